@@ -19,6 +19,9 @@ settings.load_profile("tests")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# What a test finds does not depend on the keys and servers of the machine; tests of discovery say what is there.
+os.environ["SHIKISHA_DISCOVERY"] = "off"
+
 # Journals sync every commit, and no test takes away the power: folders of tests are in memory where there is room.
 _MEMORY, _ROOM = Path("/dev/shm"), 2 << 30  # noqa: S108 - pytest makes folders there that only we can read
 if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:

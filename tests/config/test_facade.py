@@ -196,8 +196,9 @@ def test_what_cannot_be_a_worker_is_said_at_once(workers: Sequence[str], expecte
 
 
 def test_a_budget_needs_prices() -> None:
-    with pytest.raises(ConfigError, match="budget: the price of openai:gpt-5-mini is not known"):
-        Shikisha(["openai:gpt-5-mini"], budget=1.0, environment=KEY)
+    with pytest.raises(ConfigError, match="budget: the price of openai:own-model is not known"):
+        Shikisha(["openai:own-model"], budget=1.0, environment=KEY)
+    Shikisha(["openai:gpt-5-mini"], budget=1.0, environment=KEY)  # the catalogue has it
     Shikisha([{"spec": "openai:gpt-5-mini", "price": {"input": 0.25, "output": 2.0}}], budget=1.0, environment=KEY)
     Shikisha(["ollama:qwen2.5"], budget=1.0, environment={})
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shikisha.config.container import load_config
-from shikisha.config.litellm import PROVIDERS, import_models, load_yaml
+from shikisha.config.litellm import import_models, load_yaml
+from shikisha.config.providers import PROVIDERS
 from shikisha.core.errors import ConfigError
 
 KEY = "sk-live-0123456789abcdef"
@@ -114,6 +115,22 @@ def test_what_is_left_out_says_how_to_reach_it_by_way_of_the_proxy() -> None:
     assert "base_url = \"http://localhost:4000/v1\", model = 'claude'" in note
 
 
+def test_bedrock_and_vertex_are_reached_with_a_key_and_a_token() -> None:
+    aws = model("a", model="bedrock/openai.gpt-oss-120b", aws_region_name="eu-west-1")
+    google = model("g", model="vertex_ai/google/gemini-3.8-flash", vertex_project="p1", vertex_location="us-east5")
+    imported = import_models({"model_list": [aws, google]})
+    assert {name: (worker["base_url"], worker["api_key_env"]) for name, worker in imported.workers.items()} == {
+        "a": ("https://bedrock-mantle.eu-west-1.api.aws/v1", "AWS_BEARER_TOKEN_BEDROCK"),
+        "g": (
+            "https://us-east5-aiplatform.googleapis.com/v1/projects/p1/locations/us-east5/endpoints/openapi",
+            "CLOUDSDK_AUTH_ACCESS_TOKEN",
+        ),
+    }
+    assert [note.endswith("ask `doctor --call`") for note in imported.notes] == [True, True]
+    own = model("a", model="bedrock/x", aws_region_name="eu-west-1", aws_access_key_id="os.environ/ID")
+    assert import_models({"model_list": [own]}).workers == {}
+
+
 def test_a_limit_is_sent_under_the_name_that_the_provider_knows() -> None:
     found = workers(model("a", model="ollama/q"), model("b", model="mistral/m"), model("c", model="openai/m"))
     assert [found[name].get("max_tokens_field") for name in found] == ["max_tokens", "max_tokens", None]
@@ -128,7 +145,8 @@ def test_an_address_without_a_path_is_pointed_out() -> None:
 def test_every_provider_says_where_it_is_or_why_not() -> None:
     for name, provider in PROVIDERS.items():
         imported = import_models({"model_list": [model("m", model=f"{name}/x", api_base="https://h.example/v1")]})
-        assert bool(imported.workers) is not bool(provider.instead)
+        signed = name.startswith(("bedrock", "vertex_ai"))  # their addresses are built from the account
+        assert bool(imported.workers) is not (bool(provider.instead) or signed)
         assert all(note.endswith('"LITELLM_PROXY_API_KEY"') for note in imported.notes if "left out" in note)
 
 

@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "trace": ("runs", "trace", "Show a run as a tree."),
     "explain": ("runs", "explain", "Explain why a run went as it did."),
     "workers": ("init", "workers", "List the workers of the pool."),
-    "init": ("init", "init", "Write a commented shikisha.toml."),
+    "init": ("init", "init", "Write a commented shikisha.toml of what is found here."),
     "doctor": ("doctor", "doctor", "Check that everything is there to run."),
     "demo": ("demo", "demo", "Compare conductors on simulated workers."),
     "eval": ("eval", "evaluate", "Evaluate conductors on a taskset or an outcome log."),

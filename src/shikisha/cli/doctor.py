@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -19,10 +20,13 @@ import typer
 from shikisha import __version__
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
+from shikisha.cli.first_run import find_endpoints, found_container
 from shikisha.cli.options import SharedOptions
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.config.container import Container, agent_tools, find_config, load_config, tool_effect
+from shikisha.config.discovery import Discovery, describe_endpoint
 from shikisha.config.preflight import conductor_notices, conductor_problems
+from shikisha.config.price_catalogue import MAX_PRICE_DAYS
 from shikisha.core.budget import Caps
 from shikisha.core.call import ApprovalMode
 from shikisha.core.errors import ShikishaError, TaskError
@@ -103,13 +107,38 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
     except ShikishaError as error:
         yield DoctorFinding("configuration", BAD, str(error))
         return
-    simulated = container.simulated_pool is not None
+    configured = find_config(shared.config, os.environ) is not None
+    if not configured and (found := find_endpoints()) != Discovery():
+        yield from _describe_found(found)
+        container = found_container(found) if found.usable else container
     file = container.file
-    if simulated:
-        missing = find_config(shared.config, os.environ) is None
-        file = f"{'none' if missing else f'{file}, which has no [workers] yet'}: simulated workers answer"
+    if container.simulated_pool is not None:
+        file = f"{f'{file}, which has no [workers] yet' if configured else 'none'}: simulated workers answer"
+    elif not configured:
+        file = "none: what is found here answers, once you say yes"
     yield DoctorFinding("configuration", GOOD, file)
+    yield from _check_prices(container)
     yield from session.run_async(lambda: _find_in_container(container, shared, call))
+
+
+def _describe_found(found: Discovery) -> Iterator[DoctorFinding]:
+    """Say what a run without a configuration finds here."""
+    for endpoint in found.endpoints:
+        label, place, models, cost = describe_endpoint(endpoint)
+        yield DoctorFinding(f"found {label}", GOOD, f"{place}: {models} ({cost}); `shikisha init` writes it down")
+    for remark in found.remarks:
+        yield DoctorFinding("left out", NOTE, remark)
+
+
+def _check_prices(container: Container) -> Iterator[DoctorFinding]:
+    """Say which prices were looked up too long ago."""
+    today = datetime.now(UTC).date()
+    for name, table in container.workers.items():
+        looked = table.price.as_of if table.price is not None else None
+        days = 0 if looked is None else (today - looked).days
+        if days > MAX_PRICE_DAYS:
+            what = f"looked up on {looked}, {days} days ago; look again, and set price.as_of"
+            yield DoctorFinding(f"price of {name}", NOTE, what)
 
 
 async def _find_in_container(container: Container, shared: SharedOptions, call: bool) -> list[DoctorFinding]:

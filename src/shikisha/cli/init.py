@@ -9,9 +9,10 @@ from rich.table import Table
 
 from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
+from shikisha.cli.first_run import describe_found, find_endpoints, found_json, obtain_container
 from shikisha.cli.options import ConductorOptions, JsonOption, SharedOptions
-from shikisha.config.container import load_config
-from shikisha.config.template import TEMPLATE, render_schema
+from shikisha.config.discovery import Discovery
+from shikisha.config.template import found_template, render_schema
 from shikisha.core.budget import Price
 from shikisha.core.call import Card
 from shikisha.core.text import clean_text, one_line
@@ -20,20 +21,37 @@ To = Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]
 Schema = Annotated[
     bool, typer.Option("--schema", help="Print the JSON Schema of the configuration, and write nothing.")
 ]
+Empty = Annotated[bool, typer.Option("--empty", help="Look for nothing, and write every setting commented out.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
 def init(
-    file: To = Path("shikisha.toml"), schema: Schema = False, force: Force = False, json: JsonOption = False
+    file: To = Path("shikisha.toml"),
+    schema: Schema = False,
+    force: Force = False,
+    empty: Empty = False,
+    json: JsonOption = False,
 ) -> ExitCode:
-    """Write a commented shikisha.toml."""
+    """Write a commented shikisha.toml of what is found here.
+
+    Looks for keys of known providers, in the environment and in .env, and for model servers on this machine, and asks
+    each for its models. That costs nothing. Prices come from a catalogue that is dated.
+    """
     if schema:
         output.print_answer(render_schema())
         return ExitCode.OK
-    output.write_new_file(file, TEMPLATE, force=force)
+    found = Discovery() if empty else find_endpoints()
+    output.write_new_file(file, found_template(found), force=force)
     if json:
-        output.print_json({"written": str(file)})
-    output.print_note(f"written: {file}. It is valid as it stands. Name your workers in it, then try: shikisha doctor")
+        output.print_json({"written": str(file), "found": found_json(found), "left_out": list(found.remarks)})
+        return ExitCode.OK
+    for line in describe_found(found):
+        output.print_note(line)
+    if found.usable:
+        output.print_note(f"written: {file}. Next: shikisha doctor --call (a little money), or shikisha run")
+        return ExitCode.OK
+    nothing = "No endpoint is named yet" if empty else "No endpoint to use was found here"
+    output.print_note(f"written: {file}. {nothing}: name your workers in it, then try shikisha doctor")
     return ExitCode.OK
 
 
@@ -42,7 +60,7 @@ def workers(conducting: ConductorOptions, shared: SharedOptions) -> ExitCode:
 
     Shows their ordinals and descriptions as conductors see them.
     """
-    composition = load_config(shared.config)
+    composition = obtain_container(shared, performs=False)
     cards = composition.cards(conducting.names)
     if shared.json:
         output.print_json({"workers": [{"ordinal": ordinal, **_card_json(card)} for ordinal, card in enumerate(cards)]})

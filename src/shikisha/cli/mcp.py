@@ -8,8 +8,9 @@ from pathlib import Path
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions
-from shikisha.config.container import Container, load_config
+from shikisha.cli.first_run import obtain_container
+from shikisha.cli.options import SharedOptions, YesOption
+from shikisha.config.container import Container
 from shikisha.server.lifecycle.process import open_service
 from shikisha.server.mcp.stdio import serve_stdio
 from shikisha.server.ops import logs
@@ -17,13 +18,13 @@ from shikisha.server.ops import logs
 _KEY_VARIABLE = "SHIKISHA_KEY"
 
 
-def mcp(shared: SharedOptions) -> ExitCode:
+def mcp(shared: SharedOptions, yes: YesOption = False) -> ExitCode:
     """Serve the pool to an MCP client on stdio.
 
     Its tools run tasks, explain runs and answer questions.
     $SHIKISHA_KEY names whose budget is used; without it, a key named "shikisha mcp on stdio" is made once.
     """
-    container = load_config(shared.config)
+    container = obtain_container(shared, yes=yes)
     url = shared.journal or container.journal_url()
     if "://" not in url:
         session.make_folder(Path(url).parent)

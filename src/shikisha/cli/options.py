@@ -30,6 +30,10 @@ ConfigOption = Annotated[
     typer.Option("--config", "-c", help="The configuration file; by default $SHIKISHA_CONFIG or ./shikisha.toml."),
 ]
 JournalOption = Annotated[str | None, typer.Option("--journal", help="The journal: a file, or the URL of a database.")]
+YesOption = Annotated[
+    bool,
+    typer.Option("--yes", "-y", help="Use what is found here without asking, also where that costs money."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value to stdout.")]
 
 

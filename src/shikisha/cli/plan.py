@@ -1,6 +1,7 @@
 """`plan`: ask a conductor for a plan, or parse the text of one, and perform nothing."""
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -8,8 +9,9 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import ConductorOptions, SharedOptions, TaskOptions
-from shikisha.config.container import load_config
+from shikisha.cli.first_run import obtain_container
+from shikisha.cli.options import ConductorOptions, SharedOptions, TaskOptions, YesOption
+from shikisha.config.container import Container, load_config
 from shikisha.core.errors import PlanError, TaskError
 from shikisha.core.plan import Plan
 from shikisha.core.plan_parser import parse_plan
@@ -40,6 +42,7 @@ def plan(
     prompt: Prompt = "",
     parse: Parse = None,
     pool_size: PoolSize = None,
+    yes: YesOption = False,
 ) -> ExitCode:
     """Ask for a plan, or parse one, and perform nothing.
 
@@ -49,7 +52,8 @@ def plan(
         return _parse_file(parse, pool_size, chosen, shared)
     if not prompt:
         raise TaskError("expected a prompt, or --parse FILE")
-    run, proposal = session.run_async(lambda: _ask_for_plan(session.read_task(prompt, details), chosen, shared))
+    task, obtained = session.read_task(prompt, details), obtain_container(shared, yes=yes)
+    run, proposal = session.run_async(lambda: _ask_for_plan(task, chosen, obtained))
     if proposal is None:
         raise PlanError(run.finished.why if run.finished else str(run.status), run.started.conductor)
     _print_proposal(run, proposal, shared)
@@ -70,9 +74,9 @@ def _parse_file(file: str, pool_size: int | None, chosen: ConductorOptions, shar
     return ExitCode.OK
 
 
-async def _ask_for_plan(task: Task, chosen: ConductorOptions, shared: SharedOptions) -> tuple[Run, Proposal | None]:
+async def _ask_for_plan(task: Task, chosen: ConductorOptions, obtained: Container) -> tuple[Run, Proposal | None]:
     """Ask for a plan through an engine in memory, which applies caps, retries and time limits."""
-    async with session.open_container(shared) as container:
+    async with aclosing(obtained) as container:
         pool = container.pool(chosen.names)
         recorded = _PlanRecorder(container.conductor(chosen.conductor, pool))
         engine = Engine(MemoryRecorder(), secret_store=container.secret_store)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from threading import Thread
 from time import time
@@ -14,7 +14,8 @@ import typer
 from shikisha.cli import approval_prompt, output, progress, session
 from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_status
-from shikisha.cli.options import CapOptions, ConductorOptions, SharedOptions, TaskOptions
+from shikisha.cli.first_run import obtain_container
+from shikisha.cli.options import CapOptions, ConductorOptions, SharedOptions, TaskOptions, YesOption
 from shikisha.cli.progress import RunProgress
 from shikisha.config.container import Container, build_observer
 from shikisha.core.errors import JournalError, TaskError
@@ -60,12 +61,18 @@ def run(
     caps: CapOptions,
     shared: SharedOptions,
     quiet: Quiet = False,
+    yes: YesOption = False,
 ) -> ExitCode:
-    """Perform a task and print its answer."""
+    """Perform a task and print its answer.
+
+    Without a configuration it looks for keys of known providers and for model servers on this machine, says what a run
+    would cost, and asks once.
+    """
     task, name, shown = session.read_task(prompt, details), new_run_id(), progress.choose_progress(quiet)
+    obtained = obtain_container(shared, yes=yes)
 
     async def main() -> Run:
-        async with session.open_container(shared) as container:
+        async with aclosing(obtained) as container:
             if container.simulated_pool is not None:
                 _warn_of_simulation(task.prompt)
             pool = container.pool(chosen.names)
@@ -81,17 +88,20 @@ def run(
     return _perform_and_report(main, lambda: name if shown.started else None, shared)
 
 
-def resume(shared: SharedOptions, run: RunId = session.NEWEST_RUN, quiet: Quiet = False) -> ExitCode:
+def resume(
+    shared: SharedOptions, run: RunId = session.NEWEST_RUN, quiet: Quiet = False, yes: YesOption = False
+) -> ExitCode:
     """Continue a run from its last journaled step.
 
     The run was interrupted or killed, or it waited for a person.
     """
 
     name: list[str] = []
+    obtained = obtain_container(shared, yes=yes)
 
     async def main() -> Run:
         async with (
-            session.open_container(shared) as container,
+            aclosing(obtained) as container,
             session.open_existing_journal(shared) as journal,
         ):
             past = await session.read_run_family(journal, await session.find_run(journal, run))

@@ -20,8 +20,9 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions, import_errors_name_extra
-from shikisha.config.container import Container, load_config
+from shikisha.cli.first_run import SIMULATED_NOTE, obtain_container
+from shikisha.cli.options import SharedOptions, YesOption, import_errors_name_extra
+from shikisha.config.container import Container
 from shikisha.config.preflight import conductor_notices
 
 if TYPE_CHECKING:
@@ -32,14 +33,14 @@ Host = Annotated[str | None, typer.Option("--host", help="The address to listen 
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0: any free port.")]
 
 
-def serve(shared: SharedOptions, host: Host = None, port: Port = None) -> ExitCode:
+def serve(shared: SharedOptions, host: Host = None, port: Port = None, yes: YesOption = False) -> ExitCode:
     """Serve the pool to OpenAI clients, with web pages.
 
-    Without a configuration simulated workers answer. The first start prints an admin key.
+    Without a configuration it serves what is found here, after asking once. The first start prints an admin key.
     """
     if _is_first_process():
         raise typer.Exit(_serve_as_child())
-    container = _with_address(load_config(shared.config), host, port)
+    container = _with_address(obtain_container(shared, yes=yes), host, port)
     url = shared.journal or container.journal_url()
     if "://" not in url:
         session.make_folder(Path(url).parent)
@@ -92,7 +93,7 @@ def _print_address(service: "RunService", listening: socket.socket, *, as_json: 
         output.print_json({"url": url, "key": key})
         return
     if service.container.simulated_pool is not None:
-        output.print_note("no workers are configured: simulated workers answer (small tools and simulated models)")
+        output.print_note(SIMULATED_NOTE)
     for notice in conductor_notices(service.container):
         output.print_note(f"{notice.where}: {notice}")
     output.print_note(f"listening on {url}; OpenAI clients use {url}/v1, people {url}/ui")

@@ -21,6 +21,7 @@ from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.noted import NotedConductor
 from shikisha.config import adapters
 from shikisha.config.conductors import SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
+from shikisha.config.environment import with_dotenv
 from shikisha.config.settings import CheckTable, HandoffTable, LmTable, ShikishaSettings, TelemetryTable, WorkerTable
 from shikisha.core import toml
 from shikisha.core.budget import FREE, Caps, Price
@@ -385,9 +386,10 @@ def load_config(given: Path | None = None, environment: Mapping[str, str] | None
     path = find_config(given, environment)
     if path is None:
         folder = state_folder(environment)
-        return Container(ShikishaSettings(), CONFIG_FILE, folder, SecretStore(environment), {}, {}, _simulated_pool)
+        secret_store = SecretStore(with_dotenv(environment, Path()))
+        return Container(ShikishaSettings(), CONFIG_FILE, folder, secret_store, {}, {}, _simulated_pool)
     file = str(path)
-    return build_container(toml.read_toml(path), file, path.parent, environment)
+    return build_container(toml.read_toml(path), file, path.parent, with_dotenv(environment, path.parent))
 
 
 def build_container(

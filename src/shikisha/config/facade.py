@@ -26,7 +26,16 @@ from pydantic import BaseModel, ValidationError
 
 from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE
 from shikisha.config.container import Container, build_container
-from shikisha.config.litellm import MAX_TOKENS_PROVIDERS, PROVIDERS, LiteLLMProvider
+from shikisha.config.price_catalogue import known_price
+from shikisha.config.providers import (
+    LOCAL_PROVIDERS,
+    PROVIDERS,
+    SCHEMA_PROVIDERS,
+    ChatProvider,
+    account_of,
+    chat_keys,
+    key_variable,
+)
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError, RunFailed, TaskError, UnknownName
 from shikisha.core.events import Event, PlanProposed
@@ -50,14 +59,12 @@ WorkerSpec: TypeAlias = str | Mapping[str, object] | Worker | ToolFunction
 
 _CLOSING_SECONDS = 5.0  # how long dropping the object may wait for its thread
 _HERE = "Shikisha"  # names these tables in errors, as the path of a file would
-_ALIASES: Mapping[str, str] = {"lmstudio": "lm_studio"}
-_CHAT_PROVIDERS: Mapping[str, LiteLLMProvider] = {
+_ALIASES: Mapping[str, str] = {"lmstudio": "lm_studio", "vllm": "hosted_vllm"}
+_CHAT_PROVIDERS: Mapping[str, ChatProvider] = {
     **{name: known for name, known in PROVIDERS.items() if not known.instead},
     **{name: PROVIDERS[other] for name, other in _ALIASES.items()},
-    "vllm": LiteLLMProvider("http://localhost:8000/v1"),
 }
-_LOCAL = frozenset({"ollama", "vllm", "lmstudio", "lm_studio", "llamafile", "hosted_vllm"})
-_HELD_TO_SCHEMA = frozenset({"openai", "azure"})
+_VLLM = "http://localhost:8000/v1"
 
 
 @runtime_checkable
@@ -158,10 +165,10 @@ class Shikisha:
         settings: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._tables, self._objects, self._functions = _sort_workers(workers)
+        self._environment = os.environ if environment is None else environment
+        self._tables, self._objects, self._functions = _sort_workers(workers, self._environment)
         self._conductor, self._budget, self._journal = conductor, budget, journal
         self._settings = dict(settings or {})
-        self._environment = os.environ if environment is None else environment
         self._sessions: dict[asyncio.AbstractEventLoop, _Session] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
@@ -397,7 +404,7 @@ def _typed(run: Run, answer_type: type[BaseModel] | None) -> object:
 
 
 def _sort_workers(
-    workers: Sequence[WorkerSpec],
+    workers: Sequence[WorkerSpec], environment: Mapping[str, str]
 ) -> tuple[dict[str, Mapping[str, object]], dict[str, Worker], list[ToolFunction]]:
     """Return the tables and the objects by name, and the functions; ConfigError names the place of what is neither."""
     if isinstance(workers, str) or not workers:
@@ -409,9 +416,9 @@ def _sort_workers(
         where = f"{_HERE}: workers[{place}]"
         table: Mapping[str, object] | None
         if isinstance(each, str):
-            name, table = each, _chat_table(each, where)
+            name, table = each, _chat_table(each, where, environment)
         elif isinstance(each, Mapping):
-            name, table = _named_table(each, where)
+            name, table = _named_table(each, where, environment)
         elif isroutine(each):
             functions.append(each)
             continue
@@ -431,7 +438,9 @@ def _sort_workers(
     return tables, objects, functions
 
 
-def _named_table(given: Mapping[str, object], where: str) -> tuple[str, Mapping[str, object]]:
+def _named_table(
+    given: Mapping[str, object], where: str, environment: Mapping[str, str]
+) -> tuple[str, Mapping[str, object]]:
     """Return the name and [workers.NAME] of a dict."""
     own = {key: value for key, value in given.items() if key not in ("name", "spec")}
     spec = given.get("spec", "")
@@ -440,27 +449,39 @@ def _named_table(given: Mapping[str, object], where: str) -> tuple[str, Mapping[
         raise ConfigError(
             f'{where}: expected "name" and the keys of [workers.NAME], or "spec" as in "openai:gpt-5-mini"'
         )
-    return name, {**_chat_table(spec, where, "base_url" in own), **own} if spec else own
+    if not spec:
+        return name, own
+    base_url = own.get("base_url")
+    return name, {**_chat_table(spec, where, environment, base_url if isinstance(base_url, str) else None), **own}
 
 
-def _chat_table(spec: str, where: str, addressed: bool = False) -> dict[str, object]:
-    """Return [workers.NAME] of "provider:model"; `addressed`: the caller knows its base_url."""
-    provider, colon, model = spec.partition(":")
+def _chat_table(
+    spec: str, where: str, environment: Mapping[str, str], base_url: str | None = None
+) -> dict[str, object]:
+    """Return [workers.NAME] of "provider:model"; `base_url`: where the caller knows its address.
+
+    Price and context window are those of the catalogue, where it knows the model and nobody says otherwise.
+    """
+    named, colon, model = spec.partition(":")
     if not colon or not model:
         raise ConfigError(f'{where}: expected "provider:model", not {spec!r}; known providers: {_listed()}')
-    if provider not in _CHAT_PROVIDERS:
-        raise ConfigError(f"{where}: {UnknownName('provider', provider, _CHAT_PROVIDERS)}")
-    known = _CHAT_PROVIDERS[provider]
-    if known.base_url is None and not addressed:
-        raise ConfigError(f'{where}: {provider} needs its address: {{"spec": {spec!r}, "base_url": "https://..."}}')
-    table: dict[str, object] = {"kind": "chat", "description": f"{model}, a language model.", "model": model}
-    table |= {"tools": True, "structured_output": provider in _HELD_TO_SCHEMA}
-    table |= {"base_url": known.base_url} if known.base_url else {}
-    table |= {"api_key_env": known.key} if known.key else {}
-    table |= {"price": {}} if provider in _LOCAL else {}
-    return table | (
-        {"max_tokens_field": "max_tokens"} if _ALIASES.get(provider, provider) in MAX_TOKENS_PROVIDERS else {}
-    )
+    if named not in _CHAT_PROVIDERS:
+        raise ConfigError(f"{where}: {UnknownName('provider', named, _CHAT_PROVIDERS)}")
+    provider = _ALIASES.get(named, named)
+    if named == "vllm" and base_url is None:
+        base_url = _VLLM
+    table: dict[str, object] = {"description": f"{model}, a language model."}
+    try:
+        key = key_variable(provider, environment)
+        table |= chat_keys(provider, model, key, base_url, account_of(provider, environment))
+    except ConfigError as error:
+        needed = f'{{"spec": {spec!r}, "base_url": "https://..."}}'
+        raise ConfigError(f"{where}: {named} needs its address: {needed} ({error})") from None
+    table |= {"tools": True, "structured_output": provider in SCHEMA_PROVIDERS}
+    if provider in LOCAL_PROVIDERS:
+        return table | {"price": {}}
+    elsewhere = base_url is not None and provider != "azure"  # what another server asks is not in the catalogue
+    return table if elsewhere else table | known_price(provider, model)
 
 
 def _listed() -> str:

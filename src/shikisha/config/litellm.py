@@ -12,111 +12,55 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TypeGuard
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
+from shikisha.config.providers import PROVIDERS, ChatProvider, account_of, chat_keys
 from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.core.toml import quoted_key, table_text
 
 LiteLLMEntry = Mapping[str, object]
 
 _REFERENCE = "os.environ/"
 _MAX_NUMBER = 2**53  # what a price, a count or a rate can be: whole in a double
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_IN_NAMES = re.compile(r"[^\w.@:+/ -]")
 
 
-@dataclass(frozen=True, slots=True)
-class LiteLLMProvider:
-    """Where a provider's OpenAI-compatible endpoint is, and the variable that LiteLLM reads its key from.
-
-    `base_url` None: the entry's `api_base` says where. `under`: the path of that endpoint, where LiteLLM's `api_base`
-    is the server's root. `instead`: why no key opens such an endpoint of this provider.
-    """
-
-    base_url: str | None = None
-    key: str | None = None
-    under: str = ""
-    instead: str = ""
-
-
-_SIGNED = "{} signs each call with cloud credentials, which no worker does"
-_OWN_FORM = "{} has a protocol of its own, which no worker speaks"
 _PROXY = (  # what can be done about every provider that is not reached directly
     'keep the LiteLLM proxy running and write: kind = "chat", base_url = "http://localhost:4000/v1", model = {!r}, '
     'api_key_env = "LITELLM_PROXY_API_KEY"'
 )
 
-PROVIDERS: Mapping[str, LiteLLMProvider] = {
-    "ai21": LiteLLMProvider("https://api.ai21.com/studio/v1", "AI21_API_KEY"),
-    "ai21_chat": LiteLLMProvider("https://api.ai21.com/studio/v1", "AI21_API_KEY"),
-    "anthropic": LiteLLMProvider("https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
-    "azure": LiteLLMProvider(key="AZURE_API_KEY"),  # see `_azure`
-    "azure_ai": LiteLLMProvider(key="AZURE_AI_API_KEY", under="/openai/v1"),
-    "bedrock": LiteLLMProvider(instead=_SIGNED.format("Amazon Bedrock")),
-    "bedrock_converse": LiteLLMProvider(instead=_SIGNED.format("Amazon Bedrock")),
-    "cerebras": LiteLLMProvider("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
-    "codestral": LiteLLMProvider("https://codestral.mistral.ai/v1", "CODESTRAL_API_KEY"),
-    "cohere": LiteLLMProvider("https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY"),
-    "cohere_chat": LiteLLMProvider("https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY"),
-    "custom_openai": LiteLLMProvider(key="OPENAI_API_KEY"),
-    "dashscope": LiteLLMProvider("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
-    "databricks": LiteLLMProvider(key="DATABRICKS_API_KEY"),
-    "deepinfra": LiteLLMProvider("https://api.deepinfra.com/v1/openai", "DEEPINFRA_API_KEY"),
-    "deepseek": LiteLLMProvider("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
-    "fireworks_ai": LiteLLMProvider("https://api.fireworks.ai/inference/v1", "FIREWORKS_AI_API_KEY"),
-    "friendliai": LiteLLMProvider("https://api.friendli.ai/serverless/v1", "FRIENDLI_TOKEN"),
-    "gemini": LiteLLMProvider("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
-    "github": LiteLLMProvider("https://models.inference.ai.azure.com", "GITHUB_API_KEY"),
-    "github_copilot": LiteLLMProvider(instead="GitHub Copilot asks a person to sign in, which no worker does"),
-    "groq": LiteLLMProvider("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-    "hosted_vllm": LiteLLMProvider(),
-    "huggingface": LiteLLMProvider("https://router.huggingface.co/v1", "HF_TOKEN"),
-    "hyperbolic": LiteLLMProvider("https://api.hyperbolic.xyz/v1", "HYPERBOLIC_API_KEY"),
-    "litellm_proxy": LiteLLMProvider(key="LITELLM_PROXY_API_KEY"),
-    "llamafile": LiteLLMProvider("http://127.0.0.1:8080/v1"),
-    "lm_studio": LiteLLMProvider("http://localhost:1234/v1"),
-    "meta_llama": LiteLLMProvider("https://api.llama.com/compat/v1", "LLAMA_API_KEY"),
-    "mistral": LiteLLMProvider("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
-    "moonshot": LiteLLMProvider("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
-    "nebius": LiteLLMProvider("https://api.studio.nebius.ai/v1", "NEBIUS_API_KEY"),
-    "novita": LiteLLMProvider("https://api.novita.ai/v3/openai", "NOVITA_API_KEY"),
-    "nvidia_nim": LiteLLMProvider("https://integrate.api.nvidia.com/v1", "NVIDIA_NIM_API_KEY"),
-    "oci": LiteLLMProvider(instead=_SIGNED.format("Oracle Cloud")),
-    "ollama": LiteLLMProvider("http://localhost:11434/v1", under="/v1"),
-    "ollama_chat": LiteLLMProvider("http://localhost:11434/v1", under="/v1"),
-    "openai": LiteLLMProvider("https://api.openai.com/v1", "OPENAI_API_KEY"),
-    "openai_like": LiteLLMProvider(key="OPENAI_LIKE_API_KEY"),
-    "openrouter": LiteLLMProvider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
-    "perplexity": LiteLLMProvider("https://api.perplexity.ai", "PERPLEXITYAI_API_KEY"),
-    "petals": LiteLLMProvider(instead=_OWN_FORM.format("Petals")),
-    "predibase": LiteLLMProvider(instead=_OWN_FORM.format("Predibase")),
-    "replicate": LiteLLMProvider(instead=_OWN_FORM.format("Replicate")),
-    "sagemaker": LiteLLMProvider(instead=_SIGNED.format("Amazon SageMaker")),
-    "sagemaker_chat": LiteLLMProvider(instead=_SIGNED.format("Amazon SageMaker")),
-    "sambanova": LiteLLMProvider("https://api.sambanova.ai/v1", "SAMBANOVA_API_KEY"),
-    "snowflake": LiteLLMProvider(instead=_OWN_FORM.format("Snowflake Cortex")),
-    "text-completion-openai": LiteLLMProvider(instead="text completion is no chat"),
-    "together_ai": LiteLLMProvider("https://api.together.xyz/v1", "TOGETHERAI_API_KEY"),
-    "vertex_ai": LiteLLMProvider(
-        instead="Vertex AI takes Google tokens that expire within the hour (with an API key: gemini/MODEL)"
+_SIGNED_CALLS = {
+    **dict.fromkeys(
+        ("bedrock", "bedrock_converse"),
+        "Amazon Bedrock signs each call with cloud credentials, which no worker does (with a Bedrock API key: give "
+        "aws_region_name, and no access key)",
     ),
-    "vertex_ai_beta": LiteLLMProvider(
-        instead="Vertex AI takes Google tokens that expire within the hour (with an API key: gemini/MODEL)"
+    **dict.fromkeys(
+        ("vertex_ai", "vertex_ai_beta"),
+        "Vertex AI takes Google tokens that expire within the hour (with an API key: gemini/MODEL; with a token that "
+        "something renews: give vertex_project)",
     ),
-    "vllm": LiteLLMProvider(
-        instead="vllm/ loads the model into LiteLLM's own process (a vLLM server is hosted_vllm/MODEL)"
-    ),
-    "volcengine": LiteLLMProvider("https://ark.cn-beijing.volces.com/api/v3", "VOLCENGINE_API_KEY"),
-    "watsonx": LiteLLMProvider(instead=_OWN_FORM.format("watsonx.ai")),
-    "xai": LiteLLMProvider("https://api.x.ai/v1", "XAI_API_KEY"),
-    "xinference": LiteLLMProvider("http://127.0.0.1:9997/v1"),
 }
-MAX_TOKENS_PROVIDERS = frozenset(  # whose documentation knows `max_tokens` and no `max_completion_tokens`
-    {"ai21", "ai21_chat", "codestral", "cohere", "cohere_chat", "deepseek", "llamafile", "lm_studio", "mistral"}
-    | {"ollama", "ollama_chat", "perplexity", "together_ai"}
-)
+_TOKENS = {
+    **dict.fromkeys(
+        ("bedrock", "bedrock_converse"), "it needs a Bedrock API key, and not every model answers at this address"
+    ),
+    **dict.fromkeys(
+        ("vertex_ai", "vertex_ai_beta"),
+        "it needs an access token, which expires within the hour (gcloud auth print-access-token)",
+    ),
+}
+_ACCOUNT_KEYS = {
+    "aws_region_name": "AWS_REGION",
+    "vertex_project": "GOOGLE_CLOUD_PROJECT",
+    "vertex_location": "GOOGLE_CLOUD_LOCATION",
+    "api_version": "OPENAI_API_VERSION",
+}
 _COPIED = ("temperature", "top_p", "seed", "timeout")
 _UNDERSTOOD = frozenset(
     {*_COPIED, "model", "api_base", "base_url", "api_key", "api_version", "max_tokens", "max_completion_tokens", "rpm"}
+    | set(_ACCOUNT_KEYS)
     | {"max_parallel_requests", "input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost"}
 )
 
@@ -130,7 +74,7 @@ class LiteLLMImport:
 
     def toml(self) -> str:
         """Return the workers as TOML."""
-        return "\n".join(_toml_table(name, keys) for name, keys in self.workers.items())
+        return "\n".join(table_text(f"workers.{quoted_key(name)}", keys) for name, keys in self.workers.items())
 
 
 def load_yaml(path: Path) -> object:
@@ -199,17 +143,21 @@ def _import_worker(entry: object, imported: LiteLLMImport, where: str) -> dict[s
     if provider.startswith("openai_") and provider not in PROVIDERS:
         provider = "openai_like"
     known = PROVIDERS.get(provider)
-    base = _base_url(params, known)
-    if base is None or (known is not None and known.instead):
-        imported.notes.append(f"{where}: left out: {_why_not_imported(provider, known, params)}; {_PROXY.format(name)}")
+    base, account = _base_url(params, known), _account(provider, params)
+    left = _SIGNED_CALLS.get(provider) if not account or base else None
+    addressed = base is not None or (provider in _SIGNED_CALLS and account)
+    if not addressed or left or (known is not None and known.instead):
+        imported.notes.append(
+            f"{where}: left out: {left or _why_not_imported(provider, known, params)}; {_PROXY.format(name)}"
+        )
         return None
     key = _key_variable(params.get("api_key"), known, where, imported)
     unused = sorted(str(key) for key in set(params) - _UNDERSTOOD)
     if unused:
         imported.notes.append(f"{where}: not taken over: {', '.join(unused)}")
-    worker: dict[str, object] = {"kind": "chat", "model": bare}
-    worker |= _azure_keys(base, bare, params, key) if provider == "azure" else _endpoint_keys(base, known, key)
-    worker |= {"max_tokens_field": "max_tokens"} if provider in MAX_TOKENS_PROVIDERS else {}
+    worker = chat_keys(provider if known else "hosted_vllm", bare, key, base, account)
+    if provider in _SIGNED_CALLS:
+        imported.notes.append(f"{where}: {_TOKENS[provider]}: ask `doctor --call`")
     if known is not None and known.base_url is None and not urlsplit(str(worker["base_url"])).path.strip("/"):
         imported.notes.append(
             f"{where}: {base} has no path; most servers want one that ends in /v1: ask `doctor --call`"
@@ -217,7 +165,16 @@ def _import_worker(entry: object, imported: LiteLLMImport, where: str) -> dict[s
     return worker | {key: params[key] for key in _COPIED if _is_number(params.get(key))} | dict(_limits(params, info))
 
 
-def _base_url(params: LiteLLMEntry, known: LiteLLMProvider | None) -> str | None:
+def _account(provider: str, params: LiteLLMEntry) -> dict[str, str]:
+    """Return what the address of an account's own endpoint needs, as far as the entry says it."""
+    given = {variable: str(params[name]) for name, variable in _ACCOUNT_KEYS.items() if params.get(name)}
+    if "aws_access_key_id" in params or given.get("AWS_REGION", "").startswith(_REFERENCE):
+        return {}
+    found = account_of({"bedrock_converse": "bedrock", "vertex_ai_beta": "vertex_ai"}.get(provider, provider), given)
+    return {} if set(found) == {"location"} else found
+
+
+def _base_url(params: LiteLLMEntry, known: ChatProvider | None) -> str | None:
     """Return the address that an entry gives, or its provider's."""
     given = params.get("api_base") or params.get("base_url")
     if given is None:
@@ -225,7 +182,7 @@ def _base_url(params: LiteLLMEntry, known: LiteLLMProvider | None) -> str | None
     return given if isinstance(given, str) and urlsplit(given).scheme in ("http", "https") else None
 
 
-def _why_not_imported(provider: str, known: LiteLLMProvider | None, params: LiteLLMEntry) -> str:
+def _why_not_imported(provider: str, known: ChatProvider | None, params: LiteLLMEntry) -> str:
     """Say why an entry cannot be called."""
     given = params.get("api_base") or params.get("base_url")
     if known is not None and known.instead:
@@ -240,31 +197,6 @@ def _why_not_imported(provider: str, known: LiteLLMProvider | None, params: Lite
     return f"{what}; where it has one, give its address as api_base"
 
 
-def _endpoint_keys(base: str, known: LiteLLMProvider | None, key: str | None) -> dict[str, object]:
-    """Return the keys that say where an OpenAI-compatible endpoint is and what opens it."""
-    base = base.rstrip("/").removesuffix("/chat/completions").rstrip("/")
-    if known is not None and known.under:
-        base = f"{base.removesuffix('/api').removesuffix(known.under).rstrip('/')}{known.under}"
-    found: dict[str, object] = {"base_url": base}
-    return found | ({"api_key_env": key} if key else {})
-
-
-def _azure_keys(base: str, deployment: str, params: LiteLLMEntry, key: str | None) -> dict[str, object]:
-    """Return the keys of an Azure OpenAI deployment.
-
-    With a dated `api_version` that is `/openai/deployments/NAME` with the version as a query and the key in a header of
-    its own; without one Azure's v1 API, to which a deployment is a model.
-    """
-    parts = urlsplit(base)
-    root = f"{parts.scheme}://{parts.netloc}"
-    dated = params.get("api_version") or dict(parse_qsl(parts.query)).get("api-version")
-    if not isinstance(dated, str) or not dated[:1].isdigit():
-        return _endpoint_keys(f"{root}/openai/v1", None, key)
-    query = urlencode({"api-version": dated})
-    found: dict[str, object] = {"base_url": f"{root}/openai/deployments/{quote(deployment)}?{query}"}
-    return found | ({"headers": {"api-key": f"${{{key}}}"}} if key else {})
-
-
 def _split_model(model: str) -> tuple[str, str]:
     provider, slash, bare = model.partition("/")
     if slash:
@@ -272,7 +204,7 @@ def _split_model(model: str) -> tuple[str, str]:
     return ("anthropic" if model.startswith("claude") else "openai"), model
 
 
-def _key_variable(given: object, known: LiteLLMProvider | None, where: str, imported: LiteLLMImport) -> str | None:
+def _key_variable(given: object, known: ChatProvider | None, where: str, imported: LiteLLMImport) -> str | None:
     default = known.key if known else None
     if isinstance(given, str) and given.startswith(_REFERENCE):
         return given.removeprefix(_REFERENCE)
@@ -340,18 +272,3 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and _is_number(value)
-
-
-def _toml_table(name: str, keys: Mapping[str, object]) -> str:
-    lines = [f"{key} = {_toml_literal(value)}" for key, value in keys.items()]
-    return "\n".join([f"[workers.{_quoted_key(name)}]", *lines, ""])
-
-
-def _quoted_key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _toml_literal(name)
-
-
-def _toml_literal(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_quoted_key(key)} = {_toml_literal(inner)}" for key, inner in value.items()) + " }"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -8,6 +8,7 @@ share. A key exists only because two users would set it differently.
 import re
 import warnings
 from collections.abc import Mapping
+from datetime import date
 from enum import StrEnum
 from ipaddress import ip_network
 from pathlib import Path
@@ -129,6 +130,9 @@ class PriceTable(ConfigTable):
         description="US dollars per million cached input tokens; by default the price of input tokens",
     )
     call: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="US dollars per call, besides its tokens")
+    as_of: date | None = Field(
+        default=None, description="the day on which the price was looked up; `doctor` says when that is long ago"
+    )
 
     def price(self) -> Price:
         """Return the price as the engine's value."""

@@ -12,7 +12,11 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from shikisha.config import adapters
+from shikisha.config.discovery import Discovery, describe_endpoint, found_tables, worker_keys, worker_names
+from shikisha.config.price_catalogue import catalogue_date, catalogue_source
 from shikisha.config.settings import ShikishaSettings
+from shikisha.core.text import one_line
+from shikisha.core.toml import literal_text, quoted_key, table_text
 
 TEMPLATE = """\
 # Shikisha's configuration. Every key is optional: what is not here has its default.
@@ -126,6 +130,47 @@ file = "shikisha.db"
 #url = "https://ai.example.com"     # where people and clients reach it, for links
 #hosts = ["ai.example.com", "*.lan"] # the only names in a Host header; others get a 421
 """
+
+
+def found_template(found: Discovery) -> str:
+    """Return a commented configuration of the endpoints that were found; the plain template where there are none."""
+    if not found.endpoints:
+        return TEMPLATE
+    tables = found_tables(found)
+    lines = [
+        "# Shikisha's configuration, from what `shikisha init` found. Every key is optional.",
+        "# Keys are never written here: each worker names the variable of the environment or of .env that holds one.",
+        "# All keys: docs/reference/configuration.md, and for editors shikisha init --schema > shikisha.schema.json",
+        f"# Prices: dollars per million tokens, of {catalogue_date()} ({catalogue_source()}), or as the endpoint says.",
+        "",
+        "# The cheapest model gets the whole task. Others: fixed:vote, fixed:cascade, lm:WORKER, policy:FILE, ...",
+        f"conductor = {literal_text(tables.get('conductor', 'fixed:single'))}",
+        "",
+        "# Hard caps of one run. With a cap on dollars, a worker without a price is refused.",
+        table_text("budgets", _mapping(tables["budgets"])),
+        "# Where runs are recorded; a path is relative to this file.",
+        table_text("journal", {"file": "shikisha.db"}),
+    ]
+    workers = _mapping(tables["workers"])
+    named = {id(model): name for (_, model), name in zip(found.usable, worker_names(found.usable), strict=True)}
+    for endpoint in found.endpoints:
+        label, place, models, cost = describe_endpoint(endpoint)
+        lines.append(f"# {label} ({place}): {models}. {cost}.")
+        for model in endpoint.models:
+            name = named.get(id(model))
+            if name is not None:
+                lines.append(table_text(f"workers.{quoted_key(name)}", _mapping(workers[name])))
+                continue
+            unpriced = table_text(f"workers.{quoted_key(model.name)}", worker_keys(endpoint, model))
+            lines.append("# Its price is not known: fill it in, and take away the marks.")
+            price = "price = { input = 0.0, output = 0.0 }"
+            lines.append("\n".join(f"#{line}" for line in [*unpriced.rstrip().split("\n"), price]) + "\n")
+    lines += [f"# left out: {one_line(remark, 200)}" for remark in found.remarks]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def config_schema() -> Mapping[str, object]:

@@ -1,12 +1,15 @@
-"""Reading TOML that people write: one reader and one validator whose errors name file, key and what was expected.
+"""Reading TOML that people write, and writing tables of it: errors name file, key and what was expected.
 
 Invariant: an error never repeats a value from the file (8: it might be a key in the wrong place). Deliberately absent:
 what the keys mean (`config` and `conductors.rules` bring the pydantic models).
 """
 
+import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, get_args
@@ -23,6 +26,7 @@ Loc = tuple[int | str, ...]
 
 _MAX_BYTES = 1_000_000
 _MAX_ERRORS = 5
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SECRETS = ("api_key", "apikey", "key", "password", "secret", "token")
 
 
@@ -107,3 +111,24 @@ def _nested_models(annotation: object) -> Iterator[type[BaseModel]]:
         yield annotation
     for inner in get_args(annotation):
         yield from _nested_models(inner)
+
+
+def table_text(name: str, keys: Mapping[str, object]) -> str:
+    """Return a table as TOML: its dotted name, and a line for each key."""
+    return "\n".join([f"[{name}]", *(f"{quoted_key(key)} = {literal_text(value)}" for key, value in keys.items()), ""])
+
+
+def quoted_key(name: str) -> str:
+    """Return a key as TOML, in quotes where it needs them."""
+    return name if _BARE_KEY.fullmatch(name) else literal_text(name)
+
+
+def literal_text(value: object) -> str:
+    """Return a value as TOML: a mapping as an inline table, a date as itself, all else as in JSON."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{quoted_key(key)} = {literal_text(inner)}" for key, inner in value.items()) + " }"
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(literal_text, value)) + "]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

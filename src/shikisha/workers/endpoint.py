@@ -202,6 +202,9 @@ def redact_and_clip(text: str, secret_store: SecretStore, longest: int = 300) ->
     return printable + ("…" if len(line) > longest else "")
 
 
+_NO_CREDIT_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "insufficient_balance"})
+
+
 def status_error(
     status: int, headers: Mapping[str, str], detail: str, secret_store: SecretStore, code: str = ""
 ) -> WorkerError:
@@ -220,6 +223,8 @@ def status_error(
             return WorkerError(FaultKind.TIMEOUT, said, tokens=0, dollars=0.0)
         case 409 | 425:
             return WorkerError(FaultKind.SERVER, said, retry_after=retry_after(headers))
+        case 429 if code in _NO_CREDIT_CODES:  # asking again would only take time
+            return WorkerError(FaultKind.AUTH, f"{said} (the account has no credit)")
         case 429:
             return WorkerError(FaultKind.RATE_LIMITED, said, retry_after=retry_after(headers))
         case _ if status >= 500:

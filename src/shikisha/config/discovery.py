@@ -1,0 +1,383 @@
+"""What is there to answer with: providers whose key is set, and model servers on this machine.
+
+Each is asked for its list of models, all at once, which costs nothing. Invariants: no model is called here; a place
+that answers nonsense, slowly, without end or not at all is a remark and delays nobody beyond a few seconds; a key goes
+to the provider that issued it and appears in no remark. A configuration made of what was found has a cap on dollars, so
+that no model without a known price is called by it. Deliberately absent: other hosts of the network, and asking anybody
+whether to spend (see `cli.first_run`).
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import isfinite
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from shikisha.config.price_catalogue import known_price
+from shikisha.config.providers import (
+    FIRST_RUN_PROVIDERS,
+    LOCAL_PROVIDERS,
+    PROVIDERS,
+    SCHEMA_PROVIDERS,
+    account_of,
+    chat_keys,
+    key_variable,
+    local_address,
+    model_names,
+)
+from shikisha.core.budget import Price, Usage
+from shikisha.core.errors import ConfigError, FaultKind, WorkerError
+from shikisha.core.secrets import SecretStore
+from shikisha.core.text import one_line
+from shikisha.engine.worker import Card
+
+if TYPE_CHECKING:
+    from shikisha.workers.http_client import HttpClient
+
+LOCAL_SERVERS: Mapping[str, tuple[str, str, str]] = {  # provider: what people call it, its usual address, a variable
+    "ollama": ("Ollama", "http://localhost:11434/v1", "OLLAMA_HOST"),
+    "hosted_vllm": ("vLLM", "http://localhost:8000/v1", "VLLM_BASE_URL"),
+    "lm_studio": ("LM Studio", "http://localhost:1234/v1", "LM_STUDIO_API_BASE"),
+    "llamafile": ("llama.cpp", "http://localhost:8080/v1", "LLAMAFILE_API_BASE"),
+    "litellm_proxy": ("LiteLLM proxy", "http://localhost:4000/v1", "LITELLM_PROXY_API_BASE"),
+}
+FIRST_RUN_DOLLARS = 0.25  # the cap on one run of a configuration that nobody wrote
+_LOCAL_SECONDS, _REMOTE_SECONDS = 1.0, 4.0
+_MAX_BYTES = 4 * 2**20  # OpenRouter's list has one megabyte
+_MAX_MODELS = 5_000
+_MAX_NAME = 200
+_MODELS_EACH = 2  # of a provider or server, in a configuration that nobody wrote
+_OUTPUT_TOKENS = 4096
+_TYPICAL = Usage(1_000, 500)
+_WINDOW_KEYS = ("max_model_len", "context_length", "max_context_length", "context_window", "max_input_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model that an endpoint has: its name there, its price as in [workers.NAME], and its context window."""
+
+    name: str
+    price: Mapping[str, object] | None = None
+    context_tokens: int | None = None
+
+    @property
+    def dollars(self) -> float:
+        """What a question of 1,000 tokens with an answer of 500 costs; infinite where the price is not known."""
+        return float("inf") if self.price is None else _price(self.price).of(_TYPICAL)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEndpoint:
+    """A provider or server that answered: where it is, the variable with its key, and the models to use of it.
+
+    `others`: how many more it has. `account`: what its address needs of an account.
+    """
+
+    provider: str
+    place: str
+    base_url: str | None
+    key: str | None = None
+    models: tuple[FoundModel, ...] = ()
+    others: int = 0
+    account: Mapping[str, str] | None = None
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return LOCAL_SERVERS[self.provider][0] if self.provider in LOCAL_SERVERS else self.provider
+
+    @property
+    def free(self) -> bool:
+        """Whether calling it costs nothing."""
+        return self.provider in LOCAL_PROVIDERS
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What was found, cheapest first, and remarks on what was there but cannot be used."""
+
+    endpoints: tuple[FoundEndpoint, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def free(self) -> "Discovery":
+        """The part that costs nothing."""
+        return replace(self, endpoints=tuple(each for each in self.endpoints if each.free))
+
+    @property
+    def usable(self) -> tuple[tuple[FoundEndpoint, FoundModel], ...]:
+        """The models with a known price, cheapest first."""
+        pairs = [(each, model) for each in self.endpoints for model in each.models if model.price is not None]
+        return tuple(sorted(pairs, key=lambda pair: pair[1].dollars))
+
+
+async def discover(environment: Mapping[str, str], *, remote: bool = True) -> Discovery:
+    """Look for providers whose key is in the environment, and for model servers on this machine."""
+    secret_store = SecretStore(environment)
+    asked = [_ask_local(name, environment, secret_store) for name in LOCAL_SERVERS]
+    if remote:
+        keyed = [name for name in FIRST_RUN_PROVIDERS if environment.get(key_variable(name, environment) or "")]
+        asked += [_ask_provider(name, environment, secret_store) for name in keyed]
+    results = await asyncio.gather(*asked)
+    found = [each for each in results if isinstance(each, FoundEndpoint)]
+    remarks = [each for each in results if isinstance(each, str)]
+    cheapest = {id(each): min((model.dollars for model in each.models), default=float("inf")) for each in found}
+    return Discovery(tuple(sorted(found, key=lambda each: cheapest[id(each)])), tuple(remarks))
+
+
+def found_tables(found: Discovery) -> dict[str, object]:
+    """Return a configuration of what was found: the cheapest model answers, and the next one stands in for it."""
+    usable = found.usable
+    names = worker_names(usable)
+    workers: dict[str, dict[str, object]] = {}
+    for place, (endpoint, model) in enumerate(usable):
+        after = names[place + 1] if place + 1 < len(names) else None
+        workers[names[place]] = worker_keys(endpoint, model) | ({"fallback": after} if after else {})
+    first = {"conductor": f"fixed:single?worker={names[0]}"} if names else {}
+    return {**first, "budgets": {"dollars": FIRST_RUN_DOLLARS}, "workers": workers}
+
+
+def worker_names(pairs: Sequence[tuple[FoundEndpoint, FoundModel]]) -> list[str]:
+    """Return a name for each worker: the model's, with the provider's in front where two have a model of one name."""
+    models = [model.name for _, model in pairs]
+    names = [
+        _fit_name(model.name if models.count(model.name) == 1 else f"{endpoint.provider}/{model.name}")
+        for endpoint, model in pairs
+    ]
+    return [name if names.index(name) == place else f"{name}-{place}" for place, name in enumerate(names)]
+
+
+def worker_keys(endpoint: FoundEndpoint, model: FoundModel) -> dict[str, object]:
+    """Return [workers.NAME] of a model that was found."""
+    reached = chat_keys(endpoint.provider, model.name, endpoint.key, endpoint.base_url, endpoint.account)
+    cost = "free" if endpoint.free else "price not known" if model.price is None else f"{_price_text(model.price)}"
+    keys = {"kind": "chat", "description": f"{model.name} of {endpoint.label} ({cost})."} | reached
+    keys |= {} if model.price is None else {"price": dict(model.price)}
+    keys |= {} if model.context_tokens is None else {"context_tokens": model.context_tokens}
+    keys |= {"max_output_tokens": min(_OUTPUT_TOKENS, max((model.context_tokens or 2 * _OUTPUT_TOKENS) // 2, 1))}
+    keys |= {"structured_output": True} if endpoint.provider in SCHEMA_PROVIDERS else {}
+    return keys | {"tools": True}
+
+
+def describe_endpoint(endpoint: FoundEndpoint) -> tuple[str, str, str, str]:
+    """Return an endpoint as a row: what it is, where, its models, what they cost per million tokens."""
+    names = ", ".join(model.name for model in endpoint.models) or "no model that chats"
+    more = f" and {endpoint.others:,} more" if endpoint.others else ""
+    prices = [model.price for model in endpoint.models]
+    known = list(dict.fromkeys(_price_text(each) for each in prices if each is not None))
+    per = [f"{' and '.join(known)} per million tokens"] if known else []
+    unknown = ["price not known"] if None in prices else []
+    cost = "free" if endpoint.free else ", ".join([*per, *unknown])
+    return endpoint.label, endpoint.place, f"{names}{more}", cost
+
+
+def _price_text(price: Mapping[str, object]) -> str:
+    return f"${_price(price).input:g}/{_price(price).output:g}"
+
+
+def _price(price: Mapping[str, object]) -> Price:
+    dollars = {name: value for name, value in price.items() if isinstance(value, int | float)}
+    return Price(dollars.get("input", 0.0), dollars.get("output", 0.0), dollars.get("cached"), dollars.get("call", 0.0))
+
+
+def _fit_name(name: str) -> str:
+    kept = "".join(letter if letter.isalnum() or letter in "_.@:+/-" else "-" for letter in name)[:_MAX_NAME]
+    return kept if kept[:1].isalnum() or kept[:1] == "_" else f"m{kept}"
+
+
+async def _ask_local(
+    name: str, environment: Mapping[str, str], secret_store: SecretStore
+) -> FoundEndpoint | str | None:
+    """Return a server of this machine with its models, a remark, or None where nobody listens."""
+    label, usual, variable = LOCAL_SERVERS[name]
+    base_url = local_address(environment.get(variable, ""), usual)
+    place = urlsplit(base_url).netloc
+    key = key_variable(name, environment) if PROVIDERS[name].key else None
+    key = key if key and environment.get(key) else None
+    try:
+        async with _lister(base_url, key, {}, secret_store, _LOCAL_SECONDS) as asking:
+            rows = await asking.models(base_url)
+            if name == "litellm_proxy":
+                rows = await asking.with_prices(base_url, rows)
+    except _NotThereError:
+        return f"{label} at {place} ({variable}) does not answer" if environment.get(variable) else None
+    except _UnusableError as error:
+        return f"{place}, where {label} usually is: {error}"
+    return _found(FoundEndpoint(name, place, base_url, key), rows)
+
+
+async def _ask_provider(name: str, environment: Mapping[str, str], secret_store: SecretStore) -> FoundEndpoint | str:
+    """Return a provider with its models, or a remark on why it cannot be used."""
+    known, key = PROVIDERS[name], key_variable(name, environment)
+    base_url = environment.get(known.base_url_env) or None if known.base_url_env else None
+    account = account_of(name, environment)
+    try:
+        model = account.get("deployment", known.models[0] if known.models else "model")
+        keys = chat_keys(name, model, key, base_url, account)
+    except ConfigError as error:
+        return f"{name} ({key}): {error}"
+    address = str(keys["base_url"])
+    endpoint = FoundEndpoint(name, str(key), address if name != "azure" else base_url, key, account=account or None)
+    if name in _WITHOUT_LIST:  # what one may call is in the account, and no list of it can be had with this key
+        names = [account["deployment"]] if "deployment" in account else list(known.models)
+        if not names:
+            return f"{name} ({key}): AZURE_OPENAI_DEPLOYMENT should name the deployment to call"
+        return _found(endpoint, [{"id": each} for each in names])
+    headers = _LIST_HEADERS.get(name) or keys.get("headers", {})
+    try:
+        secret_store.read(str(key))
+        async with _lister(address, key, headers if isinstance(headers, Mapping) else {}, secret_store) as asking:
+            rows = await asking.models(address)
+    except _NotThereError as error:
+        return f"{name} ({key}): cannot be reached: {error}"
+    except (_UnusableError, ConfigError) as error:
+        return f"{name} ({key}): {error}"
+    return _found(endpoint, rows)
+
+
+_WITHOUT_LIST = frozenset({"azure", "cohere", "perplexity", "vertex_ai"})
+_LIST_HEADERS: Mapping[str, Mapping[str, str]] = {  # where the list of models is of the provider's own protocol
+    "anthropic": {"x-api-key": "${ANTHROPIC_API_KEY}", "anthropic-version": "2023-06-01"}
+}
+
+
+def _found(endpoint: FoundEndpoint, rows: Sequence[Mapping[str, object]]) -> FoundEndpoint:
+    """Return the endpoint with the models to use: those that we know as good ones, else the first or the cheapest."""
+    by_name = {name: row for row in rows if (name := str(row["id"]).removeprefix("models/"))}
+    names = model_names(list(by_name)) or list(by_name)
+    models = {name: _model(endpoint, name, by_name[name]) for name in names}
+    wanted = [name for name in PROVIDERS[endpoint.provider].models if name in models]
+    if not wanted:
+        wanted = names if endpoint.free else sorted(names, key=lambda name: models[name].dollars)
+    chosen = tuple(models[name] for name in wanted[:_MODELS_EACH])
+    return replace(endpoint, models=chosen, others=len(names) - len(chosen))
+
+
+def _model(endpoint: FoundEndpoint, name: str, row: Mapping[str, object]) -> FoundModel:
+    window = next((row[key] for key in _WINDOW_KEYS if _is_whole(row.get(key))), None)
+    if endpoint.free:
+        return FoundModel(name, {}, window if isinstance(window, int) else None)
+    known = known_price(endpoint.provider, name)
+    price = _price_of_row(row) or known.get("price")
+    tokens = window if isinstance(window, int) else known.get("context_tokens")
+    return FoundModel(name, price if isinstance(price, Mapping) else None, tokens if isinstance(tokens, int) else None)
+
+
+def _price_of_row(row: Mapping[str, object]) -> Mapping[str, object] | None:
+    """Return the price that a list of models itself states (OpenRouter, LiteLLM), in dollars per million tokens."""
+    stated = row.get("pricing")
+    stated = stated if isinstance(stated, Mapping) else row
+    dollars = [
+        next((number for key in keys if (number := _number(stated.get(key))) is not None), None)
+        for keys in (("prompt", "input_cost_per_token"), ("completion", "output_cost_per_token"))
+    ]
+    if dollars[0] is None or dollars[1] is None:
+        return None
+    each = [float(f"{number * 1e6:.6g}") for number in dollars if number is not None]
+    return {"input": each[0], "output": each[1], "as_of": datetime.now(UTC).date()}
+
+
+def _number(value: object) -> float | None:
+    with suppress(ValueError, TypeError, OverflowError):
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else -1.0
+        return number if isfinite(number) and 0 <= number < 1 else None  # dollars for one token
+    return None
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**40
+
+
+class _NotThereError(Exception):
+    """Nobody listens there."""
+
+
+class _UnusableError(Exception):
+    """Somebody answers, and not as an endpoint that could be used."""
+
+
+class _ModelLister:
+    """Asks one endpoint for its models."""
+
+    def __init__(
+        self, client: "HttpClient", headers: Mapping[str, str], seconds: float, secret_store: SecretStore
+    ) -> None:
+        self._client, self._headers, self._seconds, self._secrets = client, headers, seconds, secret_store
+
+    async def models(self, base_url: str) -> list[Mapping[str, object]]:
+        """Return the rows of its list of models; each has an `id` that is a name."""
+        path, mark, query = base_url.partition("?")
+        body = await self._get(f"{path.rstrip('/')}/models{mark}{query}")
+        return list(_rows(body, "id"))[:_MAX_MODELS]
+
+    async def with_prices(self, base_url: str, rows: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
+        """Return the rows with what a LiteLLM proxy says of prices and windows, where it says so."""
+        try:
+            body = await self._get(f"{base_url.rstrip('/').removesuffix('/v1')}/model/info")
+            told = {str(row["model_name"]): row.get("model_info") for row in _rows(body, "model_name")}
+        except (_NotThereError, _UnusableError):
+            return rows
+        return [{**(info if isinstance(info := told.get(str(row["id"])), Mapping) else {}), **row} for row in rows]
+
+    async def _get(self, url: str) -> object:
+        try:
+            async with asyncio.timeout(self._seconds), self._client.ask("GET", url, self._headers) as response:
+                if not response.succeeded:
+                    raise _UnusableError(_STATUS.get(response.status, f"answers with status {response.status}"))
+                body = await response.read_all()
+        except TimeoutError:
+            raise _NotThereError(f"no answer within {self._seconds:g} s") from None
+        except WorkerError as error:
+            if error.fault.kind is FaultKind.CONNECT:
+                raise _NotThereError(one_line(self._secrets.scrub(str(error)), 120)) from None
+            raise _UnusableError(one_line(self._secrets.scrub(str(error)), 120)) from None
+        try:
+            loaded: object = json.loads(body)
+        except (ValueError, RecursionError):
+            raise _UnusableError(_NONSENSE) from None
+        return loaded
+
+
+_NONSENSE = 'answers, and not with a list of models ({"data": [{"id": NAME}]})'
+_STATUS = {
+    401: "the key is missing or refused (status 401)",
+    402: "the account has no credit (status 402)",
+    403: "the key may not do this (status 403)",
+    429: "the key has no credit or too many requests (status 429)",
+}
+
+
+def _rows(body: object, name: str) -> Iterator[Mapping[str, object]]:
+    """Yield the rows of a list that have a printable name; Unusable where it is no such list."""
+    rows = body.get("data") if isinstance(body, Mapping) else None
+    if not isinstance(rows, list):
+        raise _UnusableError(_NONSENSE)
+    for row in rows:
+        found = row.get(name) if isinstance(row, Mapping) else None
+        if isinstance(found, str) and 0 < len(found) <= _MAX_NAME and found.isprintable():
+            yield row
+
+
+@asynccontextmanager
+async def _lister(
+    base_url: str,
+    key: str | None,
+    headers: Mapping[str, object],
+    secret_store: SecretStore,
+    seconds: float = _REMOTE_SECONDS,
+) -> AsyncIterator[_ModelLister]:
+    """Yield what asks an endpoint; the key goes into the headers that want it, else into `Authorization`."""
+    from shikisha.workers.http_client import HttpClient  # aiohttp takes 0.1 s, for which `--help` need not wait
+
+    value = secret_store.read(key) if key else ""
+    own = {name: str(text).replace(f"${{{key}}}", value) for name, text in headers.items()}
+    sent = own if own or not key else {"Authorization": f"Bearer {value}"}
+    client = HttpClient(Card("discovery", timeout=seconds), base_url, _MAX_BYTES, {}, secret_store)
+    try:
+        yield _ModelLister(client, sent, seconds, secret_store)
+    finally:
+        await client.aclose()

@@ -1,0 +1,294 @@
+"""Providers of language models: where the OpenAI-compatible endpoint of each is, and which variables open it.
+
+One table for everybody who needs an address: `import litellm`, `shikisha init`, the endpoints that a first run finds,
+and "provider:model" in Python. Invariants: no key is ever read here, only the name of the variable that holds it; an
+address that depends on an account (Azure, Bedrock, Vertex AI) is built from variables that the provider's own tools
+read, and what is missing is named. Deliberately absent: signed requests. Bedrock and Vertex AI are reached with an API
+key and an access token of theirs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from shikisha.core.errors import ConfigError, UnknownName
+
+
+@dataclass(frozen=True, slots=True)
+class ChatProvider:
+    """Where a provider's OpenAI-compatible endpoint is, and the variable that holds its key.
+
+    `base_url` None: whoever names the provider says where. `under`: the path of that endpoint, where people give the
+    server's root. `instead`: why no key opens such an endpoint of this provider. `other_keys`: further names of the
+    variable. `base_url_env`: the variable by which the provider's own client is pointed elsewhere. `models`: a cheap
+    and a strong one, for who names none. `prices`: the provider's name in the price catalogue, where it is another.
+    """
+
+    base_url: str | None = None
+    key: str | None = None
+    under: str = ""
+    instead: str = ""
+    other_keys: tuple[str, ...] = ()
+    base_url_env: str = ""
+    models: tuple[str, ...] = ()
+    prices: str = ""
+
+
+_SIGNED = "{} signs each call with cloud credentials, which no worker does"
+_OWN_FORM = "{} has a protocol of its own, which no worker speaks"
+
+_OLLAMA = ChatProvider("http://localhost:11434/v1", under="/v1", base_url_env="OLLAMA_HOST")
+_BEDROCK = ChatProvider(key="AWS_BEARER_TOKEN_BEDROCK", models=("openai.gpt-oss-20b", "openai.gpt-oss-120b"))
+_VERTEX = ChatProvider(
+    key="CLOUDSDK_AUTH_ACCESS_TOKEN",
+    models=("google/gemini-3.5-flash-lite", "google/gemini-3.8-flash"),
+    prices="gemini",
+)
+_COHERE = ChatProvider(
+    "https://api.cohere.ai/compatibility/v1",
+    "COHERE_API_KEY",
+    other_keys=("CO_API_KEY",),
+    models=("command-r7b-12-2024", "command-a-03-2025"),
+)
+PROVIDERS: Mapping[str, ChatProvider] = {
+    "ai21": ChatProvider("https://api.ai21.com/studio/v1", "AI21_API_KEY"),
+    "ai21_chat": ChatProvider("https://api.ai21.com/studio/v1", "AI21_API_KEY"),
+    "anthropic": ChatProvider(
+        "https://api.anthropic.com/v1",
+        "ANTHROPIC_API_KEY",
+        under="/v1",
+        base_url_env="ANTHROPIC_BASE_URL",
+        models=("claude-haiku-5-5", "claude-sonnet-5-5"),
+    ),
+    "azure": ChatProvider(key="AZURE_API_KEY", other_keys=("AZURE_OPENAI_API_KEY",), prices="openai"),
+    "azure_ai": ChatProvider(key="AZURE_AI_API_KEY", under="/openai/v1"),
+    "bedrock": _BEDROCK,
+    "bedrock_converse": _BEDROCK,
+    "cerebras": ChatProvider("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", models=("gpt-oss-120b",)),
+    "codestral": ChatProvider("https://codestral.mistral.ai/v1", "CODESTRAL_API_KEY"),
+    "cohere": _COHERE,
+    "cohere_chat": _COHERE,
+    "custom_openai": ChatProvider(key="OPENAI_API_KEY"),
+    "dashscope": ChatProvider("https://dashscope-intl.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY"),
+    "databricks": ChatProvider(key="DATABRICKS_API_KEY"),
+    "deepinfra": ChatProvider("https://api.deepinfra.com/v1/openai", "DEEPINFRA_API_KEY"),
+    "deepseek": ChatProvider(
+        "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", models=("deepseek-v4-flash", "deepseek-v4-pro")
+    ),
+    "fireworks_ai": ChatProvider(
+        "https://api.fireworks.ai/inference/v1",
+        "FIREWORKS_AI_API_KEY",
+        other_keys=("FIREWORKS_API_KEY",),
+        models=("accounts/fireworks/models/gpt-oss-20b", "accounts/fireworks/models/gpt-oss-120b"),
+    ),
+    "friendliai": ChatProvider("https://api.friendli.ai/serverless/v1", "FRIENDLI_TOKEN"),
+    "gemini": ChatProvider(
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "GEMINI_API_KEY",
+        other_keys=("GOOGLE_API_KEY",),
+        models=("gemini-3.5-flash-lite", "gemini-3.8-flash"),
+    ),
+    "github": ChatProvider("https://models.inference.ai.azure.com", "GITHUB_API_KEY"),
+    "github_copilot": ChatProvider(instead="GitHub Copilot asks a person to sign in, which no worker does"),
+    "groq": ChatProvider(
+        "https://api.groq.com/openai/v1", "GROQ_API_KEY", models=("openai/gpt-oss-20b", "openai/gpt-oss-120b")
+    ),
+    "hosted_vllm": ChatProvider(),
+    "huggingface": ChatProvider("https://router.huggingface.co/v1", "HF_TOKEN"),
+    "hyperbolic": ChatProvider("https://api.hyperbolic.xyz/v1", "HYPERBOLIC_API_KEY"),
+    "litellm_proxy": ChatProvider(key="LITELLM_PROXY_API_KEY", other_keys=("LITELLM_MASTER_KEY",)),
+    "llamafile": ChatProvider("http://127.0.0.1:8080/v1"),
+    "lm_studio": ChatProvider("http://localhost:1234/v1"),
+    "meta_llama": ChatProvider("https://api.llama.com/compat/v1", "LLAMA_API_KEY"),
+    "mistral": ChatProvider(
+        "https://api.mistral.ai/v1", "MISTRAL_API_KEY", models=("mistral-small-latest", "mistral-large-4")
+    ),
+    "moonshot": ChatProvider("https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", models=("kimi-k2.6", "kimi-k3.1-pro")),
+    "nebius": ChatProvider("https://api.studio.nebius.ai/v1", "NEBIUS_API_KEY"),
+    "novita": ChatProvider("https://api.novita.ai/v3/openai", "NOVITA_API_KEY"),
+    "nvidia_nim": ChatProvider("https://integrate.api.nvidia.com/v1", "NVIDIA_NIM_API_KEY"),
+    "oci": ChatProvider(instead=_SIGNED.format("Oracle Cloud")),
+    "ollama": _OLLAMA,
+    "ollama_chat": _OLLAMA,
+    "openai": ChatProvider(
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+        base_url_env="OPENAI_BASE_URL",
+        models=("gpt-6-luna", "gpt-6.1-terra"),
+    ),
+    "openai_like": ChatProvider(key="OPENAI_LIKE_API_KEY"),
+    "openrouter": ChatProvider(
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+        models=("openai/gpt-oss-20b", "deepseek/deepseek-v4-pro"),
+    ),
+    "perplexity": ChatProvider(
+        "https://api.perplexity.ai", "PERPLEXITYAI_API_KEY", other_keys=("PERPLEXITY_API_KEY",), models=("sonar",)
+    ),
+    "petals": ChatProvider(instead=_OWN_FORM.format("Petals")),
+    "predibase": ChatProvider(instead=_OWN_FORM.format("Predibase")),
+    "replicate": ChatProvider(instead=_OWN_FORM.format("Replicate")),
+    "sagemaker": ChatProvider(instead=_SIGNED.format("Amazon SageMaker")),
+    "sagemaker_chat": ChatProvider(instead=_SIGNED.format("Amazon SageMaker")),
+    "sambanova": ChatProvider("https://api.sambanova.ai/v1", "SAMBANOVA_API_KEY"),
+    "snowflake": ChatProvider(instead=_OWN_FORM.format("Snowflake Cortex")),
+    "text-completion-openai": ChatProvider(instead="text completion is no chat"),
+    "together_ai": ChatProvider(
+        "https://api.together.xyz/v1",
+        "TOGETHERAI_API_KEY",
+        other_keys=("TOGETHER_API_KEY",),
+        models=("openai/gpt-oss-120b", "moonshotai/Kimi-K3"),
+    ),
+    "vertex_ai": _VERTEX,
+    "vertex_ai_beta": _VERTEX,
+    "vllm": ChatProvider(
+        instead="vllm/ loads the model into LiteLLM's own process (a vLLM server is hosted_vllm/MODEL)"
+    ),
+    "volcengine": ChatProvider("https://ark.cn-beijing.volces.com/api/v3", "VOLCENGINE_API_KEY"),
+    "watsonx": ChatProvider(instead=_OWN_FORM.format("watsonx.ai")),
+    "xai": ChatProvider("https://api.x.ai/v1", "XAI_API_KEY", models=("grok-4-1-fast-non-reasoning", "grok-4.7")),
+    "xinference": ChatProvider("http://127.0.0.1:9997/v1"),
+}
+MAX_TOKENS_PROVIDERS = frozenset(  # whose documentation knows `max_tokens` and no `max_completion_tokens`
+    {"ai21", "ai21_chat", "codestral", "cohere", "cohere_chat", "deepseek", "llamafile", "lm_studio", "mistral"}
+    | {"ollama", "ollama_chat", "perplexity", "together_ai"}
+)
+LOCAL_PROVIDERS = frozenset({"ollama", "ollama_chat", "vllm", "hosted_vllm", "lm_studio", "llamafile", "xinference"})
+# Held to a JSON Schema by the endpoint itself.
+SCHEMA_PROVIDERS = frozenset({"openai", "azure"})
+# Whose key alone says that somebody wants to call a model; HF_TOKEN and the like also stand for other things.
+FIRST_RUN_PROVIDERS = (
+    *("openai", "anthropic", "gemini", "mistral", "groq", "openrouter", "deepseek", "xai", "together_ai", "cerebras"),
+    *("cohere", "fireworks_ai", "moonshot", "perplexity", "azure", "bedrock", "vertex_ai"),
+)
+
+_ACCOUNT: Mapping[str, Mapping[str, tuple[str, ...]]] = {  # what an address needs: the variables that hold it
+    "azure": {
+        "endpoint": ("AZURE_OPENAI_ENDPOINT", "AZURE_API_BASE"),
+        "deployment": ("AZURE_OPENAI_DEPLOYMENT", "AZURE_OPENAI_DEPLOYMENT_NAME"),
+        "version": ("OPENAI_API_VERSION", "AZURE_OPENAI_API_VERSION", "AZURE_API_VERSION"),
+    },
+    "bedrock": {"region": ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_REGION_NAME")},
+    "vertex_ai": {
+        "project": ("GOOGLE_CLOUD_PROJECT", "VERTEXAI_PROJECT"),
+        "location": ("GOOGLE_CLOUD_LOCATION", "VERTEXAI_LOCATION"),
+    },
+}
+_OPTIONAL = frozenset({"version", "location"})
+
+
+def provider_of(name: str) -> ChatProvider:
+    """Return a provider that a key or an address opens; UnknownName or ConfigError says why there is none."""
+    if name not in PROVIDERS:
+        raise UnknownName("provider", name, PROVIDERS)
+    known = PROVIDERS[name]
+    if known.instead:
+        raise ConfigError(known.instead)
+    return known
+
+
+def key_variable(name: str, environment: Mapping[str, str]) -> str | None:
+    """Return the variable that holds the provider's key here; the usual one where none is set."""
+    known = PROVIDERS[name]
+    names = [each for each in (known.key, *known.other_keys) if each]
+    return next((each for each in names if environment.get(each, "").strip()), names[0] if names else None)
+
+
+def account_of(name: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what the address of a provider needs of an account, as far as variables say it."""
+    found = {
+        part: next((environment[each] for each in variables if environment.get(each)), "")
+        for part, variables in _ACCOUNT.get(name, {}).items()
+    }
+    return {part: value for part, value in found.items() if value}
+
+
+def chat_keys(
+    name: str, model: str, key: str | None = None, base_url: str | None = None, account: Mapping[str, str] | None = None
+) -> dict[str, object]:
+    """Return the keys of [workers.NAME] that reach a model: address, key variable, and the name of the token limit.
+
+    `key`: the variable that holds the key; by default the provider's usual one. ConfigError names what is missing.
+    """
+    known = provider_of(name)
+    variable = key or known.key
+    family = {"bedrock_converse": "bedrock", "vertex_ai_beta": "vertex_ai"}.get(name, name)
+    if base_url is None and family in _ACCOUNT:
+        base_url = _account_address(family, account or {})
+    base_url = base_url or known.base_url
+    if base_url is None:
+        raise ConfigError(f"{name} has no address of its own; expected base_url")
+    keys: dict[str, object] = {"kind": "chat", "model": model}
+    if name == "azure":
+        keys |= azure_keys(base_url, model, (account or {}).get("version"), variable)
+    else:
+        keys |= endpoint_keys(base_url, known.under, variable)
+    return keys | ({"max_tokens_field": "max_tokens"} if name in MAX_TOKENS_PROVIDERS else {})
+
+
+def _account_address(name: str, account: Mapping[str, str]) -> str:
+    """Return the address of an account's own endpoint."""
+    missing = [part for part in _ACCOUNT[name] if part not in account and part not in _OPTIONAL | {"deployment"}]
+    if missing:
+        wanted = "; ".join(f"{part} ({' or '.join(_ACCOUNT[name][part])})" for part in missing)
+        raise ConfigError(f"{name} needs its {wanted}, or base_url")
+    match name:
+        case "azure":
+            return account["endpoint"]
+        case "bedrock":
+            return f"https://bedrock-mantle.{quote(account['region'])}.api.aws/v1"
+        case _:
+            location, project = quote(account.get("location", "global")), quote(account["project"])
+            host = "aiplatform.googleapis.com" if location == "global" else f"{location}-aiplatform.googleapis.com"
+            return f"https://{host}/v1/projects/{project}/locations/{location}/endpoints/openapi"
+
+
+def endpoint_keys(base: str, under: str, key: str | None) -> dict[str, object]:
+    """Return the keys that say where an OpenAI-compatible endpoint is and what opens it."""
+    base = base.rstrip("/").removesuffix("/chat/completions").rstrip("/")
+    if under:
+        base = f"{base.removesuffix('/api').removesuffix(under).rstrip('/')}{under}"
+    found: dict[str, object] = {"base_url": base}
+    return found | ({"api_key_env": key} if key else {})
+
+
+def azure_keys(base: str, deployment: str, version: object, key: str | None) -> dict[str, object]:
+    """Return the keys of an Azure OpenAI deployment.
+
+    With a dated `api-version` that is `/openai/deployments/NAME` with the version as a query and the key in a header of
+    its own; without one Azure's v1 API, to which a deployment is a model.
+    """
+    parts = urlsplit(base)
+    root = f"{parts.scheme}://{parts.netloc}"
+    dated = version or dict(parse_qsl(parts.query)).get("api-version")
+    if not isinstance(dated, str) or not dated[:1].isdigit():
+        return endpoint_keys(f"{root}/openai/v1", "", key)
+    query = urlencode({"api-version": dated})
+    found: dict[str, object] = {"base_url": f"{root}/openai/deployments/{quote(deployment)}?{query}"}
+    return found | ({"headers": {"api-key": f"${{{key}}}"}} if key else {})
+
+
+def local_address(given: str, default: str) -> str:
+    """Return a base URL from what OLLAMA_HOST and the like hold: a URL, HOST:PORT, HOST, or nothing."""
+    given = given.strip().rstrip("/")
+    if not given:
+        return default
+    usual = urlsplit(default)
+    parts = urlsplit(given if "://" in given else f"{usual.scheme}://{given}")
+    host = parts.hostname or usual.hostname or "localhost"
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - what a server listens on; its clients on this machine call loopback
+        host = "127.0.0.1"
+    port = parts.port or (usual.port if parts.scheme == usual.scheme else 443)
+    host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host}:{port}{parts.path or usual.path}"
+
+
+def model_names(names: Sequence[str]) -> list[str]:
+    """Return the names of models that chat, as far as names tell: without those that embed, draw, speak or rank."""
+    return [each for each in names if not any(mark in each.lower() for mark in _NO_CHAT)]
+
+
+_NO_CHAT = (
+    *("embed", "whisper", "tts", "dall-e", "image", "rerank", "moderation", "transcribe", "realtime", "audio", "bge-"),
+    *("clip", "guard", "sora", "veo", "imagen", "davinci", "babbage", "e5-", "minilm", "live", "robotics", "ocr"),
+)

@@ -492,6 +492,12 @@ class ServerTable(ConfigTable):
 
     host: str = Field(default="127.0.0.1", description="the address to listen on; 0.0.0.0: all addresses")
     port: int = Field(default=8100, ge=0, le=65535, description="the port to listen on; 0: any free port")
+    processes: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="how many server processes share the port, one for each core to use; limits hold for each of them",
+    )
     url: Annotated[str, AfterValidator(_checked_server_url)] | None = Field(
         default=None, description="the URL under which clients reach the server, for links and the Host header"
     )

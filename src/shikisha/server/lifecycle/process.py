@@ -1,8 +1,9 @@
 """The server process: the run service, the application, uvicorn around it, and an orderly end.
 
 Invariants: on shutdown requests stop before runs, and runs before the journal. Runs get `drain` seconds; the rest is
-interrupted, released, and resumed by the next server. A second signal stops at once. There is one process per server:
-start several servers on one PostgreSQL database to use more. TLS and reloading are left to a proxy and a supervisor.
+interrupted, released, and resumed by the next server. A second signal stops at once. One process serves here;
+`supervisor` runs several of them behind one port, and several machines share a PostgreSQL database. TLS is left to a
+proxy.
 """
 
 import asyncio
@@ -150,12 +151,14 @@ _SWITCH_SECONDS = (
 )
 
 
-def listening_socket(settings: ServerTable) -> socket.socket:
-    """Return a socket that listens where the configuration says; ConfigError when it cannot be had."""
+def listening_socket(settings: ServerTable, *, shared: bool = False) -> socket.socket:
+    """Return a socket that listens where the configuration says, or shares its port; ConfigError when it cannot."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     made = socket.socket(family)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        if shared:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.setsockopt(
             socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES
         )  # accepted sockets have it from this one
@@ -255,9 +258,11 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def run_server(container: Container, journal_url: str, ready: Callable[[RunService, socket.socket], None]) -> None:
-    """Serve in this process, on uvloop where there is one."""
-    listening = listening_socket(container.settings.server)
+def run_server(
+    container: Container, journal_url: str, ready: Callable[[RunService, socket.socket], None], *, shared: bool = False
+) -> None:
+    """Serve in this process, on uvloop where there is one; `shared`: on a port that other processes serve too."""
+    listening = listening_socket(container.settings.server, shared=shared)
     sys.setswitchinterval(_SWITCH_SECONDS)
     logs.configure_logging(container.secret_store, container.settings.telemetry.log)
     _fit_limits(container)

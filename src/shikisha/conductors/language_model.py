@@ -89,12 +89,14 @@ class LanguageModelConductor:
 
     def _turns(self, at: Situation) -> tuple[ChatMessage, ...]:
         return (
-            ChatMessage(Speaker.SYSTEM, planner_instructions(_max_steps(at), self.style)),
+            ChatMessage(Speaker.SYSTEM, planner_instructions(_max_steps(at), self.style, at.left.map_items)),
             ChatMessage(Speaker.USER, planner_message(at.task, at.cards, at.rounds, self.style)),
         )
 
     def _schema(self, at: Situation) -> Mapping[str, Json] | None:
-        return plan_schema(len(at.cards), _max_steps(at)) if self.style.form is PlanFormat.JSON else None
+        if self.style.form is not PlanFormat.JSON:
+            return None
+        return plan_schema(len(at.cards), _max_steps(at), maps=at.left.map_items > 0)
 
 
 def _max_steps(at: Situation) -> int:

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from shikisha.core.budget import Caps, Price
 from shikisha.core.call import ApprovalMode
 from shikisha.core.events import OnCheckFailure
-from shikisha.core.plan import MAX_STEPS
+from shikisha.core.plan import MOST_ITEMS, MOST_STEPS
 from shikisha.core.prompts import MAX_UNKNOWN_SHARE, PlanFormat
 from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import ToolEffect
@@ -342,10 +342,16 @@ class BudgetTable(ConfigTable):
         description="the most seconds of activity; waiting for a person does not count",
     )
     plan_steps: int = Field(
-        default=_DEFAULT_CAPS.plan_steps, ge=1, le=MAX_STEPS, description="the most steps of one plan"
+        default=_DEFAULT_CAPS.plan_steps, ge=1, le=MOST_STEPS, description="the most steps of one plan"
     )
     tool_calls: Annotated[int | None, NoneAsText] = Field(
         default=_DEFAULT_CAPS.tool_calls, ge=0, description="the most calls of tools that agents make"
+    )
+    map_items: int = Field(
+        default=_DEFAULT_CAPS.map_items,
+        ge=0,
+        le=MOST_ITEMS,
+        description="the most items of a map step, which calls its worker once for each; 0 allows no map step",
     )
 
     def caps(self) -> Caps:

@@ -102,7 +102,7 @@ def placeholder_texts(erasure: Erasure, kind: str, data: str) -> dict[str, str]:
 def redact_plan(plan: str, at: float) -> str:
     """Return a plan without its subtasks: its workers and access lists stay."""
     steps = Plan.loads(plan).steps
-    return Plan(tuple(Step(erased_marker(at), step.worker, step.access) for step in steps)).dumps()
+    return Plan(tuple(Step(erased_marker(at), step.worker, step.access, step.each) for step in steps)).dumps()
 
 
 class EventRow(NamedTuple):

@@ -203,7 +203,12 @@ class ConductorFactory:
         form = table.form or (PlanFormat.JSON if endpoint.structured else PlanFormat.LISTS)
         fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
         return LanguageModelConductor(
-            name, endpoint.member, fallback, PromptStyle(form, table.described, table.examples), table.rounds
+            name,
+            endpoint.member,
+            fallback,
+            PromptStyle(form, table.described, table.examples),
+            table.rounds,
+            table.shown,
         )
 
 

@@ -239,6 +239,11 @@ class LmTable(ConfigTable):
     )
     examples: bool = Field(default=True, description="whether the prompt shows example plans")
     rounds: int = Field(default=3, ge=1, description="the most rounds it plans: the first plan, and revisions")
+    shown: int = Field(
+        default=40,
+        ge=1,
+        description="the most workers that the prompt describes; of a larger pool those whose cards fit the task best",
+    )
 
 
 class FixedTable(ConfigTable):

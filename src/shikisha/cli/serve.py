@@ -22,7 +22,7 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.first_run import SIMULATED_NOTE, obtain_container
 from shikisha.cli.options import SharedOptions, YesOption, import_errors_name_extra
-from shikisha.config.container import Container
+from shikisha.config.container import Container, find_config, load_config
 from shikisha.config.preflight import conductor_notices
 from shikisha.server.lifecycle.supervisor import ProcessPlace, end_with_parent, run_processes
 
@@ -49,7 +49,7 @@ def serve(
         raise typer.Exit(_serve_as_child())
     # A child of the supervisor is told its place; without it this command starts the processes, or is the only one.
     place = ProcessPlace.of(os.environ)
-    container = _with_address(obtain_container(shared, yes=yes or place is not None), host, port)
+    container = _with_address(obtain_container(shared, yes=yes or place is not None, files=False), host, port)
     url = shared.journal or container.journal_url()
     if "://" not in url:
         session.make_folder(Path(url).parent)
@@ -69,7 +69,9 @@ def serve(
     with import_errors_name_extra("serve"):
         from shikisha.server.lifecycle import process
 
-    process.run_server(container, url, ready, shared=place is not None)
+    configured = find_config(shared.config, os.environ) is not None
+    read_config = (lambda: load_config(shared.config)) if configured else None
+    process.run_server(container, url, ready, read_config, shared=place is not None)
     return ExitCode.OK
 
 
@@ -81,7 +83,7 @@ def _is_first_process() -> bool:
 def _serve_as_child() -> int:
     """Run this very command in a child process; return its exit status once all its processes have ended."""
     server = subprocess.Popen([sys.executable, *sys.orig_argv[1:]])  # noqa: S603 - the command line of this process
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: server.send_signal(number))
     status = server.wait()
     until = monotonic() + _CHILD_GRACE

@@ -17,7 +17,7 @@ from shikisha.core.plan import Plan, Step
 from shikisha.engine.worker import Card
 
 VOTE = "vote"
-_NON_TEXT_KINDS = frozenset({VOTE, "human", "http", "mcp", "python", "tool"})
+_NON_TEXT_KINDS = frozenset({VOTE, "human", "http", "local", "mcp", "python", "tool"})
 _MOST_PARTS = 99
 # To compare prices: as much in as out.
 _TYPICAL_USAGE = Usage(1_000, 1_000)

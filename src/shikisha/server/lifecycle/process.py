@@ -3,7 +3,7 @@
 Invariants: on shutdown requests stop before runs, and runs before the journal. Runs get `drain` seconds; the rest is
 interrupted, released, and resumed by the next server. A second signal stops at once. One process serves here;
 `supervisor` runs several of them behind one port, and several machines share a PostgreSQL database. TLS is left to a
-proxy.
+proxy. SIGHUP reads the configuration anew (see `reload`).
 """
 
 import asyncio
@@ -37,6 +37,7 @@ from shikisha.server.http.connections import (
 from shikisha.server.keys import KeyManager
 from shikisha.server.keys.budgets import KeyBudgets
 from shikisha.server.lifecycle.maintenance import maintain_runs
+from shikisha.server.lifecycle.reload import ConfigReload
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.ops import logs
 from shikisha.server.ops.watchdog import Watchdog, start_watchdog
@@ -178,8 +179,12 @@ async def serve(
     journal_url: str,
     ready: Callable[[RunService], None],
     watchdog: Watchdog | None = None,
+    read_config: Callable[[], Container] | None = None,
 ) -> None:
-    """Serve until the process is told to stop; call `ready` once the server accepts requests."""
+    """Serve until the process is told to stop; call `ready` once the server accepts requests.
+
+    `read_config`: how SIGHUP reads the configuration anew.
+    """
     with handle_stop_signals() as told:  # until the service is closed, and not only until requests have ended
         if watchdog is not None:
             watchdog.mark_on(asyncio.get_running_loop())
@@ -201,7 +206,14 @@ async def serve(
             told.means(stop, stop_now)
             ready(service)
             tune_garbage_collector()
-            await server.serve(sockets=[listening])
+            reload = None if read_config is None else ConfigReload(service, read_config, stop)
+            if reload is not None:
+                reload.listen()
+            try:
+                await server.serve(sockets=[listening])
+            finally:
+                if reload is not None:
+                    await reload.close()
 
 
 class HttpServer(uvicorn.Server):
@@ -259,9 +271,17 @@ def tune_garbage_collector() -> None:
 
 
 def run_server(
-    container: Container, journal_url: str, ready: Callable[[RunService, socket.socket], None], *, shared: bool = False
+    container: Container,
+    journal_url: str,
+    ready: Callable[[RunService, socket.socket], None],
+    read_config: Callable[[], Container] | None = None,
+    *,
+    shared: bool = False,
 ) -> None:
-    """Serve in this process, on uvloop where there is one; `shared`: on a port that other processes serve too."""
+    """Serve in this process, on uvloop where there is one; `shared`: on a port that other processes serve too.
+
+    `read_config`: how SIGHUP reads the configuration anew.
+    """
     listening = listening_socket(container.settings.server, shared=shared)
     sys.setswitchinterval(_SWITCH_SECONDS)
     logs.configure_logging(container.secret_store, container.settings.telemetry.log)
@@ -271,7 +291,9 @@ def run_server(
         start_watchdog(journal_url or container.journal_url(), container.settings.server.longest_stall) as watchdog,
         asyncio.Runner(loop_factory=_loop_factory()) as runner,
     ):
-        runner.run(serve(container, listening, journal_url, lambda service: ready(service, listening), watchdog))
+        runner.run(
+            serve(container, listening, journal_url, lambda service: ready(service, listening), watchdog, read_config)
+        )
 
 
 def _fit_limits(container: Container) -> None:

@@ -51,36 +51,24 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "policy": ("policy", "group", "Show, release and watch learned policies."),
     "keys": ("keys", "group", "Manage the API keys of a server."),
 }
+# Commands that are called by two words, where the first one is a command of its own.
+NESTED_COMMANDS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("learn", "steps"): ("learn_values", "steps"),
+    ("learn", "plans"): ("learn_values", "plans"),
+}
 
 
-def load_command(name: str) -> TyperCommand | TyperGroup:
-    """Import a command; MissingExtra where it needs a library that is not installed."""
-    module, attribute, _ = COMMANDS[name]
+def load_command(name: str, nested: str = "") -> TyperCommand | TyperGroup:
+    """Import a command, or the one `nested` in it; MissingExtra where it needs a library that is not installed."""
+    module, attribute = NESTED_COMMANDS.get((name, nested), COMMANDS[name][:2])
     with import_errors_name_extra(name):
         found = getattr(import_module(f"shikisha.cli.{module}"), attribute)
     if not isinstance(found, typer.Typer):
         function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
         found.command(name)(command(function))
     loaded = typer.main.get_command(found)
-    loaded.name = name
+    loaded.name = f"{name} {nested}".strip()
     return cast("TyperCommand | TyperGroup", loaded)
-
-
-# Whose --json may name a file; everywhere, and here without a name, it prints one JSON value to stdout.
-_JSON_TO_FILE = frozenset({"eval", "learn"})
-
-
-def complete_json_option(name: str, arguments: list[str]) -> list[str]:
-    """Return the arguments with `-` after a --json that is followed by no file, which Typer's options cannot say."""
-    if name not in _JSON_TO_FILE:
-        return arguments
-    completed: list[str] = []
-    for place, argument in enumerate(arguments):
-        completed.append(argument)
-        after = arguments[place + 1] if place + 1 < len(arguments) else "--"
-        if argument == "--json" and after.startswith("-") and after != "-":
-            completed.append("-")
-    return completed
 
 
 class _LazyGroup(TyperGroup):
@@ -93,7 +81,9 @@ class _LazyGroup(TyperGroup):
         if name is None or known is None:
             return name, None, rest
         try:
-            return name, load_command(name), complete_json_option(name, rest)
+            if rest and (name, rest[0]) in NESTED_COMMANDS:
+                return f"{name} {rest[0]}", load_command(name, rest[0]), rest[1:]
+            return name, load_command(name), rest
         except MissingExtra as error:
             raise typer.Exit(report_error(error, ExitCode.CONFIG, as_json="--json" in rest)) from None
 
@@ -104,9 +94,9 @@ app = typer.Typer(
     help="Conduct a pool of AI workers: plan, perform inside hard limits, record everything.",
     epilog=EXIT_CODES_HELP,
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -119,7 +109,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _main_options(
     version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass

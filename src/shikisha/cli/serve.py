@@ -22,9 +22,8 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.first_run import SIMULATED_NOTE, obtain_container
 from shikisha.cli.options import SharedOptions, YesOption, import_errors_name_extra
-from shikisha.config.container import Container, find_config, load_config
+from shikisha.config.container import Container
 from shikisha.config.preflight import conductor_notices
-from shikisha.server.lifecycle.supervisor import ProcessPlace, end_with_parent, run_processes
 
 if TYPE_CHECKING:
     from shikisha.server.lifecycle.service import RunService
@@ -32,46 +31,28 @@ if TYPE_CHECKING:
 _CHILD_GRACE = 15.0  # seconds that the children of the server get to end
 Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; 0.0.0.0: all addresses.")]
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0: any free port.")]
-Processes = Annotated[
-    int | None,
-    typer.Option("--processes", min=1, max=64, help="How many server processes share the port; one for each core."),
-]
 
 
-def serve(
-    shared: SharedOptions, host: Host = None, port: Port = None, processes: Processes = None, yes: YesOption = False
-) -> ExitCode:
+def serve(shared: SharedOptions, host: Host = None, port: Port = None, yes: YesOption = False) -> ExitCode:
     """Serve the pool to OpenAI clients, with web pages.
 
     Without a configuration it serves what is found here, after asking once. The first start prints an admin key.
     """
     if _is_first_process():
         raise typer.Exit(_serve_as_child())
-    # A child of the supervisor is told its place; without it this command starts the processes, or is the only one.
-    place = ProcessPlace.of(os.environ)
-    container = _with_address(obtain_container(shared, yes=yes or place is not None, files=False), host, port)
+    container = _with_address(obtain_container(shared, yes=yes), host, port)
     url = shared.journal or container.journal_url()
     if "://" not in url:
         session.make_folder(Path(url).parent)
 
-    if place is not None:
-        end_with_parent()
-        container = _with_address(container, None, place.port)
-    elif (count := processes or container.settings.server.processes) > 1:
-        settings = container.settings.server
-        raise typer.Exit(run_processes(settings.host, settings.port, count))
-
     def ready(service: "RunService", listening: socket.socket) -> None:
-        if place is None or place.announce():
-            _print_address(service, listening, as_json=shared.json)
+        _print_address(service, listening, as_json=shared.json)
 
     # FastAPI and all routes take a second to import, for which `serve --help` need not wait.
     with import_errors_name_extra("serve"):
         from shikisha.server.lifecycle import process
 
-    configured = find_config(shared.config, os.environ) is not None
-    read_config = (lambda: load_config(shared.config)) if configured else None
-    process.run_server(container, url, ready, read_config, shared=place is not None)
+    process.run_server(container, url, ready)
     return ExitCode.OK
 
 
@@ -83,7 +64,7 @@ def _is_first_process() -> bool:
 def _serve_as_child() -> int:
     """Run this very command in a child process; return its exit status once all its processes have ended."""
     server = subprocess.Popen([sys.executable, *sys.orig_argv[1:]])  # noqa: S603 - the command line of this process
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: server.send_signal(number))
     status = server.wait()
     until = monotonic() + _CHILD_GRACE

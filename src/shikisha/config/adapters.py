@@ -16,7 +16,8 @@ from typing import Protocol, cast
 
 from pydantic import BaseModel, Field, create_model
 
-from shikisha.config.settings import BudgetTable, CheckTable, ConfigTable, GuardTable, WorkerTable
+from shikisha.config.config_table import ConfigTable
+from shikisha.config.settings import BudgetTable, CheckTable, GuardTable, WorkerTable
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
 from shikisha.core.secrets import SecretStore
@@ -50,7 +51,6 @@ WORKER_KINDS: Mapping[str, WorkerKind] = {
     EMBEDDING: WorkerKind("shikisha.workers.embedding", billed=True),
     "http": WorkerKind("shikisha.workers.http", billed=True, any_task=True),
     HUMAN: WorkerKind("shikisha.workers.human"),
-    "local": WorkerKind("shikisha.workers.local_tools", any_task=True),
     "mcp": WorkerKind("shikisha.workers.mcp", billed=True, any_task=True),
     "python": WorkerKind("shikisha.workers.python", any_task=True),
     "replay": WorkerKind("shikisha.workers.replay"),

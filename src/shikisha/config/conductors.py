@@ -1,4 +1,4 @@
-"""Conductors by name: `fixed:NAME`, `rules:FILE`, `lm:ENDPOINT`, `lm:DIR`, ..., or one of [conductors].
+"""Conductors by name: `fixed:NAME`, `rules:FILE`, `lm:ENDPOINT`, `value:FILE`, ..., or one of [conductors].
 
 Invariants: with a pool, a conductor is made only if every worker that it names is in that pool; an unknown name is an
 error that lists the known ones. Of a checkpoint, `model.onnx` takes precedence over weights, because it needs no torch;
@@ -25,6 +25,7 @@ from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.rules import load_rules
 from shikisha.conductors.topologies import TopologyOptions
 from shikisha.config.adapters import require_extra
+from shikisha.config.learned_settings import ValueTable
 from shikisha.config.settings import ConductorTable, FixedTable, LmTable, PolicyTable, RulesTable, TrainedTable
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
@@ -120,8 +121,16 @@ def _load_runtime(folder: Path, extra: str) -> "PlanModel":
 
 
 SIMULATION_CONDUCTOR = "rehearsal:rules"  # the conductor of the simulated pool when none is named
-FIRST_RUN_CONDUCTOR = "rehearsal:tools"  # the same with the small local tools, where no model is found
-_PREFIXES = ("fixed:NAME", "rules:FILE", "lm:ENDPOINT", "lm:DIR", "policy:FILE", "random:SEED", "rehearsal:NAME")
+_PREFIXES = (
+    "fixed:NAME",
+    "rules:FILE",
+    "lm:ENDPOINT",
+    "lm:DIR",
+    "policy:FILE",
+    "value:FILE",
+    "random:SEED",
+    "rehearsal:NAME",
+)
 _MAX_SEED_DIGITS = 9
 _MAX_FALLBACKS = 8  # length of a chain of fallbacks
 
@@ -142,6 +151,8 @@ class ConductorFactory:
     file: str
     folder: Path
     endpoint: Callable[[str], PlannerEndpoint]
+    uses: Callable[[str], bool] = lambda _: True  # whether something learned is switched on
+    wrap: Callable[[Conductor], Conductor] = lambda conductor: conductor  # with notes, lessons, skills
 
     def make(self, name: str, pool: Pool | None = None, depth: int = 0) -> Conductor:
         """Return a conductor by name; UnknownName or ConfigError when there is none, or it cannot conduct this pool."""
@@ -161,6 +172,11 @@ class ConductorFactory:
                 return _simulation_conductor(name)
             case "policy", _, rest if rest:
                 return _policy_conductor(rest)
+            case "value", _, rest if rest:
+                target, options = _split_options(rest)
+                given = {**options, "also": [one for one in options.get("also", "").split(",") if one]}
+                table = toml.validate_model(ValueTable, {"kind": "value", "file": target, **given}, name)
+                return self._value(name, table, pool, depth, Path())
             case "random", _, rest:
                 return RandomPlanConductor(_parse_seed(rest), name=name)
         raise UnknownName("conductor", name, [*self.tables, *_PREFIXES])
@@ -179,6 +195,8 @@ class ConductorFactory:
                 return _policy_conductor(f"{self.folder / table.file}?{table.query()}", name)
             case TrainedTable() as table:
                 return self._trained(name, table, pool, depth, self.folder)
+            case ValueTable() as table:
+                return self._value(name, table, pool, depth, self.folder)
 
     def _model(self, name: str, rest: str, pool: Pool | None, depth: int) -> Conductor:
         """Return the conductor of `lm:ENDPOINT`, a configured worker, or of `lm:DIR`, a checkpoint."""
@@ -195,6 +213,16 @@ class ConductorFactory:
             name, toml.validate_model(LmTable, {"kind": "lm", "endpoint": target, **options}, name), pool, depth
         )
 
+    def _value(self, name: str, table: ValueTable, pool: Pool | None, depth: int, folder: Path) -> Conductor:
+        """Return the conductor of step values; where these are switched off, the one in force alone."""
+        if not self.uses("values"):
+            return self.make(table.over, pool, depth + 1)
+        require_extra("eval", "step values", "numpy")
+        from shikisha.conductors.value_conductor import value_conductor
+
+        proposers = tuple(self.wrap(self.make(one, pool, depth + 1)) for one in (table.over, *table.also))
+        return value_conductor(name, folder / table.file, proposers, table.worth, table.explore, table.share)
+
     def _trained(self, name: str, table: TrainedTable, pool: Pool | None, depth: int, folder: Path) -> Conductor:
         fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
         return trained_conductor(name, table, folder, fallback)
@@ -204,12 +232,7 @@ class ConductorFactory:
         form = table.form or (PlanFormat.JSON if endpoint.structured else PlanFormat.LISTS)
         fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
         return LanguageModelConductor(
-            name,
-            endpoint.member,
-            fallback,
-            PromptStyle(form, table.described, table.examples),
-            table.rounds,
-            table.shown,
+            name, endpoint.member, fallback, PromptStyle(form, table.described, table.examples), table.rounds
         )
 
 
@@ -248,7 +271,6 @@ def _split_options(rest: str) -> tuple[str, dict[str, str]]:
 def _simulation_conductor(name: str) -> Conductor:
     """Return one of the hand-written conductors of the simulation."""
     from shikisha.simulation import baseline_conductors
-    from shikisha.simulation.local_tools import LocalToolsConductor
 
     conductors: tuple[Conductor, ...] = (
         baseline_conductors.RULES,
@@ -261,7 +283,6 @@ def _simulation_conductor(name: str) -> Conductor:
         baseline_conductors.OPTIMAL,
     )
     by_name = {conductor.name: conductor for conductor in conductors}
-    by_name[FIRST_RUN_CONDUCTOR] = LocalToolsConductor(FIRST_RUN_CONDUCTOR, baseline_conductors.RULES)
     if name not in by_name:
         raise UnknownName("conductor", name, by_name)
     return by_name[name]

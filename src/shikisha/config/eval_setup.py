@@ -20,6 +20,7 @@ from shikisha.config import adapters, conductors
 from shikisha.config.container import Container, agent_tools, load_config
 from shikisha.config.eval_tasks import EvaluationSetup, EvaluationTasks, load_evaluation_tasks
 from shikisha.config.grader_services import open_judge, sandbox_named
+from shikisha.config.learned_settings import ValueTable
 from shikisha.config.settings import FixedTable, LmTable, PolicyTable, RulesTable, TrainedTable
 from shikisha.core.errors import ConfigError
 from shikisha.core.plan import Plan, Step
@@ -124,10 +125,16 @@ def _conductor_parts(composition: Container, name: str, seen: set[str]) -> Itera
         if isinstance(table, TrainedTable):
             fallback = table.fallback or ""
             yield from conductors.checkpoint_hashes(table.path, composition.folder)
+        if isinstance(table, ValueTable):
+            yield _policy_hash(composition.folder / table.file)
+            for other in (table.over, *table.also):
+                yield from _conductor_parts(composition, other, seen)
     elif kind == "rules":
         yield _file_text(Path(rest))
-    elif kind == "policy":
-        yield _policy_hash(Path(rest.partition("?")[0]))
+    elif kind in ("policy", "value"):
+        target, _, query = rest.partition("?")
+        yield _policy_hash(Path(target))
+        fallback = dict(part.partition("=")[::2] for part in query.split("&")).get("over", "")
     elif kind == "lm":
         endpoint, _, query = rest.partition("?")
         fallback = dict(part.partition("=")[::2] for part in query.split("&")).get("fallback", "")

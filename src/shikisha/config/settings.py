@@ -6,7 +6,6 @@ share. A key exists only because two users would set it differently.
 """
 
 import re
-import warnings
 from collections.abc import Mapping
 from datetime import date
 from enum import StrEnum
@@ -15,12 +14,14 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from shikisha.config.config_table import ConfigTable
+from shikisha.config.learned_settings import LearnedTable, NotesTable, ValueTable
 from shikisha.core.budget import Caps, Price
 from shikisha.core.call import ApprovalMode
 from shikisha.core.events import OnCheckFailure
-from shikisha.core.plan import MOST_ITEMS, MOST_STEPS
+from shikisha.core.plan import MAX_STEPS
 from shikisha.core.prompts import MAX_UNKNOWN_SHARE, PlanFormat
 from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import ToolEffect
@@ -94,28 +95,6 @@ ConfigName = Annotated[str, AfterValidator(_checked_name)]
 EnvVarName = Annotated[str, AfterValidator(_checked_variable)]
 NoneAsText = BeforeValidator(lambda value: None if value == "none" else value)
 WebhookUrl = Annotated[str, AfterValidator(_checked_webhook_url)]
-
-
-class ConfigTable(BaseModel):
-    """A table of the file: frozen, and closed to unknown keys.
-
-    `renamed_keys` maps an earlier key to the present one. The earlier key is still accepted, with a FutureWarning.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    renamed_keys: ClassVar[Mapping[str, str]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _accept_renamed_keys(cls, data: object) -> object:
-        if not isinstance(data, Mapping) or not cls.renamed_keys.keys() & data.keys():
-            return data
-        for old, new in cls.renamed_keys.items():
-            if old in data and new in data:
-                raise ValueError(f"{old} is the earlier name of {new}: expected one of them")
-            if old in data:
-                warnings.warn(f"the key {old!r} is now {new!r}", FutureWarning, stacklevel=2)
-        return {cls.renamed_keys.get(key, key): value for key, value in data.items()}
 
 
 class PriceTable(ConfigTable):
@@ -239,11 +218,6 @@ class LmTable(ConfigTable):
     )
     examples: bool = Field(default=True, description="whether the prompt shows example plans")
     rounds: int = Field(default=3, ge=1, description="the most rounds it plans: the first plan, and revisions")
-    shown: int = Field(
-        default=40,
-        ge=1,
-        description="the most workers that the prompt describes; of a larger pool those whose cards fit the task best",
-    )
 
 
 class FixedTable(ConfigTable):
@@ -325,7 +299,9 @@ class TrainedTable(ConfigTable):
     )
 
 
-ConductorTable = Annotated[LmTable | FixedTable | RulesTable | PolicyTable | TrainedTable, Field(discriminator="kind")]
+ConductorTable = Annotated[
+    LmTable | FixedTable | RulesTable | PolicyTable | TrainedTable | ValueTable, Field(discriminator="kind")
+]
 
 
 class BudgetTable(ConfigTable):
@@ -347,16 +323,10 @@ class BudgetTable(ConfigTable):
         description="the most seconds of activity; waiting for a person does not count",
     )
     plan_steps: int = Field(
-        default=_DEFAULT_CAPS.plan_steps, ge=1, le=MOST_STEPS, description="the most steps of one plan"
+        default=_DEFAULT_CAPS.plan_steps, ge=1, le=MAX_STEPS, description="the most steps of one plan"
     )
     tool_calls: Annotated[int | None, NoneAsText] = Field(
         default=_DEFAULT_CAPS.tool_calls, ge=0, description="the most calls of tools that agents make"
-    )
-    map_items: int = Field(
-        default=_DEFAULT_CAPS.map_items,
-        ge=0,
-        le=MOST_ITEMS,
-        description="the most items of a map step, which calls its worker once for each; 0 allows no map step",
     )
 
     def caps(self) -> Caps:
@@ -503,12 +473,6 @@ class ServerTable(ConfigTable):
 
     host: str = Field(default="127.0.0.1", description="the address to listen on; 0.0.0.0: all addresses")
     port: int = Field(default=8100, ge=0, le=65535, description="the port to listen on; 0: any free port")
-    processes: int = Field(
-        default=1,
-        ge=1,
-        le=64,
-        description="how many server processes share the port, one for each core to use; limits hold for each of them",
-    )
     url: Annotated[str, AfterValidator(_checked_server_url)] | None = Field(
         default=None, description="the URL under which clients reach the server, for links and the Host header"
     )
@@ -652,17 +616,6 @@ class RewardTable(ConfigTable):
         return RewardWeights(**dict(self))
 
 
-class NotesTable(ConfigTable):
-    """[notes]: what outcomes say about workers, shown to conductors next to the cards."""
-
-    file: Path | None = Field(
-        default=None, description="notes that `shikisha notes --out FILE` wrote; relative to this file"
-    )
-    explore: float = Field(
-        default=0.0, ge=0, le=1, description="the share of tasks that name the worker that was tried least"
-    )
-
-
 class ShikishaSettings(ConfigTable):
     """The whole file."""
 
@@ -688,6 +641,9 @@ class ShikishaSettings(ConfigTable):
     )
     journal: JournalTable = Field(default=JournalTable(), description="where runs are recorded")
     notes: NotesTable = Field(default=NotesTable(), description="what outcomes say about workers, shown to conductors")
+    learned: LearnedTable = Field(
+        default=LearnedTable(), description="what else was learned from runs, and what of it is used"
+    )
     labels: LabelsTable = Field(default=LabelsTable(), description="which data labels are guarded")
     server: ServerTable = Field(default=ServerTable(), description="the server that `shikisha serve` starts")
     telemetry: TelemetryTable = Field(default=TelemetryTable(), description="export of traces and metrics")

@@ -1,9 +1,8 @@
 """The server process: the run service, the application, uvicorn around it, and an orderly end.
 
 Invariants: on shutdown requests stop before runs, and runs before the journal. Runs get `drain` seconds; the rest is
-interrupted, released, and resumed by the next server. A second signal stops at once. One process serves here;
-`supervisor` runs several of them behind one port, and several machines share a PostgreSQL database. TLS is left to a
-proxy. SIGHUP reads the configuration anew (see `reload`).
+interrupted, released, and resumed by the next server. A second signal stops at once. There is one process per server:
+start several servers on one PostgreSQL database to use more. TLS and reloading are left to a proxy and a supervisor.
 """
 
 import asyncio
@@ -37,7 +36,6 @@ from shikisha.server.http.connections import (
 from shikisha.server.keys import KeyManager
 from shikisha.server.keys.budgets import KeyBudgets
 from shikisha.server.lifecycle.maintenance import maintain_runs
-from shikisha.server.lifecycle.reload import ConfigReload
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.ops import logs
 from shikisha.server.ops.watchdog import Watchdog, start_watchdog
@@ -152,14 +150,12 @@ _SWITCH_SECONDS = (
 )
 
 
-def listening_socket(settings: ServerTable, *, shared: bool = False) -> socket.socket:
-    """Return a socket that listens where the configuration says, or shares its port; ConfigError when it cannot."""
+def listening_socket(settings: ServerTable) -> socket.socket:
+    """Return a socket that listens where the configuration says; ConfigError when it cannot be had."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     made = socket.socket(family)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        if shared:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.setsockopt(
             socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES
         )  # accepted sockets have it from this one
@@ -179,12 +175,8 @@ async def serve(
     journal_url: str,
     ready: Callable[[RunService], None],
     watchdog: Watchdog | None = None,
-    read_config: Callable[[], Container] | None = None,
 ) -> None:
-    """Serve until the process is told to stop; call `ready` once the server accepts requests.
-
-    `read_config`: how SIGHUP reads the configuration anew.
-    """
+    """Serve until the process is told to stop; call `ready` once the server accepts requests."""
     with handle_stop_signals() as told:  # until the service is closed, and not only until requests have ended
         if watchdog is not None:
             watchdog.mark_on(asyncio.get_running_loop())
@@ -206,14 +198,7 @@ async def serve(
             told.means(stop, stop_now)
             ready(service)
             tune_garbage_collector()
-            reload = None if read_config is None else ConfigReload(service, read_config, stop)
-            if reload is not None:
-                reload.listen()
-            try:
-                await server.serve(sockets=[listening])
-            finally:
-                if reload is not None:
-                    await reload.close()
+            await server.serve(sockets=[listening])
 
 
 class HttpServer(uvicorn.Server):
@@ -270,19 +255,9 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def run_server(
-    container: Container,
-    journal_url: str,
-    ready: Callable[[RunService, socket.socket], None],
-    read_config: Callable[[], Container] | None = None,
-    *,
-    shared: bool = False,
-) -> None:
-    """Serve in this process, on uvloop where there is one; `shared`: on a port that other processes serve too.
-
-    `read_config`: how SIGHUP reads the configuration anew.
-    """
-    listening = listening_socket(container.settings.server, shared=shared)
+def run_server(container: Container, journal_url: str, ready: Callable[[RunService, socket.socket], None]) -> None:
+    """Serve in this process, on uvloop where there is one."""
+    listening = listening_socket(container.settings.server)
     sys.setswitchinterval(_SWITCH_SECONDS)
     logs.configure_logging(container.secret_store, container.settings.telemetry.log)
     _fit_limits(container)
@@ -291,9 +266,7 @@ def run_server(
         start_watchdog(journal_url or container.journal_url(), container.settings.server.longest_stall) as watchdog,
         asyncio.Runner(loop_factory=_loop_factory()) as runner,
     ):
-        runner.run(
-            serve(container, listening, journal_url, lambda service: ready(service, listening), watchdog, read_config)
-        )
+        runner.run(serve(container, listening, journal_url, lambda service: ready(service, listening), watchdog))
 
 
 def _fit_limits(container: Container) -> None:

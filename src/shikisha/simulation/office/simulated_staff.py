@@ -61,7 +61,12 @@ def features_of(subtask: str, question: OfficeQuestion) -> frozenset[WordingFeat
     own = subtask
     for sentence in (question.text, *question.sentences):
         own = own.replace(sentence, " ") if sentence else own
-    return frozenset(feature for feature, pattern in _FEATURE_PATTERNS.items() if pattern.search(own))
+    return advised_features(own)
+
+
+def advised_features(text: str) -> frozenset[WordingFeature]:
+    """Return the wording features that a text has, in anybody's words."""
+    return frozenset(feature for feature, pattern in _FEATURE_PATTERNS.items() if pattern.search(text))
 
 
 def call_success(

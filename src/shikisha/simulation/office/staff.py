@@ -176,7 +176,7 @@ def draw_crew(distribution: CrewDistribution, split: AuthorSplit, rng: random.Ra
         if len({kind for member in members for kind in member.strong}) >= 4:
             break
     rng.shuffle(members)
-    return _write_cards(tuple(members), distribution, split, rng)
+    return write_cards(tuple(members), distribution, split, rng)
 
 
 def _draw_specialist(name: str, rng: random.Random) -> StaffMember:
@@ -197,9 +197,10 @@ def _draw_wants(rng: random.Random) -> frozenset[WordingFeature]:
     return frozenset(rng.sample(FEATURES, rng.choice((1, 1, 2))))
 
 
-def _write_cards(
+def write_cards(
     members: tuple[StaffMember, ...], distribution: CrewDistribution, split: AuthorSplit, rng: random.Random
 ) -> Crew:
+    """Return these workers as a crew, with cards by authors of the split."""
     kinds = tuple(distribution.honesty)
     honesty = rng.choices(kinds, [distribution.honesty[kind] for kind in kinds], k=len(members))
     own = [_claims(member, how, rng) for member, how in zip(members, honesty, strict=True)]

@@ -1,0 +1,347 @@
+"""A conductor that weighs plans by step values learned from the journal: who does each step, checked by whom, or none.
+
+`proposers` offer plans: the conductor in force first, then whatever else is to be considered (topologies, skills). Each
+plan is also offered with its steps given to other workers, and with checks. The plan of highest worth is performed:
+`worth` dollars times the chance that all its steps are right, less its dollars. Later rounds go the same way; a worker
+that gave no answer in this run is worth less in it.
+
+On a share `explore` of the tasks workers are drawn instead, the doubtful and the good ones more often, and where there
+is room a second worker does a step too, so that their agreement tells. On a share `1 - share` the conductor in force
+plans alone: that is the trial which shows whether the values bring anything. Content decides both draws.
+
+Invariants: workers outside the pool, tools, people and approvals are never assigned (1); the same task leads to the
+same plan; the planner's own plan and the propensity of the one performed are in the proposal. Deliberately absent:
+wording. A step's subtask stays as its proposer wrote it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from shikisha.conductors.topologies import VOTE
+from shikisha.core.budget import Usage, format_dollars
+from shikisha.core.errors import PlanError, WorkerError
+from shikisha.core.plan import MAX_STEPS, Plan, Step
+from shikisha.engine.conductor import Conductor, Proposal, Situation
+from shikisha.engine.worker import ApprovalMode, Card
+from shikisha.learned.learned_file import read_learned
+from shikisha.learned.step_samples import PLANNED, STANDS_BY, check_subtask, planned_workers, step_text
+from shikisha.learned.step_value import STEP_VALUE, StepValue, check_chance, step_value_of
+from shikisha.routing.arrays import Floats
+
+_NON_TEXT = frozenset({VOTE, "human", "http", "mcp", "python", "tool", "conductor"})
+_TYPICAL = Usage(300, 60)
+TRIAL_SHARE = 0.5
+_SWEEPS = 3
+_CHECK_SHARE = 0.5  # of a call's price that a check is taken to cost
+_SILENT = 0.2  # what is left of the chance of a worker that gave no answer in this run
+_UNIFORM = 0.3  # share of even draws in exploration
+_LEAST_HELP = 0.05  # of a phrase, added to a logit
+_CHECK_EXPLORED = 0.3  # how often an explored plan has a check where there is room
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCandidate:
+    """A plan with its chance to be right, its dollars, and who proposed it in what form."""
+
+    plan: Plan
+    chance: float
+    dollars: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValueConductor:
+    """Chooses among the plans of `proposers` by `model`; `forms` False: never adds a check."""
+
+    name: str
+    model: StepValue
+    proposers: tuple[Conductor, ...]
+    worth: float = 0.05
+    explore: float = 0.0
+    share: float = 1.0
+    forms: bool = True
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Return the plan of highest worth; the first proposer's own where the model may not be used."""
+        first = await self.proposers[0].propose(situation)
+        if first.plan.ships or not set(self.model.labels) <= set(situation.task.labels):
+            return first
+        acts = _draw(self.model.version, "acts", situation) < self.share
+        if not acts:
+            said = _joined(first.note, f"values {self.model.version} stand by (trial)")
+            return replace(first, note=said, propensity=1 - self.share, beside={**first.beside, PLANNED: STANDS_BY})
+        offers: list[tuple[str, Plan]] = [(self.proposers[0].name, first.plan), *await self._others(situation)]
+        table = _StepTable(self.model, situation, first.plan)
+        if _draw(self.model.version, "explores", situation) < self.explore:
+            plan, chance = table.drawn(first.plan, self.forms)
+            said = f"values {self.model.version}: explores"
+            return self._proposal(first, plan, said, self.share * self.explore * chance)
+        candidates = [
+            one for name, plan in offers for one in table.candidates(name, plan, self.worth, forms=self.forms)
+        ]
+        best = max(candidates, key=lambda one: self.worth * one.chance - one.dollars)
+        said = (
+            f"values {self.model.version}: {best.source} of {len(candidates)} plans, right with {best.chance:.0%}, "
+            f"{format_dollars(best.dollars)}; as planned {candidates[0].chance:.0%}, "
+            f"{format_dollars(candidates[0].dollars)}"
+        )
+        chance = self.share * (1 - self.explore)
+        return self._proposal(first, best.plan, said, chance if chance < 1 else None)
+
+    async def _others(self, situation: Situation) -> list[tuple[str, Plan]]:
+        found = list[tuple[str, Plan]]()
+        for one in self.proposers[1:]:
+            try:
+                plan = (await one.propose(situation)).plan
+            except (PlanError, WorkerError):
+                continue  # it offers nothing here; what is in force has its plan
+            if not plan.ships:
+                found.append((one.name, plan))
+        return found
+
+    def _proposal(self, first: Proposal, plan: Plan, said: str, propensity: float | None) -> Proposal:
+        return replace(
+            first,
+            plan=plan,
+            note=_joined(first.note, said),
+            version=self.model.version,
+            propensity=propensity,
+            beside={**first.beside, PLANNED: planned_workers(plan, first.plan, self.model.phrases)},
+        )
+
+
+def value_conductor(
+    name: str, file: Path, proposers: tuple[Conductor, ...], worth: float, explore: float, share: float | None
+) -> ValueConductor:
+    """Return the conductor of a file; ConfigError where it cannot be read.
+
+    `share` None: values act on all tasks if the file says that a trial showed their gain, else on half.
+    """
+    learned = read_learned(file, STEP_VALUE)
+    model = step_value_of(learned, str(file))
+    acts = share if share is not None else TRIAL_SHARE if learned.content.get("trial") is not False else 1.0
+    return ValueConductor(name, model, proposers, worth, explore, acts, learned.content.get("forms") is not False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Who does a step, who checks it (None: nobody), and which phrases are added to its subtask."""
+
+    worker: int
+    checker: int | None = None
+    phrases: tuple[str, ...] = ()
+
+
+class _StepTable:
+    """Chances and prices of all workers at all subtasks that come up in one decision; each text is read once."""
+
+    def __init__(self, model: StepValue, situation: Situation, planned: Plan) -> None:
+        self.model, self.situation = model, situation
+        self.names = [card.name for card in situation.cards]
+        self.able = [place for place, card in enumerate(situation.cards) if is_assignable(card)]
+        self.prices = [call_price(model, card) for card in situation.cards]
+        self.planned = {(step.subtask, step.worker) for step in planned.steps}
+        self.left = min(MAX_STEPS, situation.left.plan_steps, situation.left.steps)
+        self.added = model.phrase_weights(self.names)
+        self._logits = dict[str, tuple[Floats, Floats]]()
+
+    def candidates(self, name: str, plan: Plan, worth: float, *, forms: bool) -> list[PlanCandidate]:
+        """Return a plan as it is, with its steps given to the best workers, and with checks where they pay."""
+        own = [_Choice(step.worker) for step in plan.steps]
+        found = [self._candidate(f"{name} as planned", plan, own, helped=False)]
+        best = self._ascend(plan, own, worth, checks=False)
+        found.append(self._candidate(f"{name} with other workers", plan, best, helped=True))
+        if forms and self.model.check_gain and len(plan) < self.left:
+            checked = self._ascend(plan, best, worth, checks=True)
+            found.append(self._candidate(f"{name} with checks", plan, checked, helped=True))
+        return found
+
+    def drawn(self, plan: Plan, forms: bool) -> tuple[Plan, float]:
+        """Return a plan with drawn workers and the probability of this draw, given that it explores."""
+        rng = np.random.default_rng(int.from_bytes(_hash("draw", self.model.version, self.situation)[:8], "big"))
+        chance, choices = 1.0, list[_Choice]()
+        for step in plan.steps:
+            if step.worker not in self.able:
+                choices.append(_Choice(step.worker))
+                continue
+            shares = self._draw_shares(step)
+            at = int(rng.choice(len(self.able), p=shares))
+            chance *= float(shares[at])
+            said = [phrase for phrase in self.model.phrases if phrase not in step.subtask and rng.random() < 0.5]
+            chance *= 0.5 ** sum(phrase not in step.subtask for phrase in self.model.phrases)
+            choices.append(_Choice(self.able[at], phrases=tuple(said)))
+        roomy = forms and len(plan) < self.left and len(self.able) > 1
+        able = [at for at, step in enumerate(plan.steps) if step.worker in self.able]
+        if roomy and able and rng.random() < _CHECK_EXPLORED:
+            at = able[int(rng.integers(len(able)))]
+            others = [worker for worker in self.able if worker != choices[at].worker]
+            choices[at] = replace(choices[at], checker=others[int(rng.integers(len(others)))])
+            chance *= _CHECK_EXPLORED / len(able) / len(others)
+        elif roomy and able:
+            chance *= 1 - _CHECK_EXPLORED
+        drawn = with_choices(plan, choices)
+        return self._with_twins(drawn, rng), chance
+
+    def _with_twins(self, plan: Plan, rng: np.random.Generator) -> Plan:
+        """Return the plan with steps done by a second worker as well, just before, as far as there is room."""
+        able = [at for at, step in enumerate(plan.steps) if step.worker in self.able]
+        room = self.left - len(plan)
+        if len(self.able) < 2 or room <= 0 or not able:
+            return plan
+        twinned = {able[int(at)] for at in rng.permutation(len(able))[:room]}
+        steps, moved = list[Step](), dict[int, int]()
+        for at, step in enumerate(plan.steps):
+            here = replace(step, access=tuple(moved[seen] for seen in step.access))
+            if at in twinned:
+                others = [worker for worker in self.able if worker != step.worker]
+                steps.append(replace(here, worker=others[int(rng.integers(len(others)))]))
+            moved[at] = len(steps)
+            steps.append(here)
+        return Plan(tuple(steps))
+
+    def _draw_shares(self, step: Step) -> Floats:
+        means, spread = self._read(step.subtask)
+        hopeful = np.array([means[at] + np.sqrt(spread[at]) for at in self.able])
+        shares = np.exp(hopeful - hopeful.max())
+        return np.asarray((1 - _UNIFORM) * shares / shares.sum() + _UNIFORM / len(self.able))
+
+    def _read(self, subtask: str) -> tuple[Floats, Floats]:
+        """Return mean and variance of each worker's logit at a subtask."""
+        if subtask not in self._logits:
+            text = step_text(subtask, self.situation.task.prompt)
+            chosen = np.array([[float((subtask, at) in self.planned) for at in range(len(self.names))]])
+            means, spread = self.model.logits([text], self.names, chosen)
+            self._logits[subtask] = (means[0], spread[0])
+        return self._logits[subtask]
+
+    def helpful(self, subtask: str, worker: int) -> tuple[str, ...]:
+        """Return the phrases that are not in a subtask and were seen to help this worker."""
+        weights = zip(self.model.phrases, self.added[worker], strict=True)
+        return tuple(phrase for phrase, weight in weights if weight > _LEAST_HELP and phrase not in subtask)
+
+    def _chances(self, subtask: str, *, helped: bool) -> Floats:
+        """Return each worker's chance at a subtask; `helped`: with the phrases that help it."""
+        means, spread = self._read(subtask)
+        if helped and self.model.phrases:
+            absent = [phrase not in subtask for phrase in self.model.phrases]
+            means = means + np.where((self.added > _LEAST_HELP) & absent, self.added, 0.0).sum(axis=1)
+        chances = 1 / (1 + np.exp(-means / np.sqrt(1 + np.pi / 8 * spread)))
+        silent = silent_workers(self.situation)
+        return np.array(
+            [one * (_SILENT if name in silent else 1.0) for one, name in zip(chances, self.names, strict=True)]
+        )
+
+    def _step_chance(self, chances: Floats, choice: _Choice, worker_is_able: bool) -> float:
+        if not worker_is_able:
+            return 1.0  # a counter of votes, a tool: its part is in the steps that it sees
+        first = float(chances[choice.worker])
+        return (
+            first
+            if choice.checker is None
+            else float(check_chance(first, float(chances[choice.checker]), self.model.check_gain))
+        )
+
+    def _step_price(self, choice: _Choice) -> float:
+        return self.prices[choice.worker] + (
+            0.0 if choice.checker is None else _CHECK_SHARE * self.prices[choice.checker]
+        )
+
+    def _candidate(self, source: str, plan: Plan, choices: Sequence[_Choice], *, helped: bool) -> PlanCandidate:
+        chance = prod(
+            self._step_chance(self._chances(step.subtask, helped=helped), choice, step.worker in self.able)
+            for step, choice in zip(plan.steps, choices, strict=True)
+        )
+        return PlanCandidate(with_choices(plan, choices), chance, sum(map(self._step_price, choices)), source)
+
+    def _ascend(self, plan: Plan, start: Sequence[_Choice], worth: float, *, checks: bool) -> list[_Choice]:
+        """Return choices of which no single change is better, from these on."""
+        choices = list(start)
+        tables = [self._chances(step.subtask, helped=True) for step in plan.steps]
+        each = [
+            self._step_chance(tables[at], choices[at], step.worker in self.able) for at, step in enumerate(plan.steps)
+        ]
+        for _ in range(_SWEEPS):
+            before = list(choices)
+            for at, step in enumerate(plan.steps):
+                if step.worker not in self.able:
+                    continue
+                rest = prod(each[:at]) * prod(each[at + 1 :])
+                room = (
+                    self.left
+                    - len(plan)
+                    - sum(one.checker is not None for one in choices)
+                    + (choices[at].checker is not None)
+                )
+                options = [_Choice(worker) for worker in self.able]
+                if checks and room > 0:
+                    options += [
+                        _Choice(worker, other) for worker in self.able for other in self.able if other != worker
+                    ]
+                best = max(
+                    options,
+                    key=lambda one: worth * rest * self._step_chance(tables[at], one, True) - self._step_price(one),
+                )
+                choices[at], each[at] = best, self._step_chance(tables[at], best, True)
+            if choices == before:
+                break
+        return [
+            replace(one, phrases=self.helpful(step.subtask, one.worker)) if step.worker in self.able else one
+            for one, step in zip(choices, plan.steps, strict=True)
+        ]
+
+
+def with_choices(plan: Plan, choices: Sequence[_Choice]) -> Plan:
+    """Return the plan with these workers and checks; who saw a checked step's result sees its check's instead."""
+    steps, gives = list[Step](), dict[int, int]()
+    for at, (step, choice) in enumerate(zip(plan.steps, choices, strict=True)):
+        access = tuple(sorted(gives[seen] for seen in step.access))
+        subtask = " ".join([step.subtask, *choice.phrases])
+        steps.append(Step(subtask, choice.worker, access))
+        if choice.checker is not None:
+            seen = tuple(sorted({*access, len(steps) - 1}))
+            steps.append(Step(check_subtask(subtask), choice.checker, seen))
+        gives[at] = len(steps) - 1
+    return Plan(tuple(steps))
+
+
+def is_assignable(card: Card) -> bool:
+    """Whether a learned conductor may give this worker a step that it was not planned for."""
+    return card.kind not in _NON_TEXT and card.approval is ApprovalMode.NEVER
+
+
+def call_price(model: StepValue, card: Card) -> float:
+    """Return the expected dollars of a call: what calls did cost, else what a typical one costs by its price."""
+    paid = model.price(card.name)
+    if paid is not None:
+        return paid
+    return 0.0 if card.price is None else card.price.of(_TYPICAL)
+
+
+def silent_workers(situation: Situation) -> frozenset[str]:
+    """Return the workers that gave no answer, or failed a check, earlier in this run."""
+    return frozenset(
+        result.worker
+        for turn in situation.rounds
+        for result in turn.results
+        if not result.ok or any(verdict.status == "fail" for verdict in result.verdicts)
+    )
+
+
+def _hash(word: str, version: str, situation: Situation) -> bytes:
+    text = f"{word} {version} {len(situation.rounds)} {situation.task.content_hash}"
+    return sha256(text.encode()).digest()
+
+
+def _draw(version: str, word: str, situation: Situation) -> float:
+    """Return a number from 0 to 1 that the task's content decides; the same in all rounds of a run."""
+    text = f"{word} {version} {situation.task.content_hash}"
+    return int.from_bytes(sha256(text.encode()).digest()[:6], "big") / 2**48
+
+
+def _joined(note: str, more: str) -> str:
+    return f"{note}; {more}" if note else more

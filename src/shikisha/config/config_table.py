@@ -1,0 +1,29 @@
+"""The base of all tables of the configuration file: frozen, closed to unknown keys, open to a key's earlier name."""
+
+import warnings
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+
+class ConfigTable(BaseModel):
+    """A table of the file: frozen, and closed to unknown keys.
+
+    `renamed_keys` maps an earlier key to the present one. The earlier key is still accepted, with a FutureWarning.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    renamed_keys: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_renamed_keys(cls, data: object) -> object:
+        if not isinstance(data, Mapping) or not cls.renamed_keys.keys() & data.keys():
+            return data
+        for old, new in cls.renamed_keys.items():
+            if old in data and new in data:
+                raise ValueError(f"{old} is the earlier name of {new}: expected one of them")
+            if old in data:
+                warnings.warn(f"the key {old!r} is now {new!r}", FutureWarning, stacklevel=2)
+        return {cls.renamed_keys.get(key, key): value for key, value in data.items()}

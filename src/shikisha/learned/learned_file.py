@@ -1,0 +1,181 @@
+"""The one form of a learned file: what was learned, from which runs, what it brought, and a hash over all of it.
+
+Invariants: a file is JSON and holds no code; its version is the hash of its content, and a file that was edited by hand
+is refused; reading takes bounded work; a file is written completely or not at all. `evidence` names the runs that it
+comes from, so that it can be made again, or dropped, when these are erased; `labels` are those of their data, and what
+has labels is used only for tasks that bear all of them.
+"""
+
+import json
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from math import isfinite, prod
+from pathlib import Path
+
+import numpy as np
+
+from shikisha.core.errors import ConfigError
+from shikisha.core.messages import Json
+from shikisha.routing.arrays import Floats
+
+MAX_LEARNED_BYTES = 2**26
+_SHOWN = 12  # characters of a version
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedGain:
+    """What something learned brought on tasks that it was not learned from: a mean difference with its 95 % interval.
+
+    `measure` names the quantity, `tasks` how many pairs, `basis` how they were compared (measured, estimated).
+    """
+
+    measure: str
+    mean: float
+    low: float
+    high: float
+    tasks: int
+    basis: str
+
+    @property
+    def excludes_harm(self) -> bool:
+        """Whether the interval has no loss."""
+        return self.low >= 0
+
+    def describe(self) -> str:
+        """Return the gain in words."""
+        return (
+            f"{self.measure} {self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}] on {self.tasks} tasks, {self.basis}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedFile:
+    """Content of one kind, and where it comes from. `made` is a Unix time and no part of the version."""
+
+    kind: str
+    content: Mapping[str, Json]
+    evidence: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    gain: LearnedGain | None = None
+    made: float = field(default=0.0, compare=False)
+
+    @property
+    def version(self) -> str:
+        """The hash of all but the time."""
+        body = {**asdict(self), "made": 0.0}
+        return sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def short_version(self) -> str:
+        """The version as people see it."""
+        return self.version[:_SHOWN]
+
+    def holds_for(self, labels: Collection[str]) -> bool:
+        """Whether a task with these labels may use it."""
+        return set(self.labels) <= set(labels)
+
+
+def write_learned(file: Path, learned: LearnedFile) -> str:
+    """Write a learned file; return its version. ConfigError where it cannot be written."""
+    body = {"format": f"shikisha-{learned.kind}/1", "version": learned.version, **asdict(learned)}
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(body, ensure_ascii=False, indent=1) + "\n", "utf-8")
+        part.replace(file)
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be written: {error.strerror or error}") from None
+    return learned.version
+
+
+def read_learned(file: Path, kind: str = "") -> LearnedFile:
+    """Read a learned file of this kind (any, if empty); ConfigError where there is none, or it was changed."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_LEARNED_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
+    return parse_learned(data, str(file), kind)
+
+
+def parse_learned(data: bytes, name: str, kind: str = "") -> LearnedFile:
+    """Return the learned file in these bytes; ConfigError where they are none, or were changed."""
+    if len(data) > MAX_LEARNED_BYTES:
+        raise ConfigError(f"{name}: a learned file has at most {MAX_LEARNED_BYTES:,} bytes")
+    try:
+        body = json.loads(data)
+        version, form = body["version"], body["format"]
+        gain = None if body["gain"] is None else _read_gain(body["gain"])
+        found = LearnedFile(
+            _text(body["kind"]),
+            _mapping(body["content"]),
+            _texts(body["evidence"]),
+            _texts(body["labels"]),
+            gain,
+            _number(body["made"]),
+        )
+        same = version == found.version
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{name}: no learned file: {type(error).__name__}: {error}") from None
+    if form != f"shikisha-{found.kind}/1" or (kind and found.kind != kind):
+        raise ConfigError(f"{name}: expected the format shikisha-{kind or found.kind}/1, found {form!r}")
+    if not same:
+        raise ConfigError(f"{name}: its content is not that of version {str(version)[:_SHOWN]}: it was changed by hand")
+    return found
+
+
+def _read_gain(row: object) -> LearnedGain:
+    given = _mapping(row)
+    mean, low, high = (_number(given[name]) for name in ("mean", "low", "high"))
+    return LearnedGain(_text(given["measure"]), mean, low, high, int(_number(given["tasks"])), _text(given["basis"]))
+
+
+def _mapping(value: object) -> Mapping[str, Json]:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, found {type(value).__name__}")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, found {value!r:.40}")
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list of texts, found {value!r:.40}")
+    return tuple(_text(one) for one in value)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise ValueError(f"expected a number, found {value!r:.40}")
+    return value
+
+
+def encode_array(values: Floats) -> Mapping[str, Json]:
+    """Return an array as JSON: its shape, and its numbers as 32-bit floats in base64."""
+    flat = np.ascontiguousarray(values, dtype="<f4")
+    return {"shape": list(flat.shape), "data": b64encode(flat.tobytes()).decode("ascii")}
+
+
+def decode_array(given: object, shape: Sequence[int | None]) -> Floats:
+    """Return an array of this shape (None: any length); ValueError where it is another, or not all numbers."""
+    body = _mapping(given)
+    sizes = body["shape"]
+    if not isinstance(sizes, list) or len(sizes) != len(shape):
+        raise ValueError(f"expected an array of {len(shape)} dimensions")
+    found = [int(_number(size)) for size in sizes]
+    if any(size < 0 or (wanted is not None and size != wanted) for size, wanted in zip(found, shape, strict=True)):
+        raise ValueError(f"expected an array of shape {tuple(shape)}, found {tuple(found)}")
+    data = b64decode(_text(body["data"]), validate=True)
+    if len(data) != 4 * prod(found):
+        raise ValueError("an array's bytes do not fit its shape")
+    values = np.frombuffer(data, dtype="<f4").astype(np.float64).reshape(found)
+    if not np.isfinite(values).all():
+        raise ValueError("an array holds what is no number")
+    return values

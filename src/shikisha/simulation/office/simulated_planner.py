@@ -1,0 +1,130 @@
+"""A simulated planner for the office: it reads a planner's real prompt, and plans as its cards and notes suggest.
+
+It stands where a language model would stand behind `lm:WORKER`, and is named simulated wherever it appears. It knows
+the question behind the text, as the simulated staff does: which sentence is which part. Everything else it takes from
+the prompt: what cards claim, what notes on cards count ("right on 12 of 14"), what it is advised to tell workers. It
+follows each piece of advice on a share `obedience` of the tasks. It prices its tokens as a small real model does.
+
+Invariants: a plan is a function of the prompt, the task and `luck`; it never sees a level. Deliberately absent:
+conditions and further rounds (`recurring_traffic` has none), and doubt: it believes every card.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from shikisha.core.budget import Price, Usage
+from shikisha.core.plan import MAX_STEPS
+from shikisha.engine.pool import Member
+from shikisha.engine.worker import Card, Reply, Request
+from shikisha.simulation.office.company import WorkKind
+from shikisha.simulation.office.questions import OfficeQuestion
+from shikisha.simulation.office.simulated_staff import FEATURE_TEXTS, advised_features
+from shikisha.simulation.office.staff import KINDS, card_texts
+from shikisha.simulation.seeded_random import hash_fraction
+
+PLANNER_NAME = "simulated planner"
+PLANNER_PRICE = Price(0.25, 2.0)  # dollars per million tokens: a small model of 2025
+_REASONING = "Each sentence asks for one thing; a model that claims it, at the lowest price, gets it."
+_MODEL = re.compile(r"^Model (\d+) \((.*)\)$")
+_PRICE = re.compile(r"\$([\d.e-]+) a call")
+_ALL = re.compile(r"Outcomes: right on (\d+) of (\d+)")
+_LIKE = re.compile(r"At work like '([^']*)': right on (\d+) of (\d+)\.")
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_CLAIMED, _UNCLAIMED = 0.7, 0.15
+_PRIOR = 2.0  # outcomes that a claim is worth
+_DOLLAR_WEIGHT = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCard:
+    """What the planner reads of one model: its claims, price, and counts by the start of a sentence."""
+
+    claims: frozenset[WorkKind]
+    price: float
+    overall: tuple[int, int]
+    like: Mapping[str, tuple[int, int]]
+
+    def score(self, kind: WorkKind, sentence: str) -> float:
+        """Return how promising the model seems for a part."""
+        prior = _CLAIMED if kind in self.claims else _UNCLAIMED + 0.02 * len(self.claims)
+        if self.overall[1]:
+            prior = (prior * 4 + self.overall[0]) / (4 + self.overall[1])
+        start = " ".join(sentence.split())
+        right, tries = next((self.like[said] for said in self.like if said and start.startswith(said)), (0, 0))
+        return (right + _PRIOR * prior) / (tries + _PRIOR) - _DOLLAR_WEIGHT * self.price
+
+
+class SimulatedPlanner:
+    """A worker that writes plans for one question."""
+
+    def __init__(self, question: OfficeQuestion, obedience: float = 0.9, luck: int = 0) -> None:
+        self.question, self.obedience, self.luck = question, obedience, luck
+
+    async def perform(self, request: Request) -> Reply:
+        """Write a plan for the prompt in the request's turns."""
+        prompt = "\n".join(turn.text for turn in request.turns)
+        text = self.plan_text(prompt, request.task.content_hash)
+        usage = Usage(len(_TOKEN.findall(prompt)), len(_TOKEN.findall(text)))
+        return Reply(text, usage, dollars=PLANNER_PRICE.of(usage), model=PLANNER_NAME)
+
+    def plan_text(self, prompt: str, task: str) -> str:
+        """Return the plan as JSON."""
+        cards = read_cards(prompt)
+        advice = prompt.partition("Question:")[0]
+        features = [
+            feature
+            for feature in sorted(advised_features(advice))
+            if hash_fraction("obeys", self.luck, task, feature) < self.obedience
+        ]
+        told = "".join(f" {FEATURE_TEXTS[feature]}" for feature in features)
+        steps = []
+        for part, (sentence, piece) in enumerate(zip(self.question.sentences, self.question.parts, strict=True)):
+            worker = max(cards, key=lambda at: cards[at].score(piece.kind, sentence))
+            steps.append({"worker": worker, "subtask": f"{sentence}{told}", "access": list(piece.uses)})
+            if part + 1 == MAX_STEPS:
+                break
+        return json.dumps({"reasoning": _REASONING, "steps": steps})
+
+
+def planner_member(question: OfficeQuestion, obedience: float = 0.9, luck: int = 0) -> Member:
+    """Return the planner as a member that `LanguageModelConductor` asks."""
+    card = Card(PLANNER_NAME, "writes plans", "simulated", PLANNER_PRICE, max_output_tokens=2_000)
+    return Member(card, SimulatedPlanner(question, obedience, luck))
+
+
+def read_cards(prompt: str) -> dict[int, ReadCard]:
+    """Return what the last list of models in a prompt says, by ordinal; a counter of votes is no model for a part."""
+    found = dict[int, ReadCard]()
+    lines = prompt.rpartition("\nModels:\n")[2].split("\n")
+    for at, line in enumerate(lines):
+        match = _MODEL.match(line)
+        if match is None:
+            continue
+        said = next((lines[at + 1][2:] for _ in (0,) if at + 1 < len(lines) and lines[at + 1].startswith("| ")), "")
+        if "counts the votes" in said:
+            continue
+        price = _PRICE.search(match[2])
+        overall = _ALL.search(said)
+        found[int(match[1])] = ReadCard(
+            claimed_kinds(said.partition(" Outcomes:")[0]),
+            float(price[1]) if price else 0.0,
+            (int(overall[1]), int(overall[2])) if overall else (0, 0),
+            {one[1]: (int(one[2]), int(one[3])) for one in _LIKE.finditer(said)},
+        )
+    return found
+
+
+def claimed_kinds(card: str) -> frozenset[WorkKind]:
+    """Return the kinds of work that a card claims, by the sentences that cards are made of."""
+    said = card.lower()
+    if any(text.lower() in said for text in _sentences("generalist")):
+        return frozenset(KINDS)
+    return frozenset(kind for kind in KINDS if any(text.lower() in said for text in _sentences(kind)))
+
+
+@cache
+def _sentences(name: str) -> Sequence[str]:
+    return tuple(text for texts in card_texts()[name].values() for text in texts)

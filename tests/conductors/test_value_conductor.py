@@ -1,0 +1,163 @@
+"""The value conductor: whom it gives a step to, what it never does, and what the journal says of its choice."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shikisha import Caps, Card, Engine, Member, Plan, Pool, Reply, Step, Task
+from shikisha.conductors.value_conductor import ValueConductor, is_assignable, value_conductor
+from shikisha.core.budget import Price
+from shikisha.core.errors import ConfigError, PlanError
+from shikisha.engine.conductor import Proposal, Situation
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.engine.worker import ApprovalMode
+from shikisha.learned.fit_step_value import fit_step_value
+from shikisha.learned.learned_file import write_learned
+from shikisha.learned.step_samples import PLANNED, STANDS_BY, RunSample, StepAnswer, StepUnit, run_sample
+from shikisha.learned.step_value import StepValue
+
+PRICE = Price(call=0.001)
+CARDS = (
+    Card("ann", "", price=PRICE),
+    Card("bob", "", price=PRICE),
+    Card("votes", "", "vote"),
+    Card("eve", "", price=PRICE),
+)
+
+
+def learned_values() -> StepValue:
+    """ann adds, bob knows days; both cost a tenth of a cent."""
+    rng, runs = random.Random(0), []
+    for number in range(200):
+        kind, worker = rng.randrange(2), rng.choice(("ann", "bob"))
+        text = f"Add {number} and 3." if kind == 0 else f"Which weekday is 2024-01-{number % 28 + 1:02}?"
+        good = rng.random() < (0.9 if (worker == "ann") == (kind == 0) else 0.1)
+        unit = StepUnit(text, (StepAnswer(worker, "x", 0.001, 0.1, False),), 0)
+        runs.append(RunSample(f"run-{number}", str(number), (unit,), float(good), 0.001))
+    return replace(fit_step_value(runs), version="v1")
+
+
+VALUES = learned_values()
+PLANNED_PLAN = Plan((Step("Add 5 and 3.", 1), Step("Which weekday is 2024-01-08?", 0), Step("Answer both.", 2, (0, 1))))
+
+
+class Plans:
+    """Proposes a plan once, then ships; or fails."""
+
+    def __init__(self, plan: Plan | None, name: str = "planner") -> None:
+        self.plan, self.name = plan, name
+
+    async def propose(self, situation: Situation) -> Proposal:
+        if self.plan is None:
+            raise PlanError("no plan", self.name)
+        return Proposal(Plan() if situation.rounds else self.plan, note="planned")
+
+
+ROOMY = Caps()
+
+
+def situation(task: str = "What is it?", labels: tuple[str, ...] = (), caps: Caps = ROOMY) -> Situation:
+    return Situation(Task(task, labels=labels), CARDS, left=caps)
+
+
+async def test_each_step_goes_to_the_worker_that_is_likely_to_do_it_right() -> None:
+    found = await ValueConductor("value", VALUES, (Plans(PLANNED_PLAN),)).propose(situation())
+    assert [step.worker for step in found.plan.steps] == [0, 1, 2]  # a counter of votes keeps its step
+    assert found.plan.steps[2].access == (0, 1)
+    assert found.beside[PLANNED] == "1,0,2"
+    assert found.note.startswith("planned; values v1: planner with other workers of 2 plans")
+    assert found.propensity is None
+
+
+async def test_what_is_planned_stays_where_nothing_is_better() -> None:
+    plan = Plan((Step("Add 5 and 3.", 0),))
+    found = await ValueConductor("value", VALUES, (Plans(plan),)).propose(situation())
+    assert found.plan.steps[0].worker == 0
+
+
+async def test_other_proposers_are_considered_and_one_that_fails_is_left_out() -> None:
+    other = Plans(Plan((Step("Add 5 and 3.", 0),)), "other")
+    conductor = ValueConductor("value", VALUES, (Plans(PLANNED_PLAN), Plans(None), other))
+    found = await conductor.propose(situation())
+    assert "other" in found.note
+    assert len(found.plan) == 1
+    with pytest.raises(PlanError):
+        await replace(conductor, proposers=(Plans(None), other)).propose(situation())
+
+
+async def test_labels_hold() -> None:
+    secret = replace(VALUES, labels=("secret",))
+    conductor = ValueConductor("value", secret, (Plans(PLANNED_PLAN),))
+    assert (await conductor.propose(situation())).plan == PLANNED_PLAN
+    assert (await conductor.propose(situation(labels=("secret",)))).plan != PLANNED_PLAN
+
+
+async def test_a_trial_leaves_a_share_of_the_tasks_to_what_is_in_force() -> None:
+    conductor = ValueConductor("value", VALUES, (Plans(PLANNED_PLAN),), share=0.5)
+    found = [await conductor.propose(situation(f"task {at}")) for at in range(100)]
+    stood = [one for one in found if one.beside[PLANNED] == STANDS_BY]
+    assert 30 < len(stood) < 70
+    assert all(one.plan == PLANNED_PLAN and one.propensity == 0.5 for one in stood)
+    again = [await conductor.propose(situation(f"task {at}")) for at in range(100)]
+    assert again == found
+
+
+async def test_exploration_draws_workers_with_known_chances_and_twins_where_there_is_room() -> None:
+    conductor = ValueConductor("value", VALUES, (Plans(PLANNED_PLAN),), explore=1.0)
+    found = [await conductor.propose(situation(f"task {at}")) for at in range(60)]
+    assert len({tuple(step.worker for step in one.plan.steps) for one in found}) > 5
+    assert all(one.propensity is not None and 0 < one.propensity < 1 for one in found)
+    assert all(len(one.plan) == 5 for one in found)
+    tight = [await conductor.propose(situation(f"task {at}", caps=Caps(steps=3))) for at in range(20)]
+    assert all(len(one.plan) == 3 for one in tight)
+
+
+async def test_checks_are_added_where_they_were_seen_to_help_and_fit() -> None:
+    plan = Plan((Step("Add 5 and 3.", 1), Step("Which weekday is 2024-01-08?", 0, (0,))))
+    checks = replace(VALUES, check_gain=0.9)
+    found = (await ValueConductor("value", checks, (Plans(plan),), worth=1.0).propose(situation())).plan
+    checked = [at for at, step in enumerate(found.steps) if step.subtask.startswith("Check this result")]
+    assert checked
+    assert all(at - 1 in found.steps[at].access for at in checked)
+    without = ValueConductor("value", checks, (Plans(plan),), worth=1.0, forms=False)
+    assert len((await without.propose(situation())).plan) == 2
+    full = ValueConductor("value", checks, (Plans(plan),), worth=1.0)
+    assert len((await full.propose(situation(caps=Caps(steps=2)))).plan) == 2
+
+
+def test_people_tools_and_workers_that_need_approval_are_never_assigned() -> None:
+    assert is_assignable(CARDS[0])
+    for kind in ("human", "vote", "http", "mcp", "python", "conductor"):
+        assert not is_assignable(Card("x", "", kind))
+    assert not is_assignable(Card("x", "", approval=ApprovalMode.ALWAYS))
+
+
+class Says:
+    async def perform(self, _: object) -> Reply:
+        return Reply("8")
+
+
+async def test_a_run_tells_who_was_planned_and_who_did_it() -> None:
+    recorder = MemoryRecorder()
+    pool = Pool([Member(card, Says()) for card in CARDS])
+    plan = Plan((Step("Add 5 and 3.", 1),))
+    conductor = ValueConductor("value", VALUES, (Plans(plan),))
+    run = await Engine(recorder).run(Task("What is it?"), pool, conductor, Caps())
+    sample = run_sample(run)
+    assert sample is not None
+    assert sample.arm == "acts"
+    assert sample.units[0].answers[0].worker == "ann"
+    assert not sample.units[0].answers[0].proposed
+
+
+async def test_a_file_says_whether_its_values_act_alone(tmp_path: Path) -> None:
+    learned = VALUES.to_file((), (), None, 0.0)
+    for trial, share in ((True, 0.5), (False, 1.0)):
+        write_learned(tmp_path / "a.json", replace(learned, content={**learned.content, "trial": trial, "forms": True}))
+        made = value_conductor("value", tmp_path / "a.json", (Plans(PLANNED_PLAN),), 0.05, 0.0, None)
+        assert made.share == share
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(ConfigError):
+        value_conductor("value", tmp_path / "a.json", (Plans(PLANNED_PLAN),), 0.05, 0.0, None)

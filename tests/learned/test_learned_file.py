@@ -1,0 +1,89 @@
+"""Learned files: what is read is what was written, and what was changed by hand is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shikisha.core.errors import ConfigError
+from shikisha.learned.learned_file import (
+    LearnedFile,
+    LearnedGain,
+    decode_array,
+    encode_array,
+    read_learned,
+    write_learned,
+)
+
+GAIN = LearnedGain("right", 0.1, 0.02, 0.18, 200, "measured")
+LEARNED = LearnedFile("thing", {"text": "é", "numbers": [1, 2.5]}, ("run-1", "run-2"), ("secret",), GAIN, 1.0)
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    version = write_learned(tmp_path / "made" / "a.json", LEARNED)
+    found = read_learned(tmp_path / "made" / "a.json", "thing")
+    assert found == LEARNED
+    assert found.version == version
+    assert found.gain is not None
+    assert found.gain.excludes_harm
+
+
+def test_the_time_is_no_part_of_the_version() -> None:
+    later = LearnedFile("thing", LEARNED.content, LEARNED.evidence, LEARNED.labels, GAIN, 2.0)
+    assert later.version == LEARNED.version
+
+
+def test_labels_hold() -> None:
+    assert LEARNED.holds_for({"secret", "other"})
+    assert not LEARNED.holds_for({"other"})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda body: body["content"].update(text="e"), "changed by hand"),
+        (lambda body: body.update(evidence=["run-1"]), "changed by hand"),
+        (lambda body: body["gain"].update(low=0.1), "changed by hand"),
+        (lambda body: body.update(format="shikisha-other/1"), "expected the format"),
+        (lambda body: body.pop("content"), "KeyError"),
+        (lambda body: body.update(labels="secret"), "expected a list of texts"),
+        (lambda body: body["gain"].update(mean="much"), "expected a number"),
+    ],
+)
+def test_a_file_that_was_edited_is_refused(tmp_path: Path, change: object, said: str) -> None:
+    file = tmp_path / "a.json"
+    write_learned(file, LEARNED)
+    body = json.loads(file.read_text())
+    assert callable(change)
+    change(body)
+    file.write_text(json.dumps(body))
+    with pytest.raises(ConfigError, match=said):
+        read_learned(file, "thing")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"version": 1}', "{" * 100_000, "\x00"])
+def test_what_is_no_learned_file_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="no learned file"):
+        read_learned(file)
+
+
+def test_a_missing_file_and_another_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_learned(tmp_path / "none.json")
+    write_learned(tmp_path / "a.json", LEARNED)
+    with pytest.raises(ConfigError, match="expected the format shikisha-other/1"):
+        read_learned(tmp_path / "a.json", "other")
+
+
+def test_arrays_keep_their_shape_and_refuse_others() -> None:
+    values = np.arange(6.0).reshape(2, 3)
+    assert (decode_array(dict(encode_array(values)), (2, None)) == values).all()
+    for shape in ((3, 2), (6,), (None, 4)):
+        with pytest.raises(ValueError, match="expected an array"):
+            decode_array(dict(encode_array(values)), shape)
+    for wrong in ({"shape": [2], "data": "AAAA"}, {"shape": [1], "data": "AADAfw=="}, {"shape": [1], "data": "??"}):
+        with pytest.raises(ValueError, match=r"bytes|number|base64|Base64|characters|padding"):
+            decode_array(wrong, (None,))

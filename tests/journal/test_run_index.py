@@ -27,7 +27,7 @@ from shikisha.core.run import Run
 from shikisha.journal import Journal, open_journal
 from shikisha.journal.run_index import index_progress, pace_of, seconds_of
 from shikisha.journal.run_search import TextQuery, first_hits, matching_texts
-from shikisha.journal.schema import RUN_TEXTS, RUN_WORKERS, RUNS
+from shikisha.journal.schema import RUN_DAYS, RUN_TEXTS, RUN_WORKERS, RUNS, WORKER_DAYS
 
 SECRET = "Smith"
 
@@ -150,6 +150,25 @@ async def test_a_tenant_finds_its_own_texts_and_a_restricted_reader_no_steps(url
         assert await found(journal, "say it") == {"a", "b"}  # the subtask
         assert await found(journal, "say it", parts=("task", "answer")) == set()
         assert (await rows(journal))["a"]["session"] == "s-one"
+
+
+async def test_sums_by_day_are_those_of_the_runs_however_often_a_run_is_taken_in(url: str) -> None:
+    async with opened(url) as (journal, store):
+        for number, tenant in enumerate(("one", "one", "two")):
+            await store.add_run(order(f"r{number}", tenant=tenant))
+            for event in whole(f"r{number}"):
+                await keep(journal, [event])
+                await journal.index()
+            graded = AnswerGraded(run=f"r{number}", at=10.0, checker="text", mark=GradeMark.RIGHT, score=1.0)
+            await keep(journal, [graded])
+        await journal.index()
+        days = await journal.query(lambda connection: connection.execute(select(RUN_DAYS)).mappings().all())
+        told = {
+            (row["tenant"], row["runs"], row["done"], row["good"], row["tokens"], row["nanodollars"]) for row in days
+        }
+        assert told == {("one", 2, 2, 2, 30, 40_000_000), ("two", 1, 1, 1, 15, 20_000_000)}
+        called = await journal.query(lambda connection: connection.execute(select(WORKER_DAYS)).mappings().all())
+        assert {(row["tenant"], row["calls"], row["good"]) for row in called} == {("one", 2, 2), ("two", 1, 1)}
 
 
 async def test_what_is_erased_is_found_no_more_and_in_no_file(url: str, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_what_an_address_says_that_no_list_knows_is_as_if_it_were_not_said(query
 
 def test_rows_tell_where_runs_stand_and_the_next_page_begins_at_the_cursor() -> None:
     page = RunPage((served(), served("q", state=Row.WAITING, status=RunStatus.RUNNING)), (NOW, "q"))
-    view = runs_page.runs_view(runs_page.RunListQuery(), page, {"k": "Ada"}, (), NOW + 9)
+    view = runs_page.runs_view(runs_page.RunListQuery(), page, runs_page.ListChoices({"k": "Ada"}), NOW + 9)
     assert [(row.status, row.seconds, row.key) for row in view.rows] == [
         (RunStatus.DONE, 2.0, "Ada"),
         (RunStatus.SUSPENDED, 2.0, "Ada"),

@@ -26,7 +26,7 @@ answers = "42"
 kind = "scripted"
 approval = "always"
 """
-WAYS = ("runs", "try", "approvals", "workers", "compare", "keys")
+WAYS = ("overview", "sessions", "runs", "try", "approvals", "workers", "compare", "keys")
 CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
 INLINE = re.compile(r"<style|\sstyle=|\son[a-z]+=|<script(?! src=\"/ui/static/)|javascript:", re.IGNORECASE)
 
@@ -159,7 +159,7 @@ async def test_an_event_s_number_that_is_none_is_passed_over(tmp_path: Path) -> 
     [
         (KeyScope.READ, ["approvals", "try"]),
         (KeyScope.RUN, ["approvals"]),
-        (KeyScope.APPROVE, ["runs", "try", "workers", "compare"]),
+        (KeyScope.APPROVE, ["overview", "sessions", "runs", "try", "workers", "compare"]),
     ],
 )
 async def test_a_key_sees_what_its_scopes_allow(tmp_path: Path, scope: KeyScope, refused: list[str]) -> None:
@@ -227,7 +227,7 @@ async def test_a_plan_is_shown_before_anything_is_performed_and_then_just_that_i
         assert (await at.service.journal.runs()) == ()
         mine = Plan((Step("think <hard>", 0), Step("say it", 0, (0,))))
         answer = await client.post("/ui/try/perform", data={**form, "plan": mine.dumps()})
-        run = answer.headers["location"].rpartition("/")[2]
+        run = re.findall(r"run=([^&#]+)", answer.headers["location"])[0]
         async for _ in at.service.listen(run):
             pass
         past = await at.service.read_run(run)

@@ -88,7 +88,9 @@ async def test_a_task_is_tried_its_plan_shown_and_its_run_seen_to_its_end(tmp_pa
         assert at.service is not None
         assert at.service.running == {}  # nothing is performed yet
         await page.get_by_role("button", name="Perform exactly this plan").click()
-        await page.wait_for_url("**/ui/runs/*")
+        await page.wait_for_url("**/ui/try?*")
+        await expect(page.locator("#last .said .text")).to_have_text("It reads well.")
+        await page.get_by_text("Who did what").click()
         await expect(page.locator("#head .chip")).to_have_text("done")
         await expect(page.locator("svg.wide g.node.s-done")).to_have_count(2)
         await expect(page.locator("#answer .text")).to_have_text("It reads well.")
@@ -193,7 +195,18 @@ async def test_every_page_fits_its_window_and_can_be_used_by_keyboard(
         other = await begin(at, Task("Wait"), Plan((Step("y" * 300, 2),)))
         await over(at, run)
         await over(at, other)
-        for way in ("runs", f"runs/{run}", f"runs/{run}/journal", "try", "approvals", "workers", "compare", "keys"):
+        for way in (
+            "overview",
+            "sessions",
+            "runs",
+            f"runs/{run}",
+            f"runs/{run}/journal",
+            "try",
+            "approvals",
+            "workers",
+            "compare",
+            "keys",
+        ):
             await page.goto(f"{at.url}/ui/{way}")
             assert await fits(page), way
             await page.keyboard.press("Tab")

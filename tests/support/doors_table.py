@@ -103,6 +103,10 @@ PAGES: Mapping[tuple[str, str], Row] = {
     ("POST", "/ui/approvals/{run}/{question}"): Row(
         404, 403, 303, shut=LED, has=KeyScope.RUN, fill=QUESTION, body={"decision": "yes"}
     ),
+    ("GET", "/ui/overview"): Row(200, 403, 200, shut=LED),
+    ("GET", "/ui/sessions"): Row(200, 403, 200, shut=LED),
+    ("GET", "/ui/sessions/{name:path}"): Row(404, 403, 404, shut=LED, fill={"name:path": "version"}),
+    ("GET", "/ui/runs/export/{name}"): Row(404, 403, 404, shut=LED, fill={"name": "version"}),
     ("GET", "/ui/workers"): Row(200, 403, 200, shut=LED),
     ("GET", "/ui/compare"): Row(200, 403, 200, shut=LED),
     ("GET", "/ui/try"): Row(200, 403, 200, shut=LED),

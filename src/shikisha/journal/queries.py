@@ -11,7 +11,7 @@ runs are of a status, the index says (`run_index`), as far as it has all events.
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from time import gmtime, strftime
 from typing import NamedTuple
 
@@ -184,6 +184,32 @@ def export_lines(connection: Connection, after: int, run: str | None, limit: int
         in_place = {name: own[key] for name, key in body_references(row.kind, row.data).items()}
         lines.append((row.seq, json.dumps({**row._asdict(), "data": {**json.loads(row.data), **in_place}})))
     return lines
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAndAnswer:
+    """What a run was asked and what it answered (None: nothing); `more`: its task has further parts."""
+
+    prompt: str
+    context: str = ""
+    answer: str | None = None
+    more: bool = False
+
+
+def read_tasks_and_answers(connection: Connection, runs: Iterable[str]) -> dict[str, TaskAndAnswer]:
+    """Return the task and answer of each of these runs; JournalTampered where a text is missing or changed."""
+    found: dict[str, TaskAndAnswer] = {}
+    for names in in_chunks(runs):
+        rows = event_rows(connection, EVENTS.c.run.in_(names), EVENTS.c.kind.in_([RunStarted.kind, RunFinished.kind]))
+        texts = read_texts(connection, rows, whole=False)
+        for row in rows:
+            event = decode_event(row.kind, row.run, row.at, row.data, texts.of(row))
+            if isinstance(event, RunStarted):
+                more = bool(event.history or event.attachments or event.exchanges or event.tools)
+                found[row.run] = TaskAndAnswer(event.prompt, event.context, None, more)
+            elif isinstance(event, RunFinished) and row.run in found:
+                found[row.run] = replace(found[row.run], answer=event.answer)
+    return found
 
 
 _RUNS_AT_ONCE = 100

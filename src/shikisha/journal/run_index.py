@@ -4,8 +4,8 @@ Invariants: the index says nothing that a fold over the events does not say, and
 makes it again from place `indexed` on, a page of events in one transaction, so that an old journal of any size is taken
 in without keeping writers waiting. Texts of a run are searchable only once it has ended, its task before that. An
 erasure takes a run's texts out in its own transaction (`forget_texts`), and a run that was erased is never searchable
-again. A run whose events make no run is kept with the status "", so that lists can say so. Deliberately absent: totals
-of days or keys, which a query over a range of runs gives.
+again. A run whose events make no run is kept with the status "", so that lists can say so. The sums by day are kept
+with the rows that they sum up.
 """
 
 import unicodedata
@@ -17,7 +17,7 @@ from json import loads
 from math import log10
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, bindparam, delete, insert, inspect, select, text, update
+from sqlalchemy import Connection, TextClause, bindparam, delete, insert, inspect, select, text, update
 
 from shikisha.core.errors import JournalTampered, ShikishaError
 from shikisha.core.events import (
@@ -35,13 +35,14 @@ from shikisha.core.events import (
 from shikisha.core.run import Attempt, Run, StepRecord, root_run_id
 from shikisha.journal import queries
 from shikisha.journal.codec import body_hash, body_references, body_text, decode_event
-from shikisha.journal.schema import EVENTS, HEAD, INDEXED, RUN_TEXTS, RUN_WORKERS, RUNS, SERVED
+from shikisha.journal.schema import EVENTS, HEAD, INDEXED, RUN_DAYS, RUN_TEXTS, RUN_WORKERS, RUNS, SERVED, WORKER_DAYS
 
 if TYPE_CHECKING:
     from shikisha.journal.drivers import JournalDriver
 
 PAGE_EVENTS = 1_000  # events taken in by one transaction: some 30 ms in which other writers wait
 MAX_SEARCHED = 4_000  # characters of a text that can be found
+NO_PACE = -1_000_000  # of what took no time that counts
 PACES_PER_DECADE = 48  # steps of the logarithmic scale of seconds: 5 % each
 SESSION_NAMES = ("session_id", "session")  # metadata of a request that name the session it belongs to
 _READ_TEXTS: Mapping[str, tuple[str, ...]] = {
@@ -171,11 +172,18 @@ def _index_runs(connection: Connection, names: Sequence[str]) -> None:
         _index_run(own, bodies, orders.get(root_run_id(name), _NO_ORDER), known.get(name, 0))
         for name, own in by_run.items()
     ]
-    connection.execute(delete(RUN_WORKERS).where(RUN_WORKERS.c.run.in_(names)))
-    connection.execute(delete(RUNS).where(RUNS.c.run.in_(list(known))))
+    if known:
+        _sum_days(connection, names, -1)
+        connection.execute(delete(RUN_WORKERS).where(RUN_WORKERS.c.run.in_(list(known))))
+        connection.execute(delete(RUNS).where(RUNS.c.run.in_(list(known))))
     connection.execute(insert(RUNS), [each.row for each in made])
     if workers := [row for each in made for row in each.workers]:
         connection.execute(insert(RUN_WORKERS), workers)
+    _sum_days(connection, names, 1)
+    if known:
+        days = {row.day for row in connection.execute(select(RUNS.c.day).where(RUNS.c.run.in_(list(known))))}
+        connection.execute(delete(RUN_DAYS).where(RUN_DAYS.c.day.in_(days), RUN_DAYS.c.runs == 0))
+        connection.execute(delete(WORKER_DAYS).where(WORKER_DAYS.c.day.in_(days), WORKER_DAYS.c.calls == 0))
     renewed = [str(each.row["run"]) for each in made if each.texts is not None]
     if stale := [name for name in renewed if known.get(name)]:
         _delete_texts(connection, stale)
@@ -185,6 +193,55 @@ def _index_runs(connection: Connection, names: Sequence[str]) -> None:
             adding = "INSERT INTO run_words(rowid, text, scope) SELECT id, text, scope FROM run_texts"
             statement = text(f"{adding} WHERE run IN :runs").bindparams(bindparam("runs", expanding=True))
             connection.execute(statement, {"runs": sorted({str(row["run"]) for row in texts})})
+
+
+def _day_sums(table: str, keys: str, sums: Mapping[str, str], source: str) -> TextClause:
+    """Return the statement that adds sums over some runs to those of their days, or with :sign -1 takes them out."""
+    own = ", ".join(f"CAST(:sign * {each} AS BIGINT)" for each in sums.values())
+    more = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in sums)
+    said = (
+        f"INSERT INTO {table} ({keys}, {', '.join(sums)}) SELECT {source.format(keys=keys, sums=own)} "
+        f"GROUP BY {keys} ON CONFLICT ({keys}) DO UPDATE SET {more}"
+    )
+    return text(said).bindparams(bindparam("runs", expanding=True))
+
+
+_PAID = "SUM(CASE WHEN dollars IS NULL THEN 0 ELSE ROUND(dollars * 1e9) END)"
+_RUN_SUMS = _day_sums(
+    "run_days",
+    "day, tenant, key, model, pace",
+    {
+        "runs": "COUNT(*)",
+        "done": "SUM(CASE WHEN status = 'done' THEN 1 ELSE 0 END)",
+        "failed": "SUM(CASE WHEN status IN ('failed', 'capped') THEN 1 ELSE 0 END)",
+        "graded": "COUNT(score)",
+        "good": "SUM(CASE WHEN score >= 0.5 THEN 1 ELSE 0 END)",
+        "unpriced": "SUM(CASE WHEN dollars IS NULL THEN 1 ELSE 0 END)",
+        "tokens": "SUM(tokens)",
+        "nanodollars": _PAID,
+    },
+    "{keys}, {sums} FROM runs WHERE run IN :runs AND parent IS NULL AND key <> ''",
+)
+_WORKER_SUMS = _day_sums(
+    "worker_days",
+    "day, tenant, worker, pace",
+    {
+        "calls": "SUM(calls)",
+        "good": "SUM(good)",
+        "unpriced": "SUM(CASE WHEN dollars IS NULL THEN calls ELSE 0 END)",
+        "tokens": "SUM(tokens)",
+        "nanodollars": _PAID,
+    },
+    "{keys}, {sums} FROM (SELECT day, tenant, worker, run_workers.pace AS pace, calls, good, run_workers.dollars AS "
+    "dollars, run_workers.tokens AS tokens FROM run_workers JOIN runs ON runs.run = run_workers.run "
+    "WHERE run_workers.run IN :runs AND key <> '') AS called",
+)
+
+
+def _sum_days(connection: Connection, names: Sequence[str], sign: int) -> None:
+    """Add what the index says of these runs to the sums of their days, or take it out."""
+    for statement in (_RUN_SUMS, _WORKER_SUMS):
+        connection.execute(statement, {"runs": list(names), "sign": sign})
 
 
 def _delete_texts(connection: Connection, names: Sequence[str]) -> int:
@@ -362,7 +419,7 @@ def _worker_row(run: str, worker: str, calls: Sequence[tuple[Attempt, bool]]) ->
         "calls": len(calls),
         "good": len(answered),
         "seconds": sum(answered),
-        "pace": pace_of(sum(answered) / len(answered)) if answered else None,
+        "pace": pace_of(sum(answered) / len(answered)) if answered else NO_PACE,
         "tokens": sum(each.tokens for each in charged),
         "dollars": sum(known) if len(known) == len(charged) else None,
     }

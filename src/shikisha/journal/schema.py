@@ -3,11 +3,11 @@
 Invariants: rows of `events` are only ever added; those of `bodies` too, but for erasure. The one row of `head` has the
 number of events and the last one's hash, and a writer that appends locks that row. `members` and `served` are the
 servers' own (which are alive, which performs which run, what lists show) and may lag behind: a run is a fold over its
-events. `runs`, `run_workers` and `run_texts` are an index of the events before place `indexed`, made and kept by
-`run_index`; without it everything is still there, only slower. Migrations run under the store's write lock in one
-transaction, so of several processes that open a fresh or an older store one migrates it and the others find it done; a
-newer store is refused. A test compares the tables below with what the migrations make. Deliberately absent: downgrades,
-and anything in the index that its events do not say.
+events. `runs`, `run_workers`, their sums by day and `run_texts` are an index of the events before place `indexed`, made
+and kept by `run_index`; without it everything is still there, only slower. Migrations run under the store's write lock
+in one transaction, so of several processes that open a fresh or an older store one migrates it and the others find it
+done; a newer store is refused. A test compares the tables below with what the migrations make. Deliberately absent:
+downgrades, and anything in the index that its events do not say.
 """
 
 import asyncio
@@ -214,11 +214,34 @@ RUN_WORKERS = Table(
     Column("calls", Integer, nullable=False),
     Column("good", Integer, nullable=False),
     Column("seconds", Double, nullable=False),
-    Column("pace", Integer),  # of the mean seconds of a call that gave an answer
+    Column("pace", Integer, nullable=False),  # of the mean seconds of a good call; NO_PACE without any
     Column("tokens", _COUNT, nullable=False),
     Column("dollars", Double),
 )
 Index("run_workers_worker", RUN_WORKERS.c.worker, RUN_WORKERS.c.run)
+
+RUN_DAYS = Table(  # sums over `runs`: root runs that a server performed
+    "run_days",
+    METADATA,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("tenant", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("pace", Integer, primary_key=True, autoincrement=False),
+    *(Column(name, _COUNT, nullable=False) for name in ("runs", "done", "failed", "graded", "good", "unpriced")),
+    Column("tokens", _COUNT, nullable=False),
+    Column("nanodollars", _COUNT, nullable=False),  # whole, so that what is taken out again leaves exactly nothing
+)
+
+WORKER_DAYS = Table(  # sums over `run_workers`, of runs that a server performed and their child runs
+    "worker_days",
+    METADATA,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("tenant", Text, primary_key=True),
+    Column("worker", Text, primary_key=True),
+    Column("pace", Integer, primary_key=True, autoincrement=False),
+    *(Column(name, _COUNT, nullable=False) for name in ("calls", "good", "unpriced", "tokens", "nanodollars")),
+)
 
 RUN_TEXTS = Table(
     "run_texts",

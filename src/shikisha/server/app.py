@@ -32,7 +32,18 @@ from shikisha.server.keys import admin_routes
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.mcp import routes as mcp_routes
 from shikisha.server.ops import metrics
-from shikisha.server.pages import approvals_page, keys_page, login, run_page, runs_page, try_page, workers_page
+from shikisha.server.pages import (
+    approvals_page,
+    keys_page,
+    login,
+    overview_page,
+    run_exports,
+    run_page,
+    runs_page,
+    sessions_page,
+    try_page,
+    workers_page,
+)
 from shikisha.server.pages.login import LOGIN_COOKIE, login_sessions
 from shikisha.server.responses import routes as response_routes
 from shikisha.server.runs import review_routes, tool_routes
@@ -56,7 +67,10 @@ ROUTERS = (
     admin_routes.router,
     metrics.router,
     login.router,
+    overview_page.router,
+    sessions_page.router,
     runs_page.router,
+    run_exports.router,
     run_page.router,
     approvals_page.router,
     workers_page.router,

@@ -2,72 +2,169 @@
 
 Invariants: a login sees runs of its own tenant only (an admin all). A filter is a link, so it can be bookmarked;
 unknown values are ignored. Every share or mean stands next to the number of runs behind it; runs of unknown cost are
-left out of the mean and counted. A side is marked as better only if both have a figure. `shikisha eval` gives
-confidence intervals.
+left out of the mean and counted. A search finds nothing that its reader may not read. A side is marked as better only
+if both have a figure. `shikisha eval` gives confidence intervals.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
 from time import time
+from types import MappingProxyType
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from shikisha.core.events import RunStatus
+from shikisha.journal.run_index import SESSION_NAMES
+from shikisha.journal.run_search import MAX_HITS, TextHit, TextQuery, first_hits
 from shikisha.server.keys.key import KeyScope
+from shikisha.server.lifecycle.run_progress import may_be_reviewed
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.pages import run_page
 from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Service
 from shikisha.server.pages.run_page import RunView, visible_events
 from shikisha.server.pages.templates import UI_ROOT, render_page
-from shikisha.server.pages.workers_page import quantile, recent_activity
-from shikisha.server.store import RunFilter, RunPage, ServedRun, ServedState
+from shikisha.server.pages.workers_page import quantile, recent_activity, visible_cards
+from shikisha.server.store import RunFilter, RunOrder, RunPage, ServedRun, ServedState
 
 PAGE_SIZE = 50
+MAX_EXPORTED = 20_000  # runs in one file
+INDEX_PAGES = 3  # pages of new events that a look takes into the index first; the server takes in the others
 _MAX_FIELD = 200
 SHOWN_STATUSES = tuple(RunStatus)
 
 
 @dataclass(frozen=True, slots=True)
+class SearchScope:
+    """In which parts of texts somebody may search (none named: in all), and whether in child runs too."""
+
+    parts: tuple[str, ...] = ()
+    roots: bool = False
+
+
+ALL_TEXTS = SearchScope()
+
+
+_QUERY_FIELDS = (
+    "text", "status", "model", "key", "worker", "label", "domain", "session", "since", "until", "least", "most",
+    "right", "sort", "up", "after",
+)  # fmt: skip
+_FIRST_FIELDS = ("text", "status", "model", "key")  # in the form at once; the others are under "More filters"
+
+
+@dataclass(frozen=True, slots=True)
 class RunListQuery:
-    """What a list is filtered by, as its form shows it; `after` is the cursor."""
+    """What a list is filtered and sorted by, as its form shows it: texts all; `after` is the cursor.
+
+    `since` and `until` are days, both inclusive (UTC), `least` and `most` dollars, `right` is yes or no, `up` is 1
+    where the smallest comes first.
+    """
 
     text: str = ""
     status: str = ""
     model: str = ""
     key: str = ""
+    worker: str = ""
+    label: str = ""
+    domain: str = ""
+    session: str = ""
+    since: str = ""
+    until: str = ""
+    least: str = ""
+    most: str = ""
+    right: str = ""
+    sort: str = ""
+    up: str = ""
     after: str = ""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "RunListQuery":
         """Read an address's query."""
-        given = {name: query.get(name, "").strip()[:_MAX_FIELD] for name in ("text", "status", "model", "key", "after")}
-        if given["status"] not in tuple(SHOWN_STATUSES):
-            given["status"] = ""
-        return cls(**given)
+        given = {name: query.get(name, "").strip()[:_MAX_FIELD] for name in _QUERY_FIELDS}
+        known = {
+            "status": given["status"] in tuple(SHOWN_STATUSES),
+            "right": given["right"] in ("yes", "no"),
+            "sort": given["sort"] in tuple(RunOrder) and given["sort"] != RunOrder.BEGAN,
+            "up": given["up"] == "1",
+            **{name: _read_day(given[name]) is not None for name in ("since", "until")},
+            **{name: _read_dollars(given[name]) is not None for name in ("least", "most")},
+        }
+        return cls(**{name: value if known.get(name, True) else "" for name, value in given.items()})
 
     @property
     def narrows(self) -> bool:
         """Whether it leaves anything out."""
-        return any((self.text, self.status, self.model, self.key))
+        return any(getattr(self, name) for name in _QUERY_FIELDS[:-3])
+
+    @property
+    def narrows_further(self) -> bool:
+        """Whether a filter is set that the form shows only when asked."""
+        return any(getattr(self, name) for name in _QUERY_FIELDS[:-3] if name not in _FIRST_FIELDS)
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether the list is cheap enough to be asked for again every few seconds, and shows what is new."""
+        return not (self.after or self.text or self.sort or self.up)
 
     def query(self, after: str = "") -> str:
         """Return the query of an address that asks the same, from a cursor on."""
-        told = {"text": self.text, "status": self.status, "model": self.model, "key": self.key, "after": after}
+        told = {name: getattr(self, name) for name in _QUERY_FIELDS} | {"after": after}
         return urlencode({name: value for name, value in told.items() if value})
 
-    def filter(self, tenant: str | None, size: int = PAGE_SIZE) -> RunFilter:
+    def sorted_query(self, by: str) -> str:
+        """Return the query that sorts by this column, the other way round where it is sorted by that already."""
+        own = self.sort or RunOrder.BEGAN
+        up = "1" if own == by and not self.up else ""
+        return replace(self, sort="" if by == RunOrder.BEGAN else by, up=up, after="").query()
+
+    def sorting(self, by: str) -> str:
+        """Return how this column is sorted, as `aria-sort` has it."""
+        if (self.sort or RunOrder.BEGAN) != by:
+            return "none"
+        return "ascending" if self.up else "descending"
+
+    def filter(self, tenant: str | None, size: int = PAGE_SIZE, scope: SearchScope = ALL_TEXTS) -> RunFilter:
         """Return it as the store's; a tenant's own runs, or everybody's for None."""
+        since, until = _read_day(self.since), _read_day(self.until)
         return RunFilter(
             tenant=tenant,
             statuses=(RunStatus(self.status),) if self.status else (),
             model=self.model or None,
             key=self.key or None,
-            text=self.text,
+            words=TextQuery(self.text, tenant, scope.parts, scope.roots) if self.text else None,
+            worker=self.worker,
+            label=self.label,
+            domain=self.domain,
+            session=self.session,
+            since=since,
+            until=None if until is None else until + 86_400,
+            least=_read_dollars(self.least),
+            most=_read_dollars(self.most),
+            right=None if not self.right else self.right == "yes",
+            order=RunOrder(self.sort or RunOrder.BEGAN),
+            ascending=bool(self.up),
             after=_read_cursor(self.after),
             limit=size,
         )
+
+
+def _read_day(text: str) -> float | None:
+    """Return when a day began; None for what is none."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() if len(text) == len("2026-01-01") else None
+    except ValueError:
+        return None
+
+
+def _read_dollars(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if 0 <= found < float("inf") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +188,17 @@ class RunRow:
     uncertain: float
     labels: tuple[str, ...]
     domain: str
+    session: str
     going: bool
+    hit: TextHit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunsView:
-    """A page of the list. `next` is the query of the next page, or empty."""
+    """A page of the list. `next` is the query of the next page, or empty.
+
+    `missing` is how many events the index of runs does not have yet: a search may leave something out.
+    """
 
     asked: RunListQuery
     rows: tuple[RunRow, ...]
@@ -104,15 +206,31 @@ class RunsView:
     models: tuple[str, ...]
     keys: Mapping[str, str]
     shown_at: float
+    workers: tuple[str, ...] = ()
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListChoices:
+    """What may be chosen in the filters: the keys' names by id, models, and workers."""
+
+    keys: Mapping[str, str]
+    models: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
 
 
 def runs_view(
-    asked: RunListQuery, page: RunPage, names: Mapping[str, str], models: tuple[str, ...], now: float
+    asked: RunListQuery,
+    page: RunPage,
+    choices: ListChoices,
+    now: float,
+    hits: Mapping[str, TextHit] = MappingProxyType({}),
 ) -> RunsView:
-    """Return a page of the list; `names` are the keys' names by id."""
-    rows = tuple(_run_row(served, names, now) for served in page.runs)
+    """Return a page of the list; `hits` are the texts that were searched for, by run."""
+    rows = tuple(replace(_run_row(served, choices.keys, now), hit=hits.get(served.run)) for served in page.runs)
     after = "" if page.after is None else f"{page.after[0]!r}~{page.after[1]}"
-    return RunsView(asked, rows, asked.query(after) if after else "", models, names, now)
+    following = asked.query(after) if after else ""
+    return RunsView(asked, rows, following, choices.models, choices.keys, now, choices.workers)
 
 
 def shown_status(served: ServedRun) -> RunStatus:
@@ -141,8 +259,14 @@ def _run_row(served: ServedRun, names: Mapping[str, str], now: float) -> RunRow:
         uncertain=served.uncertain_dollars,
         labels=served.labels,
         domain=served.domain,
+        session=session_of(served),
         going=going,
     )
+
+
+def session_of(served: ServedRun) -> str:
+    """Return the session that a run's request named; empty where it named none."""
+    return next((served.metadata[name] for name in SESSION_NAMES if served.metadata.get(name)), "")
 
 
 def _read_cursor(text: str) -> tuple[float, str] | None:
@@ -160,10 +284,32 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 async def show_runs(request: Request, session: ReaderLogin, service: Service) -> Response:
     """Show the newest runs, or those that are searched for."""
     asked = RunListQuery.of(request.query_params)
-    found = await service.store.search(asked.filter(session.tenant))
-    names = await key_names(service, session)
+    progress = await service.journal.index(INDEX_PAGES)
+    wanted = asked.filter(session.tenant, scope=search_scope(service, session))
+    found = await service.store.search(wanted)
+    hits: Mapping[str, TextHit] = {}
+    if wanted.words is not None and found.runs:
+        roots = [served.run for served in found.runs]
+        hits = await service.journal.query(partial(first_hits, asked=wanted.words, roots=roots))
+    view = runs_view(asked, found, await list_choices(service, session), time(), hits)
+    view = replace(view, missing=0 if progress.complete else progress.events - progress.indexed)
+    return render_page(request, "runs.html.jinja", {"view": view, "most_exported": MAX_EXPORTED, "most_hits": MAX_HITS})
+
+
+def search_scope(service: RunService, session: PageSession) -> SearchScope:
+    """Return in which texts this login may search: not in those that a person has to let pass first."""
+    policy = service.container.autonomy_policy()
+    classes = (policy.otherwise, *policy.classes)
+    if session.may(KeyScope.APPROVE) or not any(map(may_be_reviewed, classes)):
+        return ALL_TEXTS
+    return SearchScope(("task", "answer"), roots=True)
+
+
+async def list_choices(service: RunService, session: PageSession) -> ListChoices:
+    """Return what this login may choose from."""
     models = tuple(model.name for model in service.catalogue.listed(session.by))
-    return render_page(request, "runs.html.jinja", {"view": runs_view(asked, found, names, models, time())})
+    workers = tuple(card.name for card in visible_cards(service, session))
+    return ListChoices(await key_names(service, session), models, workers)
 
 
 async def key_names(service: RunService, session: PageSession) -> dict[str, str]:

@@ -1,21 +1,30 @@
-"""`/ui/try`: enter a task, see its plan, then perform exactly that plan.
+"""`/ui/try`: a chat of several turns; each turn's plan is shown with its price, then exactly that plan is performed.
 
 Invariants: showing a plan performs nothing, and its cost is reserved in the key's budget before each call. The plan
-goes to the browser and back word for word, and is parsed as strictly as any other.
+goes to the browser and back word for word, and is parsed as strictly as any other. Earlier turns are read from the
+journal, from the sessions of the login's own tenant, never from the form; their data labels go on with them. What
+a turn may cost at most is said only where it is known before the turn is performed.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from time import time
+from urllib.parse import urlencode
+from uuid import uuid4
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.datastructures import FormData
 
 from shikisha.config.settings import LmTable
+from shikisha.core.budget import upper_bound
+from shikisha.core.call import Card
 from shikisha.core.errors import PlanError, TaskError
-from shikisha.core.plan import Plan
+from shikisha.core.messages import ChatMessage, Speaker
+from shikisha.core.plan import Plan, Step
 from shikisha.core.plan_parser import parse_plan
-from shikisha.core.task import Task
+from shikisha.core.task import Task, storage_problem
 from shikisha.core.text import one_line
 from shikisha.engine.conductor import Proposal
 from shikisha.plots import run_charts
@@ -26,9 +35,15 @@ from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, Requeste
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.pages.login import CheckedForm, PageRoute, PageSession, RunnerLogin, Service, form_text, redirect
 from shikisha.server.pages.run_page import StepPhase
+from shikisha.server.pages.sessions_page import TurnView, session_turns
 from shikisha.server.pages.templates import UI_ROOT, render_page
+from shikisha.server.store import ServedState
+from shikisha.server.store.run_figures import mean_call_dollars
 
-_FORM_FIELDS = ("model", "prompt", "context", "domain", "labels", "dollars")
+_FORM_FIELDS = ("model", "prompt", "context", "domain", "labels", "dollars", "session")
+_MAX_TURNS = 20  # earlier turns that a conductor and workers are shown
+_MAX_HISTORY = 60_000  # characters of them
+_MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +55,30 @@ class PlannedStepView:
     subtask: str
     sees: tuple[int, ...]
     withheld: tuple[int, ...]
+    price: "StepPrice"
     state: StepPhase = StepPhase.PLANNED
+
+
+@dataclass(frozen=True, slots=True)
+class StepPrice:
+    """What a step will cost: `about` is the mean of its worker's calls (None: none are known), `most` a bound.
+
+    `most` None: nobody can say before the results that it sees are known.
+    """
+
+    about: float | None = None
+    most: float | None = None
+
+
+def sum_prices(prices: Sequence[StepPrice]) -> StepPrice:
+    """Return what steps cost together; None where one of them is unknown."""
+    about, most = [price.about for price in prices], [price.most for price in prices]
+    return StepPrice(_sum_known(about), _sum_known(most))
+
+
+def _sum_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +96,8 @@ class PlanView:
     dollars: float | None
     wide: run_charts.PlanGraph
     narrow: run_charts.PlanGraph
+    price: StepPrice
+    cap: float | None
     round: int = 0
 
 
@@ -70,12 +110,19 @@ class PlanningUsage:
     dollars: float | None
 
 
-def plan_view(proposal: Proposal, pool: Sequence[str], used: PlanningUsage) -> PlanView:
-    """Return a proposal as it is shown."""
+def plan_view(
+    proposal: Proposal,
+    pool: Sequence[str],
+    used: PlanningUsage,
+    prices: Sequence[StepPrice] = (),
+    cap: float | None = None,
+) -> PlanView:
+    """Return a proposal as it is shown; `cap` is what the turn may cost at most (None: no cap)."""
+    told = [*prices, *[StepPrice()] * (len(proposal.plan) - len(prices))]
     plan = proposal.plan
     access = [step.access for step in plan.steps]
     return PlanView(
-        steps=tuple(_planned_step(plan, index, pool) for index in range(len(plan))),
+        steps=tuple(_planned_step(plan, index, pool, told[index]) for index in range(len(plan))),
         shape=plan.topology(),
         conductor=used.conductor,
         note=proposal.note,
@@ -86,13 +133,15 @@ def plan_view(proposal: Proposal, pool: Sequence[str], used: PlanningUsage) -> P
         dollars=used.dollars,
         wide=run_charts.wide_plan_graph(access),
         narrow=run_charts.narrow_plan_graph(access),
+        price=sum_prices(told),
+        cap=cap,
     )
 
 
-def _planned_step(plan: Plan, index: int, pool: Sequence[str]) -> PlannedStepView:
+def _planned_step(plan: Plan, index: int, pool: Sequence[str], price: StepPrice) -> PlannedStepView:
     step = plan.steps[index]
     withheld = tuple(earlier for earlier in range(index) if earlier not in step.access)
-    return PlannedStepView(index, pool[step.worker], step.subtask, step.access, withheld)
+    return PlannedStepView(index, pool[step.worker], step.subtask, step.access, withheld, price)
 
 
 def form_fields(form: Mapping[str, str]) -> dict[str, str]:
@@ -100,15 +149,41 @@ def form_fields(form: Mapping[str, str]) -> dict[str, str]:
     return {name: form.get(name, "").replace("\r\n", "\n") for name in _FORM_FIELDS}
 
 
-def read_task_form(told: Mapping[str, str], wire: str = "{}") -> RequestedRun:
-    """Read the form; ApiError or TaskError for what cannot be asked for."""
+def read_task_form(told: Mapping[str, str], turns: Sequence[TurnView] = (), wire: str = "{}") -> RequestedRun:
+    """Read the form; ApiError or TaskError for what cannot be asked for. `turns` are the session's earlier ones."""
     caps: dict[str, float] = {}
     if text := told["dollars"].strip():
         caps["dollars"] = _read_dollars(text)
     labels = tuple(dict.fromkeys(part for label in told["labels"].split(",") if (part := label.strip())))
-    task = Task(told["prompt"], told["context"])
+    shown = shown_turns(turns)
+    labels = tuple(dict.fromkeys([*labels, *(label for turn in shown for label in turn.served.labels)]))
+    task = Task(told["prompt"], told["context"], history=turn_history(shown))
     options = RequestOptions(caps, labels=labels, domain=told["domain"].strip())
-    return RequestedRun(told["model"], task, Api.PAGE, options, wire, detached=True)
+    metadata = {"session_id": told["session"]} if told["session"] else {}
+    return RequestedRun(told["model"], task, Api.PAGE, options, wire, detached=True, metadata=metadata)
+
+
+def shown_turns(turns: Sequence[TurnView]) -> tuple[TurnView, ...]:
+    """Return the newest turns that have an answer, as many as may be shown, oldest first."""
+    kept: list[TurnView] = []
+    room = _MAX_HISTORY
+    for turn in reversed([turn for turn in turns if turn.answer is not None][-_MAX_TURNS:]):
+        room -= len(turn.prompt) + len(turn.answer or "")
+        if room < 0:
+            break
+        kept.append(turn)
+    return tuple(reversed(kept))
+
+
+_SPEAKERS = (Speaker.USER, Speaker.ASSISTANT)
+
+
+def turn_history(turns: Sequence[TurnView]) -> tuple[ChatMessage, ...]:
+    """Return turns as the messages of a chat."""
+    pairs = [
+        (ChatMessage(Speaker.USER, turn.prompt), ChatMessage(Speaker.ASSISTANT, turn.answer or "")) for turn in turns
+    ]
+    return tuple(message for pair in pairs for message in pair)
 
 
 def _read_dollars(text: str) -> float:
@@ -122,10 +197,34 @@ def _read_dollars(text: str) -> float:
 
 
 async def propose_plan(service: RunService, order: AuthorizedRun) -> PlanView:
-    """Return the plan that would be performed for this order; PlanError when there is none."""
+    """Return the plan that would be performed for this order, with its price; PlanError when there is none."""
     proposal, used = await propose_first(service, order)
-    names, conductor = order.pool, service.cast(order.conductor, order.pool)[1]
-    return plan_view(proposal, names, PlanningUsage(conductor.name, used.tokens, used.dollars))
+    conductor = service.cast(order.conductor, order.pool)[1]
+    by_name = {card.name: card for card in service.container.cards(order.pool)}
+    cards = [by_name[order.pool[step.worker]] for step in proposal.plan.steps]
+    names = sorted({card.name for card in cards})
+    means = await service.journal.query(partial(mean_call_dollars, workers=names, tenant=order.by.tenant))
+    prices = [
+        StepPrice(means.get(card.name, 0.0 if _is_free(card) else None), _most_dollars(card, order.task, step))
+        for card, step in zip(cards, proposal.plan.steps, strict=True)
+    ]
+    planning = PlanningUsage(conductor.name, used.tokens, used.dollars)
+    return plan_view(proposal, order.pool, planning, prices, order.caps.dollars)
+
+
+def _is_free(card: Card) -> bool:
+    return card.price is not None and not any((card.price.input, card.price.output, card.price.call))
+
+
+def _most_dollars(card: Card, task: Task, step: Step) -> float | None:
+    """Return the most that a step's first call can cost; None where that hangs on results that it will see."""
+    if card.price is None:
+        return None
+    texts = [task.prompt, task.context, step.subtask, *(turn.text for turn in task.history)]
+    if step.access and card.context_tokens is None and (card.price.input or card.price.cached):
+        return None
+    unseen = card.context_tokens or 0 if step.access else 0
+    return upper_bound(texts, card.max_output_tokens, card.price, card.context_tokens, unseen).dollars
 
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -133,36 +232,52 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @router.get(f"{UI_ROOT}/try")
 async def show_task_form(request: Request, session: RunnerLogin, service: Service) -> Response:
-    """Show the box; a model or a task may stand in the address."""
+    """Show a chat's turns and the box for the next; a model, a task or a session may stand in the address."""
     query = {name: value[:10_000] for name, value in request.query_params.items()}
-    return _try_page(request, session, service, form_fields(query))
+    told = form_fields(query)
+    return _try_page(request, session, service, told, turns=await _earlier_turns(service, session, told))
 
 
 @router.post(f"{UI_ROOT}/try")
 async def show_plan(request: Request, session: RunnerLogin, service: Service, sent: CheckedForm) -> Response:
-    """Show the plan of a task, and perform nothing."""
+    """Show the plan of a turn, and perform nothing."""
     told = form_fields(_form_texts(sent))
+    turns = await _earlier_turns(service, session, told)
+    page = partial(_try_page, request, session, service, told, turns=turns)
     try:
-        order = service.authorizer.authorize(read_task_form(told), session.by)
+        order = service.authorizer.authorize(read_task_form(told, turns), session.by)
         found = await propose_plan(service, order)
     except (PlanError, TaskError) as error:
-        return _try_page(request, session, service, told, wrong=str(error), status=400)
+        return page(wrong=str(error), status=400)
     except ApiError as problem:
-        return _try_page(request, session, service, told, wrong=problem.message, status=problem.status)
-    return _try_page(request, session, service, told, found)
+        return page(wrong=problem.message, status=problem.status)
+    return page(found=found)
 
 
 @router.post(f"{UI_ROOT}/try/perform")
 async def perform_plan(session: RunnerLogin, service: Service, sent: CheckedForm) -> Response:
-    """Perform the plan that was shown, and lead to its run."""
+    """Perform the plan that was shown, as a turn of its session (a new one for the first), and lead back to it."""
     told = form_fields(_form_texts(sent))
-    order = service.authorizer.authorize(read_task_form(told), session.by)
+    turns = await _earlier_turns(service, session, told)
+    told["session"] = told["session"] or f"chat-{uuid4().hex[:12]}"
+    order = service.authorizer.authorize(read_task_form(told, turns), session.by)
     shown = parse_plan(form_text(sent, "plan"), len(order.pool))
     if shown.ships:
         raise ApiError(400, "the plan is empty: there is nothing to perform", "empty_plan")
-    order = service.authorizer.authorize(read_task_form(told, confirmed_plan_request(shown)), session.by)
+    order = service.authorizer.authorize(read_task_form(told, turns, confirmed_plan_request(shown)), session.by)
     live = await service.begin(order)
-    return redirect(f"{UI_ROOT}/runs/{live.run}")
+    kept = {name: told[name] for name in ("session", "model", "dollars", "domain") if told[name]}
+    return redirect(f"{UI_ROOT}/try?{urlencode({**kept, 'run': live.run})}#last")
+
+
+async def _earlier_turns(service: RunService, session: PageSession, told: Mapping[str, str]) -> tuple[TurnView, ...]:
+    """Return the turns of the session that is named, of the login's own tenant."""
+    name = told["session"]
+    if not name:
+        return ()
+    if len(name) > _MAX_NAME or not name.isprintable() or storage_problem(name):
+        raise ApiError(400, f"session: expected a name of at most {_MAX_NAME} printable characters", "invalid_request")
+    return await session_turns(service, name, session.by.tenant)
 
 
 def _try_page(
@@ -172,14 +287,24 @@ def _try_page(
     told: dict[str, str],
     found: PlanView | None = None,
     *,
+    turns: Sequence[TurnView] = (),
     wrong: str = "",
     status: int = 200,
 ) -> Response:
     models = [
         (model.name, _plans_cost_money(service, model.conductor)) for model in service.catalogue.listed(session.by)
     ]
-    caps = service.container.caps
-    shown = {"models": models, "told": told, "view": found, "wrong": wrong, "caps": caps}
+    shown = {
+        "models": models,
+        "told": told,
+        "view": found,
+        "turns": turns,
+        "going": any(turn.served.state is ServedState.OPEN for turn in turns[-1:]),
+        "shown_at": time(),
+        "wrong": wrong,
+        "caps": service.container.caps,
+        "again": urlencode({name: value for name, value in told.items() if value and name != "prompt"}),
+    }
     return render_page(request, "try.html.jinja", shown, status)
 
 

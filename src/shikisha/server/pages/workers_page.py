@@ -321,10 +321,14 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 async def show_workers(request: Request, session: ReaderLogin, service: Service) -> Response:
     """Show what came of the calls to each worker lately."""
     found = await recent_activity(request, service, session)
-    cards = service.container.cards()
-    if session.by.workers is not None:
-        cards = tuple(card for card in cards if card.name in session.by.workers)
-    return render_page(request, "workers.html.jinja", {"view": workers_view(found, cards, time())})
+    view = workers_view(found, visible_cards(service, session), time())
+    return render_page(request, "workers.html.jinja", {"view": view})
+
+
+def visible_cards(service: Service, session: PageSession) -> Sequence[Card]:
+    """Return the workers that this login's key may use."""
+    cards, own = service.container.cards(), session.by.workers
+    return cards if own is None else tuple(card for card in cards if card.name in own)
 
 
 async def recent_activity(request: Request, service: Service, session: PageSession) -> RecentActivity:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shikisha.server.store.claims import release_quarantined, reopen_run, set_aside, state_of_run
     from shikisha.server.store.run_store import RunStore, open_store
-    from shikisha.server.store.served_rows import RunFilter, RunPage, ServedRun, ServedState
+    from shikisha.server.store.served_rows import RunFilter, RunOrder, RunPage, ServedRun, ServedState
 
 _HOMES = {
     "RunFilter": "served_rows",
+    "RunOrder": "served_rows",
     "RunPage": "served_rows",
     "RunStore": "run_store",
     "ServedRun": "served_rows",
@@ -28,6 +29,7 @@ _HOMES = {
 
 __all__ = [
     "RunFilter",
+    "RunOrder",
     "RunPage",
     "RunStore",
     "ServedRun",

@@ -41,7 +41,7 @@ _MAX_IN_LIST = 500  # values in an IN list
 
 def erasable_runs(connection: Connection, asked: RunFilter) -> tuple[str, ...]:
     """Return the runs that are asked for, are not open, and are not erased yet."""
-    where = (*filter_conditions(asked), SERVED.c.state != ServedState.OPEN, SERVED.c.erased.is_(None))
+    where = (*filter_conditions(connection, asked), SERVED.c.state != ServedState.OPEN, SERVED.c.erased.is_(None))
     found = select(SERVED.c.run).where(*where).order_by(SERVED.c.created, SERVED.c.run).limit(max(asked.limit, 1))
     return tuple(connection.execute(found).scalars())
 

@@ -2,7 +2,8 @@
 
 Invariants: nothing that a client wrote can make a row that the database refuses (NUL and lone surrogates are
 replaced, numbers fit 64 bits). The last change of a run wins, and a batch can be repeated. A list is sorted newest
-first, and its cursor continues exactly where the page ended; search text is taken literally.
+first unless it is asked otherwise, and its cursor continues exactly where the page ended; search text is taken
+literally.
 """
 
 import json
@@ -11,14 +12,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement, Connection, Insert, and_, bindparam, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Insert, and_, bindparam, exists, func, or_, select, update
 
 from shikisha.core.budget import Amount
 from shikisha.core.events import RunStatus
 from shikisha.journal.chain import RowStatement, Statement
-from shikisha.journal.schema import SERVED
+from shikisha.journal.run_index import SESSION_NAMES
+from shikisha.journal.run_search import TextQuery, matching_texts
+from shikisha.journal.schema import RUN_TEXTS, RUN_WORKERS, RUNS, SERVED
 
 MAX_INTEGER = 2**63 - 1
+_FRESH_SECONDS = 3_600.0
+RIGHT_SCORE = 0.5  # a grade from here on counts as right
 
 
 class ServedState(StrEnum):
@@ -191,11 +196,31 @@ class RowChanges:
                 yield names, [said[run] for run in sorted(said)]
 
 
+class RunOrder(StrEnum):
+    """What a list is sorted by; the largest comes first unless `ascending`."""
+
+    BEGAN = "began"
+    COST = "cost"  # a run of unknown cost counts as less than nothing
+    TIME = "time"
+    TOKENS = "tokens"
+
+
+_SORTED_BY: Mapping[RunOrder, ColumnElement[float]] = {
+    RunOrder.BEGAN: SERVED.c.created,
+    RunOrder.COST: func.coalesce(SERVED.c.dollars, -1.0),
+    RunOrder.TIME: SERVED.c.updated - SERVED.c.created,
+    RunOrder.TOKENS: SERVED.c.tokens,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs: those for which all of it holds; None and () say nothing. `text` is looked for in excerpts.
+    """Which runs: those for which all of it holds; None, "" and () say nothing. `text` is looked for in excerpts.
 
-    `since` and `until` are Unix times of the beginning, the first inclusive. `after` is the cursor of a page's end.
+    `since` and `until` are Unix times of the beginning, the first inclusive; `least` and `most` are dollars. `words`
+    are looked for in all texts, and `worker` says who was called, both as far as the index of runs has come. `right`:
+    whether the grade that counts is at least one half. `after` is the cursor of a page's end: what the list is sorted
+    by, and the run.
     """
 
     tenant: str | None = None
@@ -209,6 +234,16 @@ class RunFilter:
     until: float | None = None
     after: tuple[float, str] | None = None
     limit: int = 50
+    words: TextQuery | None = None
+    worker: str = ""
+    label: str = ""
+    domain: str = ""
+    session: str = ""
+    least: float | None = None
+    most: float | None = None
+    right: bool | None = None
+    order: RunOrder = RunOrder.BEGAN
+    ascending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,26 +256,31 @@ class RunPage:
 
 def find_page(connection: Connection, asked: RunFilter) -> RunPage:
     """Return the runs that are asked for."""
-    limit = max(asked.limit, 1)
-    where = filter_conditions(asked)
+    limit, by = max(asked.limit, 1), _SORTED_BY[asked.order]
+    where = filter_conditions(connection, asked)
     if asked.after is not None:
-        created, run = asked.after
-        where.append(or_(SERVED.c.created < created, and_(SERVED.c.created == created, SERVED.c.run < run)))
-    order = (SERVED.c.created.desc(), SERVED.c.run.desc())
-    found = connection.execute(select(SERVED).where(*where).order_by(*order).limit(limit + 1)).mappings().all()
+        value, run = asked.after
+        further = (by > value, SERVED.c.run > run) if asked.ascending else (by < value, SERVED.c.run < run)
+        where.append(or_(further[0], and_(by == value, further[1])))
+    order = (by.asc(), SERVED.c.run.asc()) if asked.ascending else (by.desc(), SERVED.c.run.desc())
+    columns = select(SERVED, by.label("sorted_by")).where(*where).order_by(*order).limit(limit + 1)
+    found = connection.execute(columns).mappings().all()
     runs = tuple(ServedRun.of(dict(row)) for row in found[:limit])
-    return RunPage(runs, (runs[-1].created, runs[-1].run) if len(found) > limit else None)
+    last = (float(found[limit - 1]["sorted_by"]), runs[-1].run) if len(found) > limit else None
+    return RunPage(runs, last)
 
 
 def count_by_state(connection: Connection, asked: RunFilter) -> dict[ServedState, int]:
     """Return how many runs there are of each state, wherever the cursor stands."""
-    statement = select(SERVED.c.state, func.count()).where(*filter_conditions(asked)).group_by(SERVED.c.state)
+    where = filter_conditions(connection, asked)
+    statement = select(SERVED.c.state, func.count()).where(*where).group_by(SERVED.c.state)
     return {ServedState(state): number for state, number in connection.execute(statement)}
 
 
-def filter_conditions(asked: RunFilter) -> list[ColumnElement[bool]]:
+def filter_conditions(connection: Connection, asked: RunFilter) -> list[ColumnElement[bool]]:
     """Return what must hold, all of it, of a run that is asked for."""
     same = {"tenant": asked.tenant, "key": asked.key, "model": asked.model, "api": asked.api}
+    same |= {"domain": asked.domain or None}
     where = [SERVED.c[name] == storable(value) for name, value in same.items() if value is not None]
     if asked.states:
         where.append(SERVED.c.state.in_(asked.states))
@@ -248,8 +288,37 @@ def filter_conditions(asked: RunFilter) -> list[ColumnElement[bool]]:
         where.append(SERVED.c.status.in_(asked.statuses))
     if asked.text:
         where.append(SERVED.c.excerpt.icontains(str(storable(asked.text)), autoescape=True))
-    if asked.since is not None:
-        where.append(SERVED.c.created >= asked.since)
-    if asked.until is not None:
-        where.append(SERVED.c.created < asked.until)
+    for bound, holds in (
+        (asked.since, SERVED.c.created.__ge__),
+        (asked.until, SERVED.c.created.__lt__),
+        (asked.least, SERVED.c.dollars.__ge__),
+        (asked.most, SERVED.c.dollars.__le__),
+    ):
+        if bound is not None:
+            where.append(holds(bound))
+    return where + _indexed_conditions(connection, asked)
+
+
+def _indexed_conditions(connection: Connection, asked: RunFilter) -> list[ColumnElement[bool]]:
+    """Return what the index of runs is asked for."""
+    where: list[ColumnElement[bool]] = []
+    if asked.label:  # in JSON, where a quote in a label has a backslash before it
+        where.append(SERVED.c.labels.contains(json.dumps(str(storable(asked.label))), autoescape=True))
+    if asked.words is not None:
+        ids = matching_texts(connection, asked.words)
+        where.append(SERVED.c.run.in_(select(RUN_TEXTS.c.root).where(RUN_TEXTS.c.id.in_(ids))))
+    if asked.worker:
+        own = RUN_WORKERS.c.run == SERVED.c.run
+        where.append(exists().where(own, RUN_WORKERS.c.worker == storable(asked.worker)))
+    if asked.session:
+        own = exists().where(RUNS.c.run == SERVED.c.run, RUNS.c.session == storable(asked.session))
+        # A turn of a chat counts at once, however far behind the index is.
+        named = [
+            SERVED.c.metadata.contains(f'"{name}": {json.dumps(asked.session)}', autoescape=True)
+            for name in SESSION_NAMES
+        ]
+        where.append(or_(own, and_(SERVED.c.created > time.time() - _FRESH_SECONDS, or_(*named))))
+    if asked.right is not None:
+        marked = RUNS.c.score >= RIGHT_SCORE if asked.right else RUNS.c.score < RIGHT_SCORE
+        where.append(exists().where(RUNS.c.run == SERVED.c.run, marked))
     return where

@@ -41,11 +41,27 @@ def upgrade() -> None:
         sa.Column("calls", sa.Integer(), nullable=False),
         sa.Column("good", sa.Integer(), nullable=False),
         sa.Column("seconds", sa.Double(), nullable=False),
-        sa.Column("pace", sa.Integer()),
+        sa.Column("pace", sa.Integer(), nullable=False),
         sa.Column("tokens", count, nullable=False),
         sa.Column("dollars", sa.Double()),
     )
     op.create_index("run_workers_worker", "run_workers", ["worker", "run"])
+    sums = ("tokens", "nanodollars")
+    op.create_table(
+        "run_days",
+        sa.Column("day", sa.Integer(), primary_key=True, autoincrement=False),
+        *(sa.Column(name, sa.Text(), primary_key=True) for name in ("tenant", "key", "model")),
+        sa.Column("pace", sa.Integer(), primary_key=True, autoincrement=False),
+        *(sa.Column(name, count, nullable=False) for name in ("runs", "done", "failed", "graded", "good", "unpriced")),
+        *(sa.Column(name, count, nullable=False) for name in sums),
+    )
+    op.create_table(
+        "worker_days",
+        sa.Column("day", sa.Integer(), primary_key=True, autoincrement=False),
+        *(sa.Column(name, sa.Text(), primary_key=True) for name in ("tenant", "worker")),
+        sa.Column("pace", sa.Integer(), primary_key=True, autoincrement=False),
+        *(sa.Column(name, count, nullable=False) for name in ("calls", "good", "unpriced", *sums)),
+    )
     op.create_table(
         "run_texts",
         sa.Column("id", count, primary_key=True),

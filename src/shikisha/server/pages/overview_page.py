@@ -1,0 +1,301 @@
+"""`/ui/overview`: runs, spending, right answers and times by day, worker, model and key, and what needs a look.
+
+Invariants: a login sees figures of its own tenant's runs only, and budgets of its own key only unless it is an admin's;
+every share stands next to the number it is of; what is unknown is counted and left out. An alert says what it compares,
+and a drift is reported only where chance would rarely show it. The work does not grow with the journal: sums by day
+are read (`run_figures`), and kept for some seconds. Deliberately absent: sending alerts (webhooks and metrics do).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from functools import partial
+from statistics import NormalDist
+from time import monotonic, time
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from sqlalchemy import Connection
+
+from shikisha.core.budget import format_dollars
+from shikisha.plots.day_charts import ChartForm, DayChart, DaySeries, day_bar_chart, day_line_chart
+from shikisha.plots.format import format_share
+from shikisha.plots.number_format import compact, seconds
+from shikisha.server.keys import Key
+from shikisha.server.keys.grants import DailySpend, read_spend
+from shikisha.server.keys.key import KeyScope, dollars_of
+from shikisha.server.lifecycle.service import RunService
+from shikisha.server.pages.keys_page import KeyView, first_shown_day, keys_view
+from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Service
+from shikisha.server.pages.runs_page import INDEX_PAGES, key_names
+from shikisha.server.pages.templates import UI_ROOT, render_page
+from shikisha.server.store.run_figures import FigureGroup, RunFigures, figures_by, sum_figures, worker_figures
+
+PERIODS = (1, 7, 30, 90)  # days
+DEFAULT_PERIOD = 30
+_DAY = 86_400
+_KEPT_SECONDS = 4.0
+_CHART_WIDTHS = (580.0, 356.0)
+_MUCH_OF_BUDGET = 0.8
+_SOON_DAYS = 7.0  # a budget that will last no longer is an alert
+_LEAST_COMPARED = 30  # runs, or calls, on either side of a comparison
+_CHANCE = 0.01  # how often there would be a false alert on a day, all workers and models together
+_LEAST_FALL = 0.05  # of a share
+_LEAST_RISE = 1.5  # of a cost or time
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that needs a look: of what kind (budget or drift), about whom, and in words; `way` leads there."""
+
+    kind: str
+    about: str
+    words: str
+    way: str
+    grave: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodFigures:
+    """What the index says of a period: figures by day, model and key, and of the calls to each worker by day."""
+
+    days: Mapping[int, RunFigures]
+    models: Mapping[str, RunFigures]
+    keys: Mapping[str, RunFigures]
+    workers: Mapping[str, Mapping[int, RunFigures]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChartView:
+    """A chart for a desk and for a telephone: its name, what its heights are, and the names of its series."""
+
+    name: str
+    unit: str
+    series: tuple[str, ...]
+    wide: DayChart
+    narrow: DayChart
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewView:
+    """The page. `missing` is how many events the index does not have yet."""
+
+    period: int
+    total: RunFigures
+    by_day: tuple[tuple[str, RunFigures], ...]
+    by_model: tuple[tuple[str, str, RunFigures], ...]
+    by_key: tuple[tuple[str, str, RunFigures], ...]
+    by_worker: tuple[tuple[str, str, RunFigures], ...]
+    charts: tuple[ChartView, ...]
+    alerts: tuple[Alert, ...]
+    since: str
+    missing: int
+
+
+class OverviewReader:
+    """Reads the figures of a period, for each tenant at most once in some seconds."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str | None, int], tuple[float, PeriodFigures]] = {}
+        self._turn = asyncio.Lock()
+
+    async def read(self, service: RunService, tenant: str | None, since: int) -> PeriodFigures:
+        """Return the figures of a tenant's runs, or of all for None, from a day on."""
+        async with self._turn:
+            self._kept = {name: pair for name, pair in self._kept.items() if monotonic() - pair[0] < _KEPT_SECONDS}
+            if (tenant, since) not in self._kept:
+                read = await service.journal.query(partial(read_period, tenant=tenant, since=since))
+                self._kept[tenant, since] = (monotonic(), read)
+            return self._kept[tenant, since][1]
+
+
+def read_period(connection: Connection, tenant: str | None, since: int) -> PeriodFigures:
+    """Return the figures from a day on (a number since 1970)."""
+    days, models, keys = (figures_by(connection, group, tenant, since) for group in FigureGroup)
+    return PeriodFigures(
+        {int(day): figures for day, figures in days.items()},
+        {str(name): figures for name, figures in models.items()},
+        {str(name): figures for name, figures in keys.items()},
+        worker_figures(connection, tenant, since),
+    )
+
+
+def overview_view(
+    found: PeriodFigures, period: int, now: float, names: Mapping[str, str], alerts: Sequence[Alert], missing: int = 0
+) -> OverviewView:
+    """Return the page of a period that ends today; `names` are the keys' names by id."""
+    today = int(now // _DAY)
+    shown = [(_iso_day(day), found.days.get(day, RunFigures(""))) for day in range(today - period + 1, today + 1)]
+    workers = [(name, name, sum_figures(name, by_day.values())) for name, by_day in found.workers.items()]
+    return OverviewView(
+        period=period,
+        total=sum_figures("", found.days.values()),
+        by_day=tuple(reversed([pair for pair in shown if pair[1].runs])),
+        by_model=tuple((name, name, figures) for name, figures in _costliest(found.models)),
+        by_key=tuple((key, names.get(key, key), figures) for key, figures in _costliest(found.keys)),
+        by_worker=tuple(sorted(workers, key=lambda each: (-each[2].dollars, -each[2].runs, each[0]))),
+        charts=tuple(_charts(shown)),
+        alerts=tuple(alerts),
+        since=shown[0][0],
+        missing=missing,
+    )
+
+
+def _costliest(figures: Mapping[str, RunFigures]) -> list[tuple[str, RunFigures]]:
+    return sorted(figures.items(), key=lambda pair: (-pair[1].dollars, -pair[1].runs, pair[0]))
+
+
+def _charts(shown: Sequence[tuple[str, RunFigures]]) -> Iterator[ChartView]:
+    """Yield the charts of a period."""
+    days, figures = [day for day, _ in shown], [each for _, each in shown]
+    done = DaySeries("done", tuple(float(each.done) for each in figures))
+    failed = DaySeries("failed", tuple(float(each.failed) for each in figures))
+    rest = DaySeries("other", tuple(float(each.runs - each.done - each.failed) for each in figures))
+    counts = ChartForm(lambda value: compact(int(value)), least_top=4.0, whole=True)
+    yield _chart("Runs", "runs a day", partial(day_bar_chart, days, (done, failed, rest)), counts, (done, failed, rest))
+    spent = DaySeries("", tuple(each.dollars for each in figures))
+    yield _chart("Spending", "dollars a day", partial(day_bar_chart, days, (spent,)), ChartForm(format_dollars))
+    right = DaySeries("right", tuple(each.right_share for each in figures))
+    shares = ChartForm(format_share, least_top=1.0)
+    yield _chart("Right answers", "share of the graded runs", partial(day_line_chart, days, (right,)), shares)
+    times = [DaySeries(f"p{100 * share:.0f}", tuple(each.quantile(share) for each in figures)) for share in (0.5, 0.95)]
+    yield _chart("Time", "a run", partial(day_line_chart, days, times), ChartForm(seconds), times)
+
+
+def _chart(
+    name: str, unit: str, draw: Callable[[ChartForm], DayChart], form: ChartForm, series: Sequence[DaySeries] = ()
+) -> ChartView:
+    wide, narrow = (draw(replace(form, width=width)) for width in _CHART_WIDTHS)
+    return ChartView(name, unit, tuple(each.name for each in series), wide, narrow)
+
+
+def _iso_day(day: int) -> str:
+    return datetime.fromtimestamp(day * _DAY, UTC).date().isoformat()
+
+
+# alerts
+
+
+def budget_alerts(keys: Sequence[KeyView], spent: Sequence[DailySpend], now: float) -> Iterator[Alert]:
+    """Yield the budgets that are nearly used up, or will be within days at the pace of the last week."""
+    for view in keys:
+        if view.state != "valid":
+            continue
+        for meter in view.meters:
+            if meter.share >= _MUCH_OF_BUDGET:
+                words = f"{meter.used} of {meter.cap} {meter.name} used, {format_share(meter.share)}"
+                yield Alert("budget", view.key.name, words, f"{UI_ROOT}/keys#{view.key.id}", meter.share >= 1)
+        cap, used = view.key.caps.dollars, view.spent
+        a_day = _dollars_a_day(view.key, spent, now)
+        if cap is not None and a_day > 0 and used / cap < _MUCH_OF_BUDGET and (cap - used) / a_day < _SOON_DAYS:
+            left = (cap - used) / a_day
+            words = f"{format_dollars(cap - used)} left, which lasts {left:.1f} days at last week's pace"
+            yield Alert("budget", view.key.name, words, f"{UI_ROOT}/keys#{view.key.id}")
+
+
+def _dollars_a_day(key: Key, spent: Sequence[DailySpend], now: float) -> float:
+    """Return what a key spent a day over the last seven."""
+    today = datetime.fromtimestamp(now, UTC).date()
+    own = [row for row in spent if row.key == key.id and _days_before(row.day, today) < _SOON_DAYS]
+    return sum(dollars_of(row.used.dollars) for row in own) / _SOON_DAYS
+
+
+def _days_before(day: str, today: date) -> float:
+    try:
+        return (today - date.fromisoformat(day)).days
+    except ValueError:  # the row of all days together
+        return float("inf")
+
+
+def drift_alerts(found: PeriodFigures, today: int) -> Iterator[Alert]:
+    """Yield what is worse in the last day with enough runs than in the days before it, by more than chance."""
+    pairs = [(worker, _recent_and_before(by_day, today)) for worker, by_day in sorted(found.workers.items())]
+    tested = [(worker, pair) for worker, pair in pairs if pair is not None]
+    for worker, (recent, before) in tested:
+        if _has_fallen((recent.done, recent.runs), (before.done, before.runs), len(tested)):
+            words = f"good calls: {_of(recent.done, recent.runs)} lately, {_of(before.done, before.runs)} before"
+            yield Alert("drift", worker, words, f"{UI_ROOT}/workers")
+    pair = _recent_and_before(found.days, today)
+    if pair is None:
+        return
+    recent, before = pair
+    if min(recent.graded, before.graded) >= _LEAST_COMPARED and _has_fallen(
+        (recent.right, recent.graded), (before.right, before.graded), 1
+    ):
+        words = f"right answers: {_of(recent.right, recent.graded)} lately, {_of(before.right, before.graded)} before"
+        yield Alert("drift", "all runs", words, f"{UI_ROOT}/runs?right=no", grave=True)
+    for name, now_is, was, write in (
+        ("cost a run", recent.dollars_each, before.dollars_each, format_dollars),
+        ("median time", recent.p50, before.p50, seconds),
+    ):
+        if now_is is not None and was and now_is >= _LEAST_RISE * was:
+            yield Alert("drift", "all runs", f"{name}: {write(now_is)} lately, {write(was)} before", f"{UI_ROOT}/runs")
+
+
+def _recent_and_before(by_day: Mapping[int, RunFigures], today: int) -> tuple[RunFigures, RunFigures] | None:
+    """Return today and as many days before as it takes to compare, and all days before those; None without enough."""
+    recent = RunFigures("")
+    for day in range(today, today - 4, -1):
+        recent.add(by_day.get(day, RunFigures("")))
+        if recent.runs >= _LEAST_COMPARED:
+            before = sum_figures("", (figures for each, figures in by_day.items() if each < day))
+            return (recent, before) if before.runs >= _LEAST_COMPARED else None
+    return None
+
+
+def _has_fallen(recent: tuple[int, int], before: tuple[int, int], tests: int) -> bool:
+    """Whether a share is lower than before, by so much that chance would rarely show it (one-sided, pooled)."""
+    share, was = recent[0] / recent[1], before[0] / before[1]
+    pooled = (recent[0] + before[0]) / (recent[1] + before[1])
+    spread = (pooled * (1 - pooled) * (1 / recent[1] + 1 / before[1])) ** 0.5
+    if was - share < _LEAST_FALL or not spread:
+        return False
+    return bool((was - share) / spread > NormalDist().inv_cdf(1 - _CHANCE / tests))
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{format_share(part / whole)} of {whole:,}"
+
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get(f"{UI_ROOT}/overview")
+async def show_overview(request: Request, session: ReaderLogin, service: Service) -> Response:
+    """Show the figures of a period."""
+    asked = request.query_params.get("days", "")
+    period = int(asked) if asked in {str(each) for each in PERIODS} else DEFAULT_PERIOD
+    now = time()
+    today, progress = int(now // _DAY), await service.journal.index(INDEX_PAGES)
+    found = await _reader(request).read(service, session.tenant, today - period + 1)
+    # Drift is looked for over a month, whichever period is shown.
+    month = await _reader(request).read(service, session.tenant, today - DEFAULT_PERIOD + 1)
+    alerts = [*await _budget_alerts(service, session, now), *drift_alerts(month, today)]
+    missing = 0 if progress.complete else progress.events - progress.indexed
+    view = overview_view(found, period, now, await key_names(service, session), alerts, missing)
+    return render_page(request, "overview.html.jinja", {"view": view, "periods": PERIODS})
+
+
+def _reader(request: Request) -> OverviewReader:
+    state = request.app.state
+    if not hasattr(state, "overview"):
+        state.overview = OverviewReader()
+    reader: OverviewReader = state.overview
+    return reader
+
+
+async def _budget_alerts(service: RunService, session: PageSession, now: float) -> Sequence[Alert]:
+    """Return the alerts on budgets of all keys to an admin, of his own to anybody else."""
+    admin = session.may(KeyScope.ADMIN)
+    own = None if admin else await service.keys.get(session.by.key)
+    keys = await service.keys.keys() if admin else [own] if own is not None else []
+    capped = [key for key in keys if any(getattr(key.caps, name) is not None for name in _CAPS)]
+    if not capped:
+        return ()
+    only = None if admin else session.by.key
+    spent = await service.journal.query(partial(read_spend, key=only, since=first_shown_day(now)))
+    return tuple(budget_alerts(keys_view(capped, spent, now).keys, tuple(spent), now))
+
+
+_CAPS = ("dollars", "tokens", "requests", "dollars_per_day", "tokens_per_day", "requests_per_day")

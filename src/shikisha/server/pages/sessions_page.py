@@ -1,0 +1,101 @@
+"""`/ui/sessions`: runs that belong together, because their requests named the same session; one session, turn by turn.
+
+A request names its session in its metadata (`session_id` or `session`); the page to try tasks does so for its turns.
+Invariants: a session is one tenant's: of two tenants that use the same name, each sees its own turns, and an admin
+chooses the tenant. What a run's reader may not read yet is withheld here too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import time
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from shikisha.journal.queries import TaskAndAnswer, read_tasks_and_answers
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.lifecycle.service import RunService
+from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Service
+from shikisha.server.pages.runs_page import INDEX_PAGES, shown_status
+from shikisha.server.pages.templates import UI_ROOT, render_page
+from shikisha.server.store import RunFilter, RunOrder, ServedRun
+from shikisha.server.store.run_figures import SessionFigures, list_sessions
+
+_PAGE = 50
+_MAX_TURNS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TurnView:
+    """A run of a session: what was asked and answered. `answer` None: nothing yet, or nothing at all."""
+
+    served: ServedRun
+    prompt: str
+    answer: str | None
+
+    @property
+    def status(self) -> str:
+        """Where the run stands."""
+        return str(shown_status(self.served))
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return max(0.0, self.served.updated - self.served.created)
+
+
+async def session_turns(service: RunService, session: str, tenant: str | None) -> tuple[TurnView, ...]:
+    """Return the newest turns of a session, oldest first; answers are those that runs ended with."""
+    await service.journal.index(INDEX_PAGES)
+    wanted = RunFilter(tenant=tenant, session=session, order=RunOrder.BEGAN, limit=_MAX_TURNS)
+    runs = (await service.store.search(wanted)).runs
+    said = await service.journal.query(partial(read_tasks_and_answers, runs=[served.run for served in runs]))
+    return tuple(_turn(served, said.get(served.run, TaskAndAnswer(served.excerpt))) for served in reversed(runs))
+
+
+def _turn(served: ServedRun, said: TaskAndAnswer) -> TurnView:
+    return TurnView(served, said.prompt, said.answer)
+
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get(f"{UI_ROOT}/sessions")
+async def show_sessions(request: Request, session: ReaderLogin, service: Service) -> Response:
+    """Show sessions, that with the newest run first."""
+    await service.journal.index(INDEX_PAGES)
+    query = request.query_params
+    after = _read_cursor(query.get("after", ""))
+    found: Sequence[SessionFigures] = await service.journal.query(
+        partial(list_sessions, tenant=session.tenant, after=after, limit=_PAGE)
+    )
+    following = ""
+    if len(found) == _PAGE:
+        following = urlencode({"after": f"{found[-1].last!r}~{found[-1].session}"})
+    shown = {"sessions": found, "next": following, "shown_at": time(), "everybody": session.tenant is None}
+    return render_page(request, "sessions.html.jinja", shown)
+
+
+@router.get(f"{UI_ROOT}/sessions/{{name:path}}")
+async def show_session(request: Request, name: str, session: ReaderLogin, service: Service) -> Response:
+    """Show a session's turns."""
+    tenant = _tenant_of(request, session)
+    turns = await session_turns(service, name, tenant)
+    if not turns:
+        raise ApiError(404, f"there is no session {name}", "not_found")
+    return render_page(request, "session.html.jinja", {"name": name, "turns": turns, "shown_at": time()})
+
+
+def _tenant_of(request: Request, session: PageSession) -> str | None:
+    """Return whose turns are shown: the login's own, or those that an admin asks for."""
+    return session.tenant if session.tenant is not None else request.query_params.get("tenant")
+
+
+def _read_cursor(text: str) -> tuple[float, str] | None:
+    at, _, name = text.partition("~")
+    try:
+        return (float(at), name) if name else None
+    except ValueError:
+        return None

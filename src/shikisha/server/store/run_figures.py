@@ -1,0 +1,211 @@
+"""Figures of many runs at once, from the index of runs: by day, model, key and worker, and by session.
+
+Invariants: a figure counts root runs that a server performed, of one tenant or of all, that began since some day.
+Quantiles are counted on the index's logarithmic scale of seconds (5 % a step), so that no list of times is ever read.
+Every query returns at most a few thousand rows, however many runs there are. What was not priced is counted and left
+out of sums.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, case, func, or_, select
+
+from shikisha.journal.run_index import NO_PACE, seconds_of
+from shikisha.journal.schema import RUN_DAYS, RUN_WORKERS, RUNS, WORKER_DAYS
+from shikisha.server.store.served_rows import RIGHT_SCORE, storable
+
+MOST_NAMES = 12  # models, keys or workers that are told apart
+_SESSIONS = 50
+_MOST_WORKER_ROWS = 20_000
+
+
+class FigureGroup(StrEnum):
+    """What runs are told apart by."""
+
+    DAY = "day"
+    MODEL = "model"
+    KEY = "key"
+
+
+@dataclass(slots=True)
+class RunFigures:
+    """What some runs came to, or some calls: then `done` are the good ones. `paces` counts them by their time."""
+
+    name: str
+    runs: int = 0
+    done: int = 0
+    failed: int = 0
+    graded: int = 0
+    right: int = 0
+    tokens: int = 0
+    dollars: float = 0.0
+    unpriced: int = 0
+    paces: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def right_share(self) -> float | None:
+        """The share of right answers among those graded."""
+        return self.right / self.graded if self.graded else None
+
+    @property
+    def done_share(self) -> float | None:
+        """The share that ended with an answer; of calls, those that were good."""
+        return self.done / self.runs if self.runs else None
+
+    @property
+    def dollars_each(self) -> float | None:
+        """The mean cost of those whose cost is known."""
+        priced = self.runs - self.unpriced
+        return self.dollars / priced if priced else None
+
+    def quantile(self, share: float) -> float | None:
+        """Return the seconds below which this share lies, to within some per cent."""
+        total = sum(self.paces.values())
+        passed = 0
+        for pace in sorted(self.paces):
+            passed += self.paces[pace]
+            if passed >= share * total:
+                return seconds_of(pace)
+        return None
+
+    @property
+    def p50(self) -> float | None:
+        """The median time."""
+        return self.quantile(0.5)
+
+    @property
+    def p95(self) -> float | None:
+        """The time that one in twenty exceeds."""
+        return self.quantile(0.95)
+
+    def add(self, other: "RunFigures") -> None:
+        """Count another's runs too."""
+        for name in ("runs", "done", "failed", "graded", "right", "tokens", "dollars", "unpriced"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for pace, count in other.paces.items():
+            self.paces[pace] = self.paces.get(pace, 0) + count
+
+
+def sum_figures(name: str, figures: Iterable[RunFigures]) -> RunFigures:
+    """Return what several came to together."""
+    total = RunFigures(name)
+    for each in figures:
+        total.add(each)
+    return total
+
+
+def figures_by(
+    connection: Connection, group: FigureGroup, tenant: str | None, since: int
+) -> dict[str | int, RunFigures]:
+    """Return the figures by day (a number since 1970), or of the models or keys that cost most; from this day on."""
+    column, where = RUN_DAYS.c[group], _of_tenant(RUN_DAYS, tenant, since)
+    if group is not FigureGroup.DAY:
+        top = select(column).where(*where).group_by(column)
+        top = top.order_by(func.sum(RUN_DAYS.c.nanodollars).desc(), func.sum(RUN_DAYS.c.runs).desc(), column)
+        where.append(column.in_(connection.execute(top.limit(MOST_NAMES)).scalars().all()))
+    names = ("runs", "done", "failed", "graded", "good", "tokens", "nanodollars", "unpriced")
+    sums = [func.sum(RUN_DAYS.c[name]) for name in names]
+    query = select(column, RUN_DAYS.c.pace, *sums).where(*where).group_by(column, RUN_DAYS.c.pace)
+    return _gather((row[0], row[1], dict(zip(names, row[2:], strict=True))) for row in connection.execute(query))
+
+
+def worker_figures(connection: Connection, tenant: str | None, since: int) -> dict[str, dict[int, RunFigures]]:
+    """Return the figures of the calls to each worker, by day, from this day on."""
+    names = ("calls", "good", "tokens", "nanodollars", "unpriced")
+    sums = [func.sum(WORKER_DAYS.c[name]) for name in names]
+    by = (WORKER_DAYS.c.worker, WORKER_DAYS.c.day, WORKER_DAYS.c.pace)
+    query = select(*by, *sums).where(*_of_tenant(WORKER_DAYS, tenant, since)).group_by(*by).limit(_MOST_WORKER_ROWS)
+    found: dict[str, dict[int, RunFigures]] = {}
+    for worker, day, pace, *numbers in connection.execute(query):
+        told = dict(zip(names, numbers, strict=True))
+        part = _part(worker, pace, {**told, "runs": told["calls"], "done": told["good"], "failed": 0, "graded": 0})
+        found.setdefault(worker, {}).setdefault(day, RunFigures(worker)).add(part)
+    return found
+
+
+def _of_tenant(table: Table, tenant: str | None, since: int) -> list[ColumnElement[bool]]:
+    recent = [table.c.day >= since]
+    return recent if tenant is None else [*recent, table.c.tenant == storable(tenant)]
+
+
+def _gather(rows: Iterable[tuple[str | int, int, Mapping[str, int]]]) -> dict[str | int, RunFigures]:
+    found: dict[str | int, RunFigures] = {}
+    for name, pace, numbers in rows:
+        found.setdefault(name, RunFigures(str(name))).add(_part(str(name), pace, numbers))
+    return found
+
+
+def _part(name: str, pace: int, numbers: Mapping[str, int]) -> RunFigures:
+    told = {each: int(value) for each, value in numbers.items()}
+    made = RunFigures(name, told["runs"], told["done"], told["failed"], told["graded"], told["good"], told["tokens"])
+    made.dollars, made.unpriced = told["nanodollars"] / 1e9, told["unpriced"]
+    made.paces = {} if pace == NO_PACE else {pace: made.runs}
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFigures:
+    """A session: its runs, when the first and the last began, and what they came to."""
+
+    session: str
+    tenant: str
+    runs: int
+    first: float
+    last: float
+    tokens: int
+    dollars: float
+    unpriced: int
+    graded: int
+    right: int
+
+
+def list_sessions(
+    connection: Connection, tenant: str | None, after: tuple[float, str] | None = None, limit: int = _SESSIONS
+) -> Sequence[SessionFigures]:
+    """Return sessions, that with the newest run first, from a cursor (the last's `last` and name) on."""
+    last = func.max(RUNS.c.began)
+    columns = (
+        RUNS.c.session,
+        RUNS.c.tenant,
+        func.count(),
+        func.min(RUNS.c.began),
+        last,
+        func.sum(RUNS.c.tokens),
+        func.coalesce(func.sum(RUNS.c.dollars), 0.0),
+        func.sum(case((RUNS.c.dollars.is_(None), 1), else_=0)),
+        func.count(RUNS.c.score),
+        func.sum(case((RUNS.c.score >= RIGHT_SCORE, 1), else_=0)),
+    )
+    where = [RUNS.c.session != "", RUNS.c.parent.is_(None)]
+    if tenant is not None:
+        where.append(RUNS.c.tenant == storable(tenant))
+    query = select(*columns).where(*where).group_by(RUNS.c.session, RUNS.c.tenant)
+    if after is not None:
+        query = query.having(or_(last < after[0], and_(last == after[0], RUNS.c.session < after[1])))
+    found = connection.execute(query.order_by(last.desc(), RUNS.c.session.desc()).limit(limit))
+    return tuple(
+        SessionFigures(
+            name, of, int(runs), first, newest, int(tokens), float(dollars), int(unpriced), int(graded), int(right)
+        )
+        for name, of, runs, first, newest, tokens, dollars, unpriced, graded, right in found
+    )
+
+
+_CALLED = RUNS.join(RUN_WORKERS, RUN_WORKERS.c.run == RUNS.c.run)
+
+
+def mean_call_dollars(connection: Connection, workers: Sequence[str], tenant: str | None) -> Mapping[str, float]:
+    """Return the mean cost of a call to each of these workers, over its newest thousand runs of known cost."""
+    found = {}
+    for worker in workers:
+        own = RUN_WORKERS.c.worker == storable(worker)
+        newest = select(RUN_WORKERS.c.dollars, RUN_WORKERS.c.calls).select_from(_CALLED)
+        newest = newest.where(own, RUN_WORKERS.c.dollars.is_not(None))
+        newest = newest if tenant is None else newest.where(RUNS.c.tenant == storable(tenant))
+        part = newest.order_by(RUN_WORKERS.c.run.desc()).limit(1_000).subquery()
+        dollars, calls = connection.execute(select(func.sum(part.c.dollars), func.sum(part.c.calls))).one()
+        if calls:
+            found[worker] = float(dollars) / int(calls)
+    return found

@@ -168,7 +168,7 @@ async def test_only_hashes_are_kept(keeper: KeyManager, path: Path) -> None:
     with behind(path) as connection:
         dump = "\n".join(connection.iterdump())
     for secret in (issued.secret, rotated.secret, opened.token, opened.csrf):
-        assert secret.rpartition("-")[2] not in dump
+        assert secret[-20:] not in dump
     assert hash_key(rotated.secret) in dump
 
 

@@ -26,7 +26,8 @@ answers = "42"
 kind = "scripted"
 approval = "always"
 """
-WAYS = ("overview", "sessions", "runs", "try", "approvals", "workers", "compare", "keys")
+STATIC = {"page.css", "htmx.min.js", "sse.min.js", "phone.js", "icon-192.png"}
+WAYS = ("overview", "sessions", "runs", "try", "approvals", "workers", "compare", "keys", "device")
 CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
 INLINE = re.compile(r"<style|\sstyle=|\son[a-z]+=|<script(?! src=\"/ui/static/)|javascript:", re.IGNORECASE)
 
@@ -106,7 +107,7 @@ async def test_files_of_the_pages_are_kept_by_their_content_and_nothing_else_is_
     async with served(tmp_path, CONFIG) as at, httpx2.AsyncClient(base_url=at.url) as client:
         page = (await client.get("/ui/login")).text
         found = re.findall(r'"(/ui/static/[^"]+)"', page)
-        assert {way.rpartition("/")[2] for way in found} == {"page.css", "htmx.min.js", "sse.min.js"}
+        assert {way.rpartition("/")[2] for way in found} == STATIC
         for way in found:
             assert "immutable" in (await client.get(way)).headers["cache-control"]
         for way in ("/ui/static/x/..%2Frendering.py", "/ui/static/x/rendering.py", "/ui/static/x/%2e%2e/login.py"):

@@ -18,7 +18,7 @@ from playwright.async_api import Browser, BrowserContext, Dialog, Page, Request,
 FOREIGN = """() => [...document.querySelectorAll(
   'script:not([src^="/ui/static/"]), img, image, iframe, object, embed, video, audio, source, marquee, math, base,'
   + 'style, foreignObject, use, animate, set, dialog, keygen, [style], [srcdoc], [contenteditable],'
-  + 'link:not([href^="/ui/static/"]):not([href^="data:"]), meta[http-equiv],'
+  + 'link:not([href^="/ui/static/"]):not([href="/ui/manifest.webmanifest"]), meta[http-equiv],'
   + 'a:not([href^="/ui/"]):not([href^="#"]), form:not([action^="/ui/"])'
 )].map(each => each.outerHTML.slice(0, 200)).concat(
   [...document.querySelectorAll('*')].flatMap(each => each.getAttributeNames())

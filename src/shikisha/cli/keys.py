@@ -16,7 +16,7 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions, command
+from shikisha.cli.options import SharedOptions, command, import_errors_name_extra
 from shikisha.config.container import load_config
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import TaskError
@@ -24,6 +24,7 @@ from shikisha.server.keys import IssuedKey, Key, KeyCaps, KeyManager, KeySpec
 from shikisha.server.keys.grants import DailySpend, read_spend
 from shikisha.server.keys.key import KEY_PREFIX, KeyScope, dollars_of
 from shikisha.server.keys.manager import UnknownKey, UnusableKey
+from shikisha.server.keys.passkeys import LINK_SECONDS, Passkey, Passkeys, login_link, qr_code
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
@@ -155,6 +156,68 @@ def budget(key: KeyId, shared: SharedOptions, most: KeyCapOptions) -> ExitCode:
     return ExitCode.OK
 
 
+def link(
+    key: KeyId,
+    shared: SharedOptions,
+    url: Annotated[
+        str, typer.Option("--url", help="The address of the server; by default server.url.", show_default=False)
+    ] = "",
+) -> ExitCode:
+    """Make a link and a QR code that log one device in, once, within five minutes."""
+    own_id, base = _key_id(key), url or load_config(shared.config).settings.server.url or ""
+    if not base.startswith(("http://", "https://")):
+        raise TaskError("--url: expected the address at which the device reaches the server, or server.url")
+
+    async def make(keeper: KeyManager, by: str) -> str:
+        found = await keeper.get(own_id)
+        if found is None or found.refused(keeper.now()) is not None:
+            raise TaskError(f"there is no valid key {own_id!r}: see `shikisha keys list`")
+        return login_link(base, await Passkeys(keeper).open_link(found, by))
+
+    made = _with_keys(shared, make)
+    if shared.json:
+        output.print_json({"key": own_id, "link": made, "seconds": LINK_SECONDS})
+    else:
+        output.print_note(f"{qr_code(made)}\nlogs one device in, once, within {LINK_SECONDS / 60:.0f} minutes:")
+        output.print_answer(made)
+    return ExitCode.OK
+
+
+def passkeys(
+    key: KeyId,
+    shared: SharedOptions,
+    remove: Annotated[
+        Many, typer.Option("--remove", help="The id of a passkey to remove, or all; may be repeated.")
+    ] = None,
+) -> ExitCode:
+    """List the passkeys of a key, or remove those of a lost device."""
+    own_id = _key_id(key)
+
+    async def look(keeper: KeyManager, by: str) -> list[Passkey]:
+        held = Passkeys(keeper)
+        for each in await held.of_key(own_id):
+            if remove and (each.id in remove or "all" in remove):
+                await held.remove(own_id, each.id, by)
+        return await held.of_key(own_id)
+
+    found = _with_keys(shared, look)
+    if shared.json:
+        output.print_json([asdict(each) for each in found])
+        return ExitCode.OK
+    lines = [f"{each.id}  {each.site}  {_format_date(each.created)}  {each.name}" for each in found]
+    output.print_report("\n".join(lines) or "no passkeys: their holder adds one on the page Device")
+    return ExitCode.OK
+
+
+def vapid() -> ExitCode:
+    """Make a key with which the server signs notifications. Put it into the variable SHIKISHA_VAPID_KEY."""
+    with import_errors_name_extra("phone"):
+        from shikisha.server.ops.push import new_vapid_key
+    output.print_note("keep it in the environment variable that [push] key_env names; it is shown only once:")
+    output.print_answer(new_vapid_key())
+    return ExitCode.OK
+
+
 def mend_clock(
     shared: SharedOptions,
     key: Annotated[
@@ -264,4 +327,7 @@ group.command("list")(command(list_keys))
 group.command("revoke")(command(revoke))
 group.command("rotate")(command(rotate))
 group.command("budget")(command(budget))
+group.command("link")(command(link))
+group.command("passkeys")(command(passkeys))
+group.command("vapid")(command(vapid))
 group.command("mend-clock")(command(mend_clock))

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
@@ -33,7 +34,23 @@ Host = Annotated[str | None, typer.Option("--host", help="The address to listen 
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0: any free port.")]
 
 
-def serve(shared: SharedOptions, host: Host = None, port: Port = None, yes: YesOption = False) -> ExitCode:
+Phone = Annotated[
+    bool | None,
+    typer.Option(
+        "--phone/--no-phone",
+        help="Show a QR code that logs one phone in; by default with --host, at a terminal.",
+        show_default=False,
+    ),
+]
+
+
+def serve(
+    shared: SharedOptions,
+    host: Host = None,
+    port: Port = None,
+    phone: Phone = None,
+    yes: YesOption = False,
+) -> ExitCode:
     """Serve the pool to OpenAI clients, with web pages.
 
     Without a configuration it serves what is found here, after asking once. The first start prints an admin key.
@@ -50,9 +67,13 @@ def serve(shared: SharedOptions, host: Host = None, port: Port = None, yes: YesO
 
     # FastAPI and all routes take a second to import, for which `serve --help` need not wait.
     with import_errors_name_extra("serve"):
+        from shikisha.server.http import middleware
         from shikisha.server.lifecycle import process
 
-    process.run_server(container, url, ready)
+    if phone is None:  # the link is a secret: it goes to a person, and to no log of a container
+        others_reach_it = host is not None and not middleware.is_loopback(host)
+        phone = others_reach_it and not shared.json and sys.stderr.isatty() and find_spec("segno") is not None
+    process.run_server(container, url, ready, phone=phone)
     return ExitCode.OK
 
 
@@ -86,11 +107,12 @@ def _with_address(container: Container, host: str | None, port: int | None) -> C
 def _print_address(service: "RunService", listening: socket.socket, *, as_json: bool) -> None:
     """Print the URL of the server, who reaches it, and its first key, once."""
     from shikisha.server.http import middleware
+    from shikisha.server.keys import passkeys
 
     url, *others = middleware.server_urls(service.settings, listening)
-    key = service.first_key
+    key, link = service.first_key, service.first_link and passkeys.login_link(url, service.first_link)
     if as_json:
-        output.print_json({"url": url, "key": key})
+        output.print_json({"url": url, "key": key} | ({"link": link} if link else {}))
         return
     if service.container.simulated_pool is not None:
         output.print_note(SIMULATED_NOTE)
@@ -101,6 +123,9 @@ def _print_address(service: "RunService", listening: socket.socket, *, as_json: 
         output.print_note(note)
     if key is not None:
         output.print_note(f"an admin key, shown this once: {key}")
+    if link is not None:
+        minutes = f"{passkeys.LINK_SECONDS / 60:.0f} minutes"
+        output.print_note(f"{passkeys.qr_code(link)}\nlogs one phone in, once, within {minutes}: {link}")
 
 
 def _reachability(service: "RunService", listening: socket.socket, others: Sequence[str]) -> Iterator[str]:

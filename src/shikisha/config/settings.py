@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from shikisha.config.config_table import ConfigTable
 from shikisha.config.learned_settings import LearnedTable, NotesTable, ValueTable
+from shikisha.config.push_settings import PushTable
 from shikisha.core.budget import Caps, Price
 from shikisha.core.call import ApprovalMode
 from shikisha.core.events import OnCheckFailure
@@ -522,6 +523,11 @@ class ServerTable(ConfigTable):
         description="what becomes of parameters and tools of a request that are unknown here: ignore leaves them out "
         "and names them in the header X-Shikisha-Ignored; refuse answers 400",
     )
+    passkeys: Literal["enrolled", "always"] = Field(
+        default="enrolled",
+        description="who says yes to calls that cost money or change something with a passkey: enrolled: everyone "
+        "whose key has one; always: everyone",
+    )
     approval_timeout: float = Field(
         default=86400.0, gt=0, description="seconds after which a question to a person expires"
     )
@@ -647,6 +653,7 @@ class ShikishaSettings(ConfigTable):
     labels: LabelsTable = Field(default=LabelsTable(), description="which data labels are guarded")
     server: ServerTable = Field(default=ServerTable(), description="the server that `shikisha serve` starts")
     telemetry: TelemetryTable = Field(default=TelemetryTable(), description="export of traces and metrics")
+    push: PushTable | None = Field(default=None, description="notifications to phones; by default none")
     webhooks: tuple[WebhookTable, ...] = Field(
         default=(), description="receivers of signed POST requests about questions, finished runs and budgets"
     )

@@ -34,6 +34,7 @@ from shikisha.server.mcp import routes as mcp_routes
 from shikisha.server.ops import metrics
 from shikisha.server.pages import (
     approvals_page,
+    device_page,
     keys_page,
     login,
     overview_page,
@@ -73,6 +74,9 @@ ROUTERS = (
     run_exports.router,
     run_page.router,
     approvals_page.router,
+    approvals_page.passkey_router,
+    device_page.router,
+    device_page.script_router,
     workers_page.router,
     keys_page.router,
     try_page.router,

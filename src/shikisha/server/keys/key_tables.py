@@ -1,6 +1,6 @@
-"""The database tables of keys, logins, spending, grants and the audit log, with the queries for keys and the audit log.
+"""The database tables of keys, logins, devices, spending, grants and the audit log, with queries of keys and the audit.
 
-Invariants: the tables hold only hashes of keys and logins. A revoked key is kept, since it says who ran what. An
+Invariants: the tables hold only hashes of keys, logins and codes. A revoked key is kept, since it says who ran what. An
 audit row is written in the transaction of the change itself, is never changed, and holds no secret. What runs did is
 in the journal.
 """
@@ -10,7 +10,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
-from sqlalchemy import BigInteger, Column, Connection, Double, Index, Integer, Row, Table, Text, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    Row,
+    Table,
+    Text,
+    delete,
+    insert,
+    select,
+    update,
+)
 
 from shikisha.journal.schema import METADATA
 from shikisha.server.keys.key import Key, KeyCaps, KeyScope
@@ -77,6 +92,44 @@ SESSIONS = Table(
 )
 Index("sessions_key", SESSIONS.c.key)
 
+PASSKEYS = Table(  # the public half of what a person's device signs with
+    "passkeys",
+    METADATA,
+    Column("id", Text, primary_key=True),  # the credential's id, base64url
+    Column("key", Text, nullable=False),
+    Column("site", Text, nullable=False),  # the host for which it was made (WebAuthn's RP id)
+    Column("public_key", LargeBinary, nullable=False),
+    Column("sign_count", _AUTO_NUMBER, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("used", Double),
+)
+Index("passkeys_key", PASSKEYS.c.key)
+
+CODES = Table(  # what counts once: challenges of passkeys, links that log a device in; only hashes
+    "codes",
+    METADATA,
+    Column("hash", Text, primary_key=True),
+    Column("purpose", Text, nullable=False),
+    Column("key", Text, nullable=False),  # empty: of whoever proves to be somebody
+    Column("site", Text, nullable=False),
+    Column("nonce", LargeBinary, nullable=False),
+    Column("expires", Double, nullable=False),
+)
+Index("codes_key", CODES.c.key, CODES.c.purpose)
+
+PUSH_SUBSCRIPTIONS = Table(  # where a key's devices want to be told, and how messages to them are sealed
+    "push_subscriptions",
+    METADATA,
+    Column("hash", Text, primary_key=True),
+    Column("key", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("p256dh", LargeBinary, nullable=False),
+    Column("auth", LargeBinary, nullable=False),
+    Column("created", Double, nullable=False),
+)
+Index("push_subscriptions_key", PUSH_SUBSCRIPTIONS.c.key)
+
 AUDIT = Table(
     "audit",
     METADATA,
@@ -127,6 +180,12 @@ class KeyDatabase(Protocol):
     async def query(self, work: Callable[[Connection], T]) -> T:
         """Run it; it sees what is committed."""
         ...
+
+
+def forget_devices(connection: Connection, own_id: str) -> None:
+    """Delete what a key's devices left here: passkeys, subscriptions, open codes."""
+    for table in (PASSKEYS, CODES, PUSH_SUBSCRIPTIONS):
+        connection.execute(delete(table).where(table.c.key == own_id))
 
 
 _LIST_COLUMNS = ("workers", "conductors", "labels")

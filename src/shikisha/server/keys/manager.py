@@ -200,6 +200,8 @@ class KeyManager:
             if changed:
                 rows.change_key(connection, own_id, rows.key_columns(after))
                 add_audit_entry(connection, self._act(by, action, own_id, changed))
+            if after.revoked is not None:
+                rows.forget_devices(connection, own_id)
             return StoredKey(after, kept.hash)
 
         return self._remember(own_id, await self.database.write(work)).key

@@ -33,15 +33,19 @@ from shikisha.server.http.connections import (
     max_runs,
     raise_file_limit,
 )
-from shikisha.server.keys import KeyManager
+from shikisha.server.keys import KeyManager, KeySpec
 from shikisha.server.keys.budgets import KeyBudgets
+from shikisha.server.keys.key import KeyScope
+from shikisha.server.keys.manager import CONSOLE_ACTOR
 from shikisha.server.lifecycle.maintenance import maintain_runs
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.ops import logs
+from shikisha.server.ops.push import PushSender
 from shikisha.server.ops.watchdog import Watchdog, start_watchdog
 from shikisha.server.ops.webhooks import WebhookSender
 from shikisha.server.store import open_store
 
+PHONE_KEY = KeySpec("phone", scopes=frozenset({KeyScope.RUN, KeyScope.READ, KeyScope.APPROVE}))
 _WEBHOOK_CLOSE_SECONDS = 2.0  # seconds that receivers of webhooks get when the service is closed
 
 
@@ -61,12 +65,16 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
         webhooks = WebhookSender.of(service)
         if webhooks.receivers:
             service.observers.append(webhooks.note)
+        push = PushSender.of(service)
+        if push.settings is not None:
+            service.observers.append(push.note)
         interrupted: BaseException | None = None
         async with asyncio.TaskGroup() as group:
             service.enter(group)
             service.first_key = await keys.bootstrap()
             caring = group.create_task(maintain_runs(service), name="care")
             telling = group.create_task(webhooks.deliver(), name="webhooks")
+            pushing = group.create_task(push.deliver(), name="push")
             try:
                 yield service
             except BaseException as error:  # noqa: BLE001 - the group would wrap it: it is raised again below, as it is
@@ -75,6 +83,7 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
             await service.close()
             await webhooks.rest(_WEBHOOK_CLOSE_SECONDS)
             telling.cancel()
+            pushing.cancel()
             with suppress(
                 JournalUnavailable
             ):  # the journal itself says so as it is closed; what is granted is found again
@@ -175,8 +184,13 @@ async def serve(
     journal_url: str,
     ready: Callable[[RunService], None],
     watchdog: Watchdog | None = None,
+    *,
+    phone: bool = False,
 ) -> None:
-    """Serve until the process is told to stop; call `ready` once the server accepts requests."""
+    """Serve until the process is told to stop; call `ready` once the server accepts requests.
+
+    `phone`: make a link that logs one device in.
+    """
     with handle_stop_signals() as told:  # until the service is closed, and not only until requests have ended
         if watchdog is not None:
             watchdog.mark_on(asyncio.get_running_loop())
@@ -196,9 +210,22 @@ async def serve(
                 service.stop_now()
 
             told.means(stop, stop_now)
+            if phone:
+                service.first_link = await _open_phone_link(service)
             ready(service)
             tune_garbage_collector()
             await server.serve(sockets=[listening])
+
+
+async def _open_phone_link(service: RunService) -> str:
+    """Return the token of a link for the key `phone`, which looks and approves, and is issued where there is none.
+
+    Nobody knows the secret of that key: it is reached by links and by the passkeys of its devices.
+    """
+    valid = [key for key in await service.keys.keys(PHONE_KEY.tenant) if key.refused(service.keys.now()) is None]
+    own = (key for key in valid if (key.name, key.scopes) == (PHONE_KEY.name, PHONE_KEY.scopes))
+    key = next(own, None) or (await service.keys.issue(PHONE_KEY, CONSOLE_ACTOR)).key
+    return await service.passkeys.open_link(key, CONSOLE_ACTOR)
 
 
 class HttpServer(uvicorn.Server):
@@ -255,8 +282,10 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def run_server(container: Container, journal_url: str, ready: Callable[[RunService, socket.socket], None]) -> None:
-    """Serve in this process, on uvloop where there is one."""
+def run_server(
+    container: Container, journal_url: str, ready: Callable[[RunService, socket.socket], None], *, phone: bool = False
+) -> None:
+    """Serve in this process, on uvloop where there is one; `phone`: make a link that logs one device in."""
     listening = listening_socket(container.settings.server)
     sys.setswitchinterval(_SWITCH_SECONDS)
     logs.configure_logging(container.secret_store, container.settings.telemetry.log)
@@ -266,7 +295,9 @@ def run_server(container: Container, journal_url: str, ready: Callable[[RunServi
         start_watchdog(journal_url or container.journal_url(), container.settings.server.longest_stall) as watchdog,
         asyncio.Runner(loop_factory=_loop_factory()) as runner,
     ):
-        runner.run(serve(container, listening, journal_url, lambda service: ready(service, listening), watchdog))
+        runner.run(
+            serve(container, listening, journal_url, lambda service: ready(service, listening), watchdog, phone=phone)
+        )
 
 
 def _fit_limits(container: Container) -> None:

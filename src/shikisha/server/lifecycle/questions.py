@@ -1,8 +1,9 @@
 """Questions that runs ask: approvals and reviews for people, and calls of the client's own tools.
 
 Invariants: a person's answer comes from a key of the run's tenant with the scope `approve`, goes to the very question
-that was shown, and is refused once that is closed; of two answers the journal's first counts (5). Calls of the
-client's tools carry an id that names their run (`call_RUN_QUESTION_PLACE`, at most 40 characters), so their results
+that was shown, and is refused once that is closed; of two answers the journal's first counts (5). A yes that costs
+money, changes something or releases an answer needs the passkey of a person who has one, through every door. Calls of
+the client's tools carry an id that names their run (`call_RUN_QUESTION_PLACE`, at most 40 characters), so their results
 find it from any server. Results are accepted for a waiting run of the same tenant, for exactly its open calls, and
 only if the run is no wider than the key and headers that come with them; any other conversation starts a run of its
 own.
@@ -10,13 +11,14 @@ own.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import time
 
 from shikisha.core.errors import ClosedReason, QuestionClosed, RunErased, UnknownRun
 from shikisha.core.events import Event, QuestionAnswered, QuestionAsked, QuestionKind, RunStatus
 from shikisha.core.messages import ToolCall, ToolExchange, ToolResult, dump_records, load_tool_calls
 from shikisha.core.run import Run
+from shikisha.core.tools import ToolEffect
 from shikisha.engine import approvals
 from shikisha.engine.approvals import Decision
 from shikisha.engine.rounds import answer_problem
@@ -24,6 +26,7 @@ from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.auth import check_tenant
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.keys.key import KeyScope, Principal
+from shikisha.server.keys.passkeys import CodePurpose, action_text
 from shikisha.server.lifecycle.service import RunService, root_run_id
 from shikisha.server.store import RunFilter, ServedRun, ServedState
 
@@ -101,20 +104,20 @@ async def find_question(service: RunService, by: Principal, name: str) -> Person
 
 
 async def answer_question(
-    service: RunService, by: Principal, asking: PersonQuestion, decision: Decision
+    service: RunService, by: Principal, asking: PersonQuestion, decision: Decision, passkey: str = ""
 ) -> QuestionAnswered:
     """Record a decision and resume the run; ApiError for a closed question, TaskError for an invalid answer.
 
-    The decision's actor is the principal, whatever it says itself.
+    The decision's actor is the principal, whatever it says itself. `passkey` is what the person's device signed.
     """
-    answered = await check_decision(service, by, asking, decision)
+    answered = await check_decision(service, by, asking, decision, passkey)
     await service.answer(answered)
     await check_answer_counts(service, answered)
     return answered
 
 
 async def check_decision(
-    service: RunService, by: Principal, asking: PersonQuestion, decision: Decision
+    service: RunService, by: Principal, asking: PersonQuestion, decision: Decision, passkey: str = ""
 ) -> QuestionAnswered:
     """Return a decision as it is to be written down; ApiError and TaskError as with `answer`."""
     scrub = service.container.secret_store.scrub
@@ -128,7 +131,39 @@ async def check_decision(
     changed = answered.text if asking.asked.asks is QuestionKind.REVIEW else ""
     if changed and (problem := await answer_problem(asking.run.task, changed)):
         raise ApiError(400, f"text: {problem}", "invalid_value", param="text")
+    if decision.approved and await needs_passkey(service, by, asking):
+        if not passkey:
+            page = f"{(service.settings.url or '').rstrip('/')}/ui/approvals/{asking.run.id}/{asking.asked.question}"
+            raise ApiError(403, f"this yes needs your passkey: give it at {page}", "passkey_required")
+        action = approval_action(asking, decision.text)
+        await service.passkeys.verify(by.key, passkey, CodePurpose.APPROVE, action)
+        answered = replace(answered, via=VIA_PASSKEY)
     return answered
+
+
+async def needs_passkey(service: RunService, by: Principal, asking: PersonQuestion) -> bool:
+    """Whether a yes of this principal to this question counts only with a passkey."""
+    if not _has_consequences(service, asking.asked):
+        return False
+    return service.settings.passkeys == "always" or bool(await service.passkeys.of_key(by.key))
+
+
+def _has_consequences(service: RunService, asked: QuestionAsked) -> bool:
+    """Whether a yes may cost money, change something, or release an answer.
+
+    True unless the call is known to be free and the configuration itself says that its worker only reads.
+    """
+    if asked.asks is not QuestionKind.APPROVE:
+        return asked.asks is QuestionKind.REVIEW
+    table = service.container.workers.get(asked.worker)
+    return table is None or asked.bound.dollars != 0 or table.effect is not ToolEffect.READ
+
+
+def approval_action(asking: PersonQuestion, text: str) -> str:
+    """Return what a passkey signs: the question, the hash of the exact call, what is shown of it, the text released."""
+    asked = asking.asked
+    bound = (asked.bound.dollars, asked.bound.tokens)
+    return action_text(asking.id, (asked.question, asked.asks, asked.worker, asked.prompt, *bound, text))
 
 
 async def check_answer_counts(service: RunService, answered: QuestionAnswered) -> None:
@@ -139,6 +174,14 @@ async def check_answer_counts(service: RunService, answered: QuestionAnswered) -
         raise ApiError(
             409, f"question {answered.question} is answered already: {first} was first", ClosedReason.ANSWERED
         )
+
+
+def check_open(asking: PersonQuestion) -> None:
+    """Raise ApiError unless the question is open."""
+    try:
+        approvals.require_open_question(asking.run, asking.asked.question, time())
+    except QuestionClosed as error:
+        raise closed_question_error(error) from None
 
 
 def closed_question_error(error: QuestionClosed) -> ApiError:
@@ -153,7 +196,7 @@ def _no_such_question() -> ApiError:
 _TOOL_CALL_ID = re.compile(r"call_(\d{6}-\d{6}-[0-9a-z]{8})_([0-9a-f]{8})_(\d{1,3})")
 _HASH_LENGTH = 8
 _MAX_RUN_EXCHANGES = 24  # fewer than the engine allows in one step
-VIA_API = "api"
+VIA_API, VIA_PASSKEY = "api", "passkey"
 _NO_OPTIONS = RequestOptions({})
 
 

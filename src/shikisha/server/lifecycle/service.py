@@ -34,6 +34,8 @@ from shikisha.server.chat.models import ModelCatalog
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys import KeyManager
 from shikisha.server.keys.budgets import KeyBudgets
+from shikisha.server.keys.passkeys import Passkeys
+from shikisha.server.keys.push_subscriptions import PushSubscriptions
 from shikisha.server.lifecycle.authorization import AuthorizedRun, RunAuthorizer, conductor_of_request
 from shikisha.server.lifecycle.broadcast import LiveRun, RunUpdate, follow_run
 from shikisha.server.lifecycle.executor import ActiveRun, RunExecutor, ServedRunRecorder
@@ -231,11 +233,14 @@ class RunService(RunRecovery):
         super().__init__(container, journal, store, key_budgets)
         self.settings = container.settings.server
         self.keys = keys
+        self.passkeys = Passkeys(keys)
+        self.subscriptions = PushSubscriptions(keys)
         self.authorizer = RunAuthorizer(container, ModelCatalog(container))
         self.approval_timeouts = ApprovalTimeouts(root_run_id)
         self.retention = Retention()
         self.observers.append(self.approval_timeouts.note)
         self.first_key: str | None = None
+        self.first_link: str | None = None
         self._resolved = container.resolved()
 
     @property

@@ -132,6 +132,7 @@ class WebhookSender:
 
     async def _tell(self, client: "aiohttp.ClientSession", receiver: WebhookReceiver, event: Event) -> None:
         try:
+            await self._house.journal.flush()  # the row of a run that asks at once may not be stored yet
             served = await self._house.store.find(root_run_id(event.run))
         except JournalError:
             served = None  # told without what its row says

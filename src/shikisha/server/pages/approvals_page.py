@@ -5,21 +5,32 @@ other. A decision needs a login whose key may approve.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import time
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from shikisha.core.errors import TaskError
 from shikisha.core.events import QuestionAsked, QuestionKind
 from shikisha.core.run import Run
 from shikisha.engine.approvals import Decision
 from shikisha.server.http.api_errors import ApiError
+from shikisha.server.keys.passkeys import CodePurpose
 from shikisha.server.lifecycle import questions
 from shikisha.server.lifecycle.questions import PersonQuestion
-from shikisha.server.pages.login import ApproverLogin, CheckedForm, PageRoute, Service, form_text, redirect
+from shikisha.server.lifecycle.service import RunService
+from shikisha.server.pages.device_page import require_site, script_answer
+from shikisha.server.pages.login import (
+    ApproverLogin,
+    CheckedForm,
+    PageRoute,
+    PageSession,
+    Service,
+    form_text,
+    redirect,
+)
 from shikisha.server.pages.templates import UI_ROOT, render_page
 
 
@@ -125,7 +136,9 @@ async def show_approvals(request: Request, session: ApproverLogin, service: Serv
     waiting = await questions.list_questions(service, session.by, most=_MAX_RUNS)
     shown = sorted(map(_view_of, waiting.found), key=lambda each: (each.expires or float("inf"), each.asked.at))
     more = waiting.after is not None
-    return render_page(request, "approvals.html.jinja", {"waiting": shown, "more": more, "shown_at": time()})
+    signed = await _signed_questions(service, session, waiting.found)
+    page = {"waiting": shown, "more": more, "shown_at": time(), "signed": signed}
+    return render_page(request, "approvals.html.jinja", page)
 
 
 @router.get(f"{UI_ROOT}/approvals/{{run}}/{{question}}")
@@ -136,7 +149,8 @@ async def show_approval(
     found = await questions.find_question(service, session.by, f"{run}_{question}")
     if found.asked not in found.run.open_questions:
         return redirect(f"{UI_ROOT}/runs/{run}")
-    shown = {"waiting": [_view_of(found)], "more": False, "shown_at": time()}
+    signed = await _signed_questions(service, session, [found])
+    shown = {"waiting": [_view_of(found)], "more": False, "shown_at": time(), "signed": signed}
     return render_page(request, "approvals.html.jinja", shown)
 
 
@@ -152,10 +166,30 @@ async def decide_on_page(
     yes = decision == "yes"
     written = yes and found.asked.asks is not QuestionKind.APPROVE
     said = _typed_text(form_text(form, "text")) if written else ""
-    await questions.answer_question(
-        service, session.by, found, Decision(yes, "", said, "page", _typed_text(form_text(form, "remark")))
-    )
+    decided = Decision(yes, "", said, "page", _typed_text(form_text(form, "remark")))
+    await questions.answer_question(service, session.by, found, decided, form_text(form, "passkey"))
     return redirect(f"{UI_ROOT}/approvals" if form_text(form, "stay") else f"{UI_ROOT}/runs/{found.served.run}")
+
+
+passkey_router = APIRouter(include_in_schema=False)  # for the script of the page: it wants JSON, refusals too
+
+
+@passkey_router.post(f"{UI_ROOT}/approvals/{{run}}/{{question}}/passkey")
+async def offer_to_sign(
+    request: Request, run: str, question: str, session: ApproverLogin, service: Service, form: CheckedForm
+) -> JSONResponse:
+    """Return what the browser needs to sign a yes to exactly this question, with the text as it is typed now."""
+    found = await questions.find_question(service, session.by, f"{run}_{question}")
+    questions.check_open(found)
+    said = _typed_text(form_text(form, "text")) if found.asked.asks is not QuestionKind.APPROVE else ""
+    action = questions.approval_action(found, said)
+    site = require_site(request, service)
+    return script_answer(await service.passkeys.assertion_options(CodePurpose.APPROVE, session.by.key, site, action))
+
+
+async def _signed_questions(service: RunService, session: PageSession, found: Sequence[PersonQuestion]) -> set[str]:
+    """Return the questions to which a yes of this login counts only with a passkey."""
+    return {each.asked.question for each in found if await questions.needs_passkey(service, session.by, each)}
 
 
 def _view_of(found: PersonQuestion) -> ApprovalView:

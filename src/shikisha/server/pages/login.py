@@ -22,7 +22,7 @@ from shikisha.core.errors import ShikishaError
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.auth import authenticate_key
 from shikisha.server.http.run_result import api_error_of
-from shikisha.server.keys import LoginSessions
+from shikisha.server.keys import Key, LoginSessions
 from shikisha.server.keys.key import KeyScope, Principal
 from shikisha.server.keys.manager import csrf_token, is_csrf_token
 from shikisha.server.lifecycle.service import RunService
@@ -200,8 +200,12 @@ async def log_in(request: Request, service: Service) -> Response:
         key = await authenticate_key(request, presented)
     except ApiError as problem:
         return _login_page(request, problem.message, problem.status)
+    return await start_login(request, service, key, redirect(_own_path(request.query_params.get("next", ""))))
+
+
+async def start_login(request: Request, service: RunService, key: Key, answer: Response) -> Response:
+    """Open a login for a key's holder, and return the answer with its cookie."""
     made = await login_sessions(request).open_session(key)
-    answer = redirect(_own_path(request.query_params.get("next", "")))
     secure = request.url.scheme == "https" or (service.settings.url or "").startswith("https:")
     lasts = max(1, round(made.expires - service.keys.now()))
     answer.set_cookie(

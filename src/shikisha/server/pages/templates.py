@@ -26,6 +26,7 @@ STATIC_FOLDER = Path(__file__).parent / "static"
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "manifest-src 'self'; worker-src 'self'; "
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
@@ -74,7 +75,7 @@ def template_environment() -> "Environment":
         auto_reload=False,
     )
     made.filters.update(TEMPLATE_FILTERS)
-    made.globals.update(home=UI_ROOT, htmx_config=_HTMX_CONFIG, versions=_static_urls())
+    made.globals.update(home=UI_ROOT, htmx_config=_HTMX_CONFIG, versions=static_urls())
     return made
 
 
@@ -85,7 +86,8 @@ def _show_control_characters(value: object) -> object:
     return clean_text(value)
 
 
-def _static_urls() -> dict[str, str]:
+@cache
+def static_urls() -> dict[str, str]:
     """Return where each file of `static` is found: by its content, so that a browser may keep it for ever."""
     return {
         file.name: f"{UI_ROOT}/static/{sha256(file.read_bytes()).hexdigest()[:12]}/{file.name}"

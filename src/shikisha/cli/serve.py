@@ -70,9 +70,7 @@ def serve(
         from shikisha.server.http import middleware
         from shikisha.server.lifecycle import process
 
-    if place is not None and place.pipe is None:
-        phone = False  # one process tells people, and one link is enough
-    elif phone is None:  # the link is a secret: it goes to a person, and to no log of a container
+    if phone is None:  # the link is a secret: it goes to a person, and to no log of a container
         others_reach_it = host is not None and not middleware.is_loopback(host)
         phone = others_reach_it and not shared.json and sys.stderr.isatty() and find_spec("segno") is not None
     process.run_server(container, url, ready, phone=phone)

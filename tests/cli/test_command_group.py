@@ -1,13 +1,14 @@
 """The lazy command group: what `--help` lists is what the commands say, and a missing library names its extra."""
 
 import sys
+from collections.abc import Iterator
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from shikisha import __version__
-from shikisha.cli import COMMANDS, NESTED_COMMANDS, app, load_command
+from shikisha.cli import COMMANDS, NESTED_COMMANDS, app, complete_json_option, load_command
 from shikisha.cli.exit_codes import ExitCode
 
 
@@ -28,8 +29,48 @@ def test_a_nested_command_has_its_own_help(name: str, nested: str) -> None:
     assert f"{name} {nested} [OPTIONS]" in shown
 
 
-def test_the_version_is_printed() -> None:
-    assert CliRunner().invoke(app, ["--version"]).stdout == f"shikisha {__version__}\n"
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_printed(option: str) -> None:
+    assert CliRunner().invoke(app, [option]).stdout == f"shikisha {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["run", "-h"], ["journal", "verify", "-h"]])
+def test_h_shows_the_help(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, arguments).stdout.strip().startswith("Usage: ")
+
+
+def test_a_shell_completes_commands_and_their_options() -> None:
+    def completed(line: str) -> list[str]:
+        asked = {"_SHIKISHA_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+        found = CliRunner().invoke(app, [], env=asked, prog_name="shikisha")
+        return found.stdout.split()
+
+    assert completed("shikisha ru") == ["run", "runs"]
+    assert completed("shikisha run --quie") == ["--quiet"]
+
+
+def leaves(name: str, found: object) -> Iterator[tuple[str, list[object]]]:
+    """Every command with its parameters; those of groups too."""
+    commands = getattr(found, "commands", None)
+    if commands is None:
+        yield name, list(getattr(found, "params", []))
+    for inner, each in (commands or {}).items():
+        yield from leaves(f"{name} {inner}", each)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_json_means_one_thing_everywhere(name: str) -> None:
+    for path, parameters in leaves(name, load_command(name)):
+        said = [str(getattr(each, "help", "")) for each in parameters if "--json" in getattr(each, "opts", [])]
+        assert [text.startswith("Print one JSON value to stdout") for text in said] == [True], path
+
+
+def test_json_without_a_file_is_printed() -> None:
+    assert complete_json_option("eval", ["--json", "--tasks", "3"]) == ["--json", "-", "--tasks", "3"]
+    assert complete_json_option("learn", ["x", "--json"]) == ["x", "--json", "-"]
+    assert complete_json_option("eval", ["--json", "a.json", "-q"]) == ["--json", "a.json", "-q"]
+    assert complete_json_option("eval", ["--json", "-"]) == ["--json", "-"]
+    assert complete_json_option("run", ["--json", "-q"]) == ["--json", "-q"]
 
 
 @pytest.mark.parametrize(

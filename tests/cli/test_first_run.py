@@ -114,7 +114,7 @@ def test_only_where_nothing_is_found_do_simulated_workers_answer(here: Here) -> 
     result = here.run(here.local, "doctor")
     assert "simulated workers answer" in result.stdout
     result = here.run({**here.local, "SHIKISHA_DISCOVERY": "sometimes"}, "run", ASKED, code=3)
-    assert "SHIKISHA_DISCOVERY: expected one of all, local, off, not 'sometimes'" in result.stderr
+    assert "SHIKISHA_DISCOVERY: expected one of all, local, free, off, not 'sometimes'" in result.stderr
 
 
 @pytest.mark.full

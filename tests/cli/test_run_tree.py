@@ -6,7 +6,7 @@ from rich.console import Console
 from shikisha.cli.progress import RunTreeView, format_cost, run_tree
 from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.conductors.language_model import LanguageModelConductor
-from shikisha.core.budget import Amount
+from shikisha.core.budget import Amount, Caps
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.events import Event
 from shikisha.core.run import Run
@@ -31,6 +31,8 @@ SPECS = [
     "single?worker=team",
     "vote?workers=flaky,team,asks&join=good",
     "cascade?workers=broken,flaky,good",
+    "map?list=lists&each=flaky&join=good",
+    "map?list=lists&each=asks&join=good",
     "planner",
 ]
 
@@ -44,10 +46,11 @@ async def conducted(spec: str, approver: Approver) -> dict[str, list[Event]]:
 
     twice = ScriptedWorker("x", faults=[FaultKind.SERVER, FaultKind.TIMEOUT])
     flaky = Member(Card("flaky", attempts=2, fallback="good"), twice)
-    pool = Pool([flaky, GOOD, BROKEN, ASKS, TEAM])
+    pool = Pool([flaky, GOOD, BROKEN, ASKS, TEAM, member("lists", '["one", "two", "three"]')])
     planner = LanguageModelConductor("planner", member("writer", "no lists"), fixed_conductor("single?worker=good"))
     conductor = planner if spec == "planner" else fixed_conductor(spec)
-    await Engine(MemoryRecorder(), approver=approver, observe=observe, retry=AT_ONCE).run(TASK, pool, conductor)
+    performing = Engine(MemoryRecorder(), approver=approver, observe=observe, retry=AT_ONCE)
+    await performing.run(TASK, pool, conductor, Caps(map_items=9))
     return told
 
 
@@ -72,6 +75,14 @@ async def test_every_moment_of_a_run_can_be_drawn_on_any_width(spec: str, approv
             shown = drawn(so_far, now=told[root][length - 1].at + 1, width=width)
             assert "\x1b" not in shown
             assert max(map(len, shown.splitlines())) <= width
+
+
+async def test_a_map_step_says_how_many_items_are_done_and_lists_those_that_are_not() -> None:
+    shown = drawn(await conducted("map?list=lists&each=asks&join=good", NoApprover()))
+    assert "? 1 asks" in shown or "· 1 asks" in shown
+    assert "0 of 3 items" in shown
+    shown = drawn(await conducted("map?list=lists&each=flaky&join=good", NoApprover()))
+    assert "✓ 1 flaky · 3 of 3 items" in shown
 
 
 async def test_it_says_why_anything_was_done_again() -> None:

@@ -57,6 +57,7 @@ async def test_every_topology_works_bare_on_any_pool(name: str, cards: tuple[Car
         ("debate", "mixed"),
         ("best-of-n", "fan-out+join"),
         ("role-team", "chain"),
+        ("map", "map"),
     ],
 )
 async def test_a_topology_has_its_shape(name: str, shape: str) -> None:

@@ -106,12 +106,13 @@ async def test_a_text_that_comes_to_no_end_is_broken_off(author: BriefPromptMode
         await propose(endless, FREE)
 
 
-async def test_a_pool_beyond_the_ordinals_it_has_is_refused(author: BriefPromptModel) -> None:
-    wide = replace(situation(), cards=tuple(Card(f"w{number}") for number in range(11)))
-    with pytest.raises(PlanError, match=r"a pool of 11 workers is too large: .* the ordinals of 10"):
-        await TrainedConductor("lm:it", author).propose(wide)
-    proposal = await TrainedConductor("lm:it", author, FALLBACK).propose(wide)
-    assert proposal.substituted == "fixed:stand-in"
+async def test_of_a_pool_beyond_the_ordinals_it_has_it_is_shown_ten(author: BriefPromptModel) -> None:
+    known = situation().cards
+    others = tuple(Card(f"w{number}", known[number % len(known)].description) for number in range(20))
+    wide = replace(situation(), cards=(*others, *known))
+    proposal = await TrainedConductor("lm:it", author, manner=PlanDecoding(unknown=1.0)).propose(wide)
+    assert "shown 10 of " in proposal.note
+    proposal.plan.check_pool(len(wide.cards))
 
 
 async def test_a_prompt_longer_than_its_context_is_refused(author: BriefPromptModel) -> None:

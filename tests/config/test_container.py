@@ -140,9 +140,9 @@ def test_a_wrong_file_names_file_key_and_what_was_expected(tmp_path: Path, text:
     assert expected in said(tmp_path, text)
 
 
-def test_many_errors_are_all_told_up_to_five(tmp_path: Path) -> None:
-    text = "\n".join(f"x{i} = 1" for i in range(7))
-    assert said(tmp_path, text).count("unknown key") == 5
+def test_many_errors_are_all_told_up_to_twenty(tmp_path: Path) -> None:
+    text = "\n".join(f"x{i} = 1" for i in range(22))
+    assert said(tmp_path, text).count("unknown key") == 20
     assert said(tmp_path, text).endswith("(and 2 more)")
 
 
@@ -257,3 +257,16 @@ def test_without_workers_the_embedded_orchestra_plays(tmp_path: Path) -> None:
     assert "simulated-generalist" in composition.pool().names
     assert composition.conductor("fixed:single?worker=simulated-novice", composition.pool()).name
     assert all(card.description for card in composition.pool().cards)
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    text = (
+        "pol = ['a']\nconductor = 3\n[workers.a]\nkind = 'scriptd'\n[workers.b]\nkind = 'chat'\nmodle = 'm'\n"
+        "[checks.c]\nkind = 'length'\nmax_wrds = 3\n[server]\nport = 'x'\n"
+    )
+    told = said(tmp_path, text)
+    wrong = ("pol: unknown key", "conductor: ", "workers.a.kind", "workers.b.modle", "workers.b.model: is missing")
+    for each in (*wrong, "checks.c.max_wrds", "server.port"):
+        assert each in told
+    names = "[workers.a]\nkind = 'scripted'\nanswers = '1'\nfallback = 'x'\nescalate = 'y'\n"
+    assert said(tmp_path, names).count("unknown worker") == 2

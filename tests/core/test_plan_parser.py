@@ -1,6 +1,7 @@
 """The plan parser reads what design.md allows, refuses everything else with what and where, and never guesses."""
 
 import json
+import re
 from ast import literal_eval
 from contextlib import suppress
 from time import process_time
@@ -10,6 +11,7 @@ import pytest
 from shikisha.core.errors import PlanError
 from shikisha.core.plan import Plan, Step
 from shikisha.core.plan_parser import MAX_CHARACTERS, parse_plan
+from shikisha.core.prompts import render_plan_lists
 
 POOL = 7
 PLAN = Plan((Step("find the year", 2), Step("add 3 to it", 0, (0,))))
@@ -328,3 +330,39 @@ def test_megabytes_are_read_or_refused_at_once(text: str) -> None:
     with suppress(PlanError):
         parse_plan(text, POOL)
     assert process_time() - begun < 5  # a quadratic reader takes minutes
+
+
+EACH = """
+model_id = [0, 1, 2]
+subtasks = ["list the files", "review this one", "sum up"]
+access_list = [[], ["each 0"], [1]]
+"""
+
+
+def test_each_makes_a_map_step_in_lists_and_in_json() -> None:
+    plan = parse_plan(EACH, 3)
+    assert (plan.steps[1].access, plan.steps[1].each, plan.topology()) == ((0,), 0, "map")
+    assert parse_plan(plan.dumps(), 3) == plan
+    assert parse_plan(render_plan_lists(plan), 3) == plan
+    assert Plan.loads(plan.dumps()) == plan
+
+
+@pytest.mark.parametrize(
+    ("access", "what"),
+    [
+        ('["each 1"]', "step 1 can only see earlier steps, not step 1"),
+        ('["each 0", 0]', "step 0 is named twice"),
+        ('["each 00"]', "expected a whole number, not the string 'each 00'; a map step says"),
+        ('["each"]', "expected a whole number, not the string 'each'; a map step says"),
+        ('["every 0"]', "expected a whole number, not the string 'every 0'"),
+        ('["each 100"]', "expected a whole number, not the string 'each 100'; a map step says"),
+    ],
+)
+def test_a_map_step_that_is_written_otherwise_is_refused(access: str, what: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(what)):
+        parse_plan(EACH.replace('["each 0"]', access), 3)
+
+
+def test_a_step_goes_through_one_list() -> None:
+    with pytest.raises(PlanError, match="a step goes through one list, not those of steps 0 and 1"):
+        parse_plan(EACH.replace("[1]", '["each 0", "each 1"]'), 3)

@@ -9,6 +9,7 @@ import re
 import warnings
 from ast import literal_eval
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -84,14 +85,27 @@ def silent(rest: str) -> bool:
     return not NAME.search(rest) and bool(re.match(r"[ ;`~]*(#|\n|\Z)", rest))
 
 
+def read_access(access: object, index: int) -> tuple[list[int], int | None]:
+    """The steps that an access list names, and the one whose list is gone through."""
+    if access == ["all"]:
+        return list(range(index)), None
+    entries = list(cast("list[int | str]", access))
+    known = {f"each {step}": step for step in range(MOST)}
+    lists = [known[entry] for entry in entries if isinstance(entry, str) and entry in known]
+    if len(lists) > 1:
+        return [-1], None
+    seen = [known.get(entry, -1) if isinstance(entry, str) else entry for entry in entries]
+    return seen, next(iter(lists), None)
+
+
 def same(plan: Plan, rows: list[tuple[object, object, object]]) -> bool:
     """Whether the rows are the plan's steps, and steps that may be performed."""
     if len(plan) != len(rows) or len(rows) > MOST:
         return False
     for index, (step, (worker, subtask, access)) in enumerate(zip(plan.steps, rows, strict=True)):
-        seen = list(range(index)) if access == ["all"] else access
-        ours = (step.worker, joined(step.subtask), list(step.access))
-        if ours != (worker, joined(str(subtask)), sorted(seen)) or isinstance(worker, bool):  # type: ignore[call-overload]
+        seen, each = read_access(access, index)
+        ours = (step.worker, joined(step.subtask), list(step.access), step.each)
+        if ours != (worker, joined(str(subtask)), sorted(seen), each) or isinstance(worker, bool):
             return False
         if not (0 <= step.worker < POOL and step.subtask.strip() and set(step.access) <= set(range(index))):
             return False
@@ -130,7 +144,9 @@ def plans(draw: st.DrawFn, most: int = MOST) -> Plan:
     count = draw(st.integers(0, most))
     masks = draw(st.lists(st.integers(0, 31), min_size=count, max_size=count))
     access = [tuple(seen for seen in range(index) if mask >> seen & 1) for index, mask in enumerate(masks)]
-    return Plan(tuple(Step(draw(subtasks), draw(st.integers(0, POOL - 1)), seen) for seen in access))
+    each = [draw(st.sampled_from([None, *seen])) for seen in access]
+    workers = [draw(st.integers(0, POOL - 1)) for _ in access]
+    return Plan(tuple(Step(draw(subtasks), *rest) for rest in zip(workers, access, each, strict=True)))
 
 
 STYLES = [
@@ -152,6 +168,7 @@ PIECES = [
     "[", "]", '"', "'", '"""', ",", ";", "=", "\n", " ", "\\", "#", "{", "}", ":", "-1", "0", "7", "True", "1.0",
     "model_id = [0]", "subtasks = ['b']", "access_list = [[]]", '["all"]', "[0]", " + ", " * 2", "99 % 7", "f", "\r",
     '{"steps": []}', '"worker"', '"access": ', "model_id", "access_list", "```", "\u3000", "\ud83c", "\x00", "`",
+    '"each 0"', '["each 1", 0]', "each",
 ]  # fmt: skip
 
 
@@ -218,7 +235,11 @@ def test_every_plan_reads_back_from_both_forms_in_every_style(plan: Plan, style:
 
 def python_literals(plan: Plan) -> str:
     """The three lists as Python's own repr writes them, with commas, line ends and comments added."""
-    columns = ([s.worker for s in plan.steps], [s.subtask for s in plan.steps], [list(s.access) for s in plan.steps])
+    columns = (
+        [s.worker for s in plan.steps],
+        [s.subtask for s in plan.steps],
+        [s.access_entries() for s in plan.steps],
+    )
     lists = ["[" + "".join(f"\n    {item!r},  # ]" for item in column) + "\n]" for column in columns]
     return "\n".join(f"{name}={text}" for name, text in zip(NAMES, lists, strict=True))
 

@@ -190,3 +190,13 @@ def test_the_schema_refuses_what_no_plan_can_be(wrong: dict[str, object]) -> Non
     step = {"worker": 0, "subtask": "a", "access": []} | wrong
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"reasoning": "", "steps": [step]}, plan_schema(3))
+
+
+def test_map_steps_are_spoken_of_only_where_they_are_allowed() -> None:
+    assert "each 0" not in planner_instructions()
+    assert '"each 0"' in planner_instructions(map_items=30)
+    assert "at most 30 items" in planner_instructions(map_items=30)
+    instance = json.loads(Plan((Step("a", 2), Step("b", 0, (0,), 0))).dumps()) | {"reasoning": ""}
+    jsonschema.validate(instance, plan_schema(3, maps=True))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(instance, plan_schema(3))

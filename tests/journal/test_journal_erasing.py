@@ -1,16 +1,26 @@
 """What a run said can be erased: nothing of it is left, the chain holds, and whoever reads is told."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from journals import PLAN, answered, attempt, behind, finished, keep, started, whole
 from postgres import Cluster
+from sqlalchemy import text
 
 from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.core.call import Card
-from shikisha.core.errors import RunErased, UnknownRun
-from shikisha.core.events import AnswerGraded, BodiesErased, GradeMark, QuestionAsked, QuestionKind
+from shikisha.core.errors import JournalTampered, RunErased, UnknownRun
+from shikisha.core.events import (
+    AnswerGraded,
+    BodiesErased,
+    GradeMark,
+    QuestionAsked,
+    QuestionKind,
+    RunStarted,
+    RunStatus,
+)
 from shikisha.core.messages import load_tool_calls
 from shikisha.core.plan import Plan
 from shikisha.core.run import Run
@@ -99,6 +109,29 @@ async def test_what_remains_of_a_plan_is_who_was_asked_and_who_saw_what(url: str
         assert plan is not None
         kept = [(step.worker, step.access) for step in plan.steps]
         assert kept == [(step.worker, step.access) for step in Plan.loads(PLAN).steps]
+
+
+async def test_a_large_pool_is_stored_once_and_outlives_the_erasure_of_its_runs(url: str) -> None:
+    pool = tuple(f"worker-{number}-半" for number in range(5_000))
+    runs = [replace(started(name), pool=pool) for name in ("one", "two")]
+    async with open_journal(url) as journal:
+        await keep(journal, runs)
+        assert [await journal.read(run.run) for run in runs] == [(run,) for run in runs]
+        sizes = await journal.query(lambda at: at.execute(text("SELECT length(data) FROM events")).scalars().all())
+        assert max(sizes) < 500
+        await journal.erase(["one"], actor="me")
+        await journal.erase(["two"], actor="me")
+        first, *_ = await journal.read("one")
+        assert isinstance(first, RunStarted)
+        assert (first.pool, first.prompt.startswith("[erased")) == (pool, True)
+        assert [run.status for run in await journal.runs()] == [RunStatus.RUNNING] * 2
+        exported = [json.loads(line) async for line in journal.export("two")]
+        assert exported[0]["data"]["pool"] == list(pool)
+        assert (await journal.verify()).ok
+        await journal.write(lambda at: at.execute(text("DELETE FROM bodies")).close())
+        assert "a list of names of it" in str((await journal.verify()).problems[0])
+        with pytest.raises(JournalTampered, match="missing"):
+            await journal.read("one")
 
 
 async def test_a_run_that_is_not_there_cannot_be_erased(url: str) -> None:

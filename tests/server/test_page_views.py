@@ -6,9 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from shikisha.core.call import ApprovalMode, Card
+from shikisha.core.budget import Caps, Usage
+from shikisha.core.call import ApprovalMode, Card, Reply
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
-from shikisha.core.events import AttemptFinished, AttemptStarted, PlanProposed, RunStarted, RunStatus, StepFinished
+from shikisha.core.events import (
+    AttemptFinished,
+    AttemptStarted,
+    MapStarted,
+    PlanProposed,
+    RunStarted,
+    RunStatus,
+    StepFinished,
+)
+from shikisha.core.plan import Plan, Step
+from shikisha.engine.pool import Pool
 from shikisha.plots.format import format_ago, format_moment, format_share, format_timestamp
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys import Key, KeyCaps
@@ -18,6 +29,7 @@ from shikisha.server.lifecycle.broadcast import EventUpdate, TextUpdate
 from shikisha.server.pages import approvals_page, keys_page, run_page, runs_page, try_page, workers_page
 from shikisha.server.pages.login import _own_path
 from shikisha.server.pages.run_page import StepPhase
+from shikisha.server.pages.templates import template_environment
 from shikisha.server.pages.workers_page import RecentActivity, RecentCall
 from shikisha.server.store import RunPage, ServedRun
 from shikisha.server.store import ServedState as Row
@@ -38,6 +50,25 @@ async def test_a_steps_state_is_read_off_the_events_at_every_point_of_a_run() ->
     assert told[AttemptStarted] == [StepPhase.DONE, StepPhase.RUNNING]
     assert told[AttemptFinished] == [StepPhase.DONE, StepPhase.RUNNING]  # its answer is being looked at
     assert told[StepFinished] == [StepPhase.DONE, StepPhase.DONE]
+
+
+async def test_a_map_step_has_a_row_for_each_item_and_what_they_used_together() -> None:
+    waits = member("reviewer", "fine", approval=ApprovalMode.ALWAYS)
+    plan = Plan((Step("list", 0), Step("review", 1, (0,), 0)))
+    listed = pool_of(member("lister", '["a", "b"]'))
+    _, events = await run_events(Pool([*listed, waits]), plan, caps=Caps(map_items=5))
+    assert states(run_page.run_view(events, NOW)) == [StepPhase.DONE, StepPhase.WAITING]
+    usage = Reply("fine", Usage(3, 4))
+    _, events = await run_events(Pool([*listed, member("reviewer", usage)]), plan, caps=Caps(map_items=5))
+    view = run_page.run_view(events, NOW)
+    step = view.rounds[0].steps[1]
+    assert (step.state, step.tokens, [item.state for item in step.items]) == (StepPhase.DONE, 14, [StepPhase.DONE] * 2)
+    begun = next(place for place, event in enumerate(events) if isinstance(event, MapStarted))
+    assert states(run_page.run_view(events[: begun + 1], NOW)) == [StepPhase.DONE, StepPhase.RUNNING]
+    parts = template_environment().get_template("run_parts.html.jinja").make_module({"home": "/ui"})
+    shown = str(parts.step_of(view, view.rounds[0], step))  # type: ignore[attr-defined]
+    assert shown.count('id="step-0-200') == 2
+    assert "Each item of step 0" in shown
 
 
 async def test_a_failed_step_and_one_that_is_left_are_told_apart() -> None:

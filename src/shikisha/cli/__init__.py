@@ -71,6 +71,23 @@ def load_command(name: str, nested: str = "") -> TyperCommand | TyperGroup:
     return cast("TyperCommand | TyperGroup", loaded)
 
 
+# Whose --json may name a file; everywhere, and here without a name, it prints one JSON value to stdout.
+_JSON_TO_FILE = frozenset({"eval", "learn"})
+
+
+def complete_json_option(name: str, arguments: list[str]) -> list[str]:
+    """Return the arguments with `-` after a --json that is followed by no file, which Typer's options cannot say."""
+    if name not in _JSON_TO_FILE:
+        return arguments
+    completed: list[str] = []
+    for place, argument in enumerate(arguments):
+        completed.append(argument)
+        after = arguments[place + 1] if place + 1 < len(arguments) else "--"
+        if argument == "--json" and after.startswith("-") and after != "-":
+            completed.append("-")
+    return completed
+
+
 class _LazyGroup(TyperGroup):
     """Lists commands by name and summary, and imports the one that is called."""
 
@@ -83,7 +100,7 @@ class _LazyGroup(TyperGroup):
         try:
             if rest and (name, rest[0]) in NESTED_COMMANDS:
                 return f"{name} {rest[0]}", load_command(name, rest[0]), rest[1:]
-            return name, load_command(name), rest
+            return name, load_command(name), complete_json_option(name, rest)
         except MissingExtra as error:
             raise typer.Exit(report_error(error, ExitCode.CONFIG, as_json="--json" in rest)) from None
 
@@ -94,9 +111,9 @@ app = typer.Typer(
     help="Conduct a pool of AI workers: plan, perform inside hard limits, record everything.",
     epilog=EXIT_CODES_HELP,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -109,7 +126,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _main_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass

@@ -115,7 +115,10 @@ class EvalLimitOptions:
 class EvalOutputOptions:
     """Which files are written."""
 
-    json: Annotated[Path | None, typer.Option("--json", help="Write the report as JSON; - writes it to stdout.")] = None
+    json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="[FILE]", help="Print one JSON value to stdout, or write it to FILE."),
+    ] = None
     html: Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page.")] = None
     frontier: Annotated[
         Path | None,

@@ -13,7 +13,15 @@ from pathlib import Path
 
 from shikisha.cli import output
 from shikisha.cli.options import SharedOptions
-from shikisha.config.container import CONFIG_FILE, Container, build_container, find_config, load_config, state_folder
+from shikisha.config.container import (
+    CONFIG_FILE,
+    Container,
+    add_local_tools,
+    build_container,
+    find_config,
+    load_config,
+    state_folder,
+)
 from shikisha.config.discovery import (
     FIRST_RUN_DOLLARS,
     Discovery,
@@ -26,11 +34,11 @@ from shikisha.config.environment import DISCOVERY_VARIABLE, with_dotenv
 from shikisha.config.template import found_template
 from shikisha.core.errors import ConfigError
 
-_MODES = ("all", "local", "off")
+_MODES = ("all", "local", "free", "off")
 _FOUND = "what was found here"  # names these tables in errors, as the path of a file would
 SIMULATED_NOTE = (
-    "no model is configured or found here: real small tools and two simulated models answer. "
-    "Next: set a key such as OPENAI_API_KEY, or start Ollama, and run this again"
+    "no model is configured or found: small real tools and two simulated models answer. "
+    "Next: set a key such as OPENAI_API_KEY or start Ollama, and type this again"
 )
 
 
@@ -42,11 +50,15 @@ def find_endpoints(environment: Mapping[str, str] | None = None) -> Discovery:
         raise ConfigError(f"{DISCOVERY_VARIABLE}: expected one of {', '.join(_MODES)}, not {mode!r}")
     if mode == "off":
         return Discovery()
-    return asyncio.run(discover(with_dotenv(environment, Path()), remote=mode == "all"))
+    found = asyncio.run(discover(with_dotenv(environment, Path()), remote=mode == "all"))
+    return found.free if mode == "free" else found
 
 
-def obtain_container(shared: SharedOptions, *, yes: bool = False, performs: bool = True) -> Container:
-    """Return the configured container, else one of what is found here; `performs`: its workers will be called.
+def obtain_container(
+    shared: SharedOptions, *, yes: bool = False, performs: bool = True, files: bool = True
+) -> Container:
+    """Return the configured container, else one of what is found here; `performs`: its workers will be called;
+    `files`: local tools may read files of this folder, which clients of a server may not.
 
     Called outside of any event loop: it asks the person at the terminal.
     """
@@ -58,9 +70,14 @@ def obtain_container(shared: SharedOptions, *, yes: bool = False, performs: bool
             output.print_note(f"left out: {remark}")
         for line in describe_found(found) if performs and found.endpoints else ():
             output.print_note(line)
-        return load_config(shared.config)
+        container = load_config(shared.config)
+        add_local_tools(container, Path() if files else None)
+        return container
     if performs:
-        found = _agree(found, yes)
+        agreed = _agree(found, yes)
+        if agreed != found:  # processes that this one starts agree to no more
+            os.environ[DISCOVERY_VARIABLE] = "free"
+        found = agreed
         if Path(CONFIG_FILE).is_file():  # the person had it written
             return load_config(shared.config)
     return found_container(found)

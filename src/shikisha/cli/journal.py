@@ -53,7 +53,7 @@ def verify(shared: SharedOptions, expect: Expect = None) -> ExitCode:
 def export(shared: SharedOptions, run: OneRun = "", to: To = None) -> ExitCode:
     """Print events as lines of JSON.
 
-    One event per line, with its texts, whether --json is given or not.
+    One event per line, with its texts; with --json the lines are the entries of one list.
     """
 
     async def main() -> int:
@@ -61,13 +61,18 @@ def export(shared: SharedOptions, run: OneRun = "", to: To = None) -> ExitCode:
             name = await session.find_run(journal, run) if run else None
             lines = 0
             with _open_output(to) as file:
+                as_list = shared.json and to is None
                 async for line in journal.export(name):
-                    output.print_line(line, file)
+                    output.print_line(f"{',' if lines else '['}{line}" if as_list else line, file)
                     lines += 1
+                if as_list:
+                    output.print_line("]" if lines else "[]", file)
             return lines
 
     lines = session.run_async(main)
-    if to is not None:
+    if to is not None and shared.json:
+        output.print_json({"written": str(to), "events": lines})
+    elif to is not None:
         output.print_note(f"{lines} events written to {to}")
     return ExitCode.OK
 

@@ -65,7 +65,10 @@ class LearnOutputOptions:
 
     to: Annotated[Path, typer.Option("--out", "-o", help="The policy file to write.")]
     page: Annotated[Path | None, typer.Option("--page", help="Write the report as one HTML page.")] = None
-    json: Annotated[Path | None, typer.Option("--json", help="Write the report as JSON; - writes it to stdout.")] = None
+    json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="[FILE]", help="Print one JSON value to stdout, or write it to FILE."),
+    ] = None
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -19,7 +19,7 @@ from typing import Annotated, get_type_hints
 import typer
 
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_error
-from shikisha.cli.output import print_json, print_note
+from shikisha.cli.output import STDOUT, print_json, print_note
 from shikisha.core.budget import Caps
 from shikisha.core.errors import MissingExtra, PlanError, ShikishaError, TaskError
 
@@ -114,7 +114,7 @@ def command(function: Command) -> Callable[..., None]:
             _refuse_non_finite(options)
             return function(**arguments, **{name: record(**values[name]) for name, record in records.items()})
 
-        code = _run_with_exit_code(call, as_json=options.get("json") is True)
+        code = _run_with_exit_code(call, as_json=options.get("json") in (True, Path(STDOUT)))
         if code:
             raise typer.Exit(code)
 

@@ -104,7 +104,7 @@ class _PlanRecorder:
 
 def plan_json(plan: Plan) -> Mapping[str, object]:
     """Return a plan as JSON."""
-    return {"steps": [{"worker": s.worker, "subtask": s.subtask, "access": list(s.access)} for s in plan.steps]}
+    return {"steps": [{"worker": s.worker, "subtask": s.subtask, "access": s.access_entries()} for s in plan.steps]}
 
 
 def _print_lists(plan: Plan) -> None:
@@ -133,6 +133,6 @@ def _print_proposal(run: Run, proposal: Proposal, shared: SharedOptions) -> None
     if proposal.note:
         output.print_note(one_line(proposal.note))
     for index, step in enumerate(proposal.plan.steps):
-        sees = f" ← {', '.join(map(str, step.access))}" if step.access else ""
+        sees = f" ← {', '.join(map(str, step.access_entries()))}" if step.access else ""
         output.print_note_line(f"{index} {run.started.pool[step.worker]}{sees}: {step.subtask}")
     _print_lists(proposal.plan)

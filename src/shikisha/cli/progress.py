@@ -35,7 +35,7 @@ from shikisha.core.events import (
     StepFinished,
     ToolRefused,
 )
-from shikisha.core.plan import Step
+from shikisha.core.plan import Step, step_name
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
 from shikisha.core.text import one_line
 
@@ -204,7 +204,7 @@ class LineProgress:
             case StepFinished():
                 record = run.round(event.round)
                 if record.plan is not None:
-                    yield step_line(record.plan.steps[event.step], record.step(event.step), run).plain
+                    yield step_line(record.plan.step_of(event.step), record.step(event.step), run).plain
             case AttemptStarted(role=CallRole.TOOL):
                 yield f"  {event.tool or event.worker} is called: {one_line(event.arguments, 100)}"
             case ToolRefused():
@@ -221,6 +221,7 @@ class LineProgress:
                 return
 
 
+_SHOWN_ITEMS = 8  # of a map step: those under way, and those that failed
 RUNNING_SIGN, DONE_SIGN, FAILED_SIGN, WAITING_SIGN, ASKING_SIGN = "▶", "✓", "✗", "·", "?"
 _SIGN_STYLES = {
     RUNNING_SIGN: "cyan",
@@ -269,6 +270,9 @@ def _add_step(branch: "Tree", step: Step, record: StepRecord, run: Run, view: Ru
     for attempt in record.attempts:
         if attempt.started.key in view.runs and attempt.started.key != run.id:
             leaf.add(run_tree(view, attempt.started.key))
+    unfinished = [item for item in record.items or () if item.attempts and (item.result is None or not item.result.ok)]
+    for item in unfinished[:_SHOWN_ITEMS]:
+        _add_step(leaf, step, item, run, view)
     result = record.result
     if view.answers and result is not None and result.text is not None:
         leaf.add(_styled_line(f"→ {one_line(result.text)}", "dim"))
@@ -312,8 +316,10 @@ def step_line(step: Step, record: StepRecord, run: Run, now: float | None = None
     who = planned if worker == planned else f"{worker} for {planned}"
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{sign} ", _SIGN_STYLES[sign])
-    line.append(f"{record.index} {one_line(who, 40)}", "bold")
+    line.append(f"{step_name(record.index)} {one_line(who, 40)}", "bold")
     facts = [state, *_step_figures(record, now)]
+    if record.items is not None:
+        facts.append(f"{sum(item.finished is not None for item in record.items)} of {len(record.items)} items")
     facts += [f"{record.tool_calls} call{'s' * (record.tool_calls > 1)} of tools"] if record.tool_calls else []
     line.append(" · " + " · ".join(fact for fact in facts if fact) if any(facts) else "")
     line.append(f" · {one_line(step.subtask)}", "dim")
@@ -329,6 +335,8 @@ def _step_state(step: Step, record: StepRecord, status: RunStatus) -> tuple[str,
         return ASKING_SIGN, "waits for the client's tools" if asks is QuestionKind.TOOLS else f"asks a person ({asks})"
     if status is not RunStatus.RUNNING:
         return WAITING_SIGN, "not finished" if record.attempts else "not begun"
+    if record.items is not None:
+        return RUNNING_SIGN, ""
     if not record.attempts:
         return WAITING_SIGN, f"after {', '.join(map(str, step.access))}" if step.access else "waits"
     return RUNNING_SIGN, "" if record.attempts[-1].in_flight else "retries soon"

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from threading import Thread
@@ -14,7 +14,7 @@ import typer
 from shikisha.cli import approval_prompt, output, progress, session
 from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_status
-from shikisha.cli.first_run import obtain_container
+from shikisha.cli.first_run import SIMULATED_NOTE, obtain_container
 from shikisha.cli.options import CapOptions, ConductorOptions, SharedOptions, TaskOptions, YesOption
 from shikisha.cli.progress import RunProgress
 from shikisha.config.container import Container, build_observer
@@ -74,7 +74,7 @@ def run(
     async def main() -> Run:
         async with aclosing(obtained) as container:
             if container.simulated_pool is not None:
-                _warn_of_simulation(task.prompt)
+                _warn_of_simulation(task.prompt, container.names)
             pool = container.pool(chosen.names)
             conductor = container.conductor(chosen.conductor, pool)
             limits = caps.apply_to(container.caps)
@@ -179,18 +179,20 @@ async def check_answer_was_first(journal: "Journal", answered: QuestionAnswered)
         raise TaskError(f"question {answered.question} is answered already: {first} was first")
 
 
-def _warn_of_simulation(prompt: str) -> None:
-    """Print a note where the simulated workers get a question that they cannot understand."""
+def _warn_of_simulation(prompt: str, names: Sequence[str]) -> None:
+    """Print that simulated workers answer, and what they understand where this question is nothing of it."""
     # Imported here because only runs without configured workers need the simulation.
     from shikisha.evals.tasksets.simulated import simulated_items
+    from shikisha.simulation.local_tools import tool_for
     from shikisha.simulation.questions import parse_question
+    from shikisha.workers.local_tools import EXAMPLES
 
-    if parse_question(prompt) is None:
+    output.print_note(SIMULATED_NOTE)
+    if tool_for(prompt, names) is None and parse_question(prompt) is None:
         sample = next(item for item in simulated_items("train") if len(item.kinds) > 1).task.prompt
-        output.print_note(
-            "no workers are configured, so simulated workers answer: small tools and simulated models, which understand"
-        )
-        output.print_note(f'only questions such as "{sample}". To name your own workers: shikisha init')
+        tools = ", ".join(EXAMPLES[name] for name in names if name in EXAMPLES)
+        more = f", or {tools}" if tools else ""
+        output.print_note(f'this question is none that they understand: try "{sample}"{more}')
 
 
 @asynccontextmanager

@@ -23,8 +23,9 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.first_run import SIMULATED_NOTE, obtain_container
 from shikisha.cli.options import SharedOptions, YesOption, import_errors_name_extra
-from shikisha.config.container import Container
+from shikisha.config.container import Container, find_config, load_config
 from shikisha.config.preflight import conductor_notices
+from shikisha.server.lifecycle.supervisor import ProcessPlace, end_with_parent, run_processes
 
 if TYPE_CHECKING:
     from shikisha.server.lifecycle.service import RunService
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 _CHILD_GRACE = 15.0  # seconds that the children of the server get to end
 Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; 0.0.0.0: all addresses.")]
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0: any free port.")]
+Processes = Annotated[
+    int | None,
+    typer.Option("--processes", min=1, max=64, help="How many server processes share the port; one for each core."),
+]
 
 
 Phone = Annotated[
@@ -48,6 +53,7 @@ def serve(
     shared: SharedOptions,
     host: Host = None,
     port: Port = None,
+    processes: Processes = None,
     phone: Phone = None,
     yes: YesOption = False,
 ) -> ExitCode:
@@ -57,23 +63,37 @@ def serve(
     """
     if _is_first_process():
         raise typer.Exit(_serve_as_child())
-    container = _with_address(obtain_container(shared, yes=yes), host, port)
+    # A child of the supervisor is told its place; without it this command starts the processes, or is the only one.
+    place = ProcessPlace.of(os.environ)
+    container = _with_address(obtain_container(shared, yes=yes or place is not None, files=False), host, port)
     url = shared.journal or container.journal_url()
     if "://" not in url:
         session.make_folder(Path(url).parent)
 
+    if place is not None:
+        end_with_parent()
+        container = _with_address(container, None, place.port)
+    elif (count := processes or container.settings.server.processes) > 1:
+        settings = container.settings.server
+        raise typer.Exit(run_processes(settings.host, settings.port, count))
+
     def ready(service: "RunService", listening: socket.socket) -> None:
-        _print_address(service, listening, as_json=shared.json)
+        if place is None or place.announce():
+            _print_address(service, listening, as_json=shared.json)
 
     # FastAPI and all routes take a second to import, for which `serve --help` need not wait.
     with import_errors_name_extra("serve"):
         from shikisha.server.http import middleware
         from shikisha.server.lifecycle import process
 
-    if phone is None:  # the link is a secret: it goes to a person, and to no log of a container
+    if place is not None and place.pipe is None:
+        phone = False  # one process tells people, and one link is enough
+    elif phone is None:  # the link is a secret: it goes to a person, and to no log of a container
         others_reach_it = host is not None and not middleware.is_loopback(host)
         phone = others_reach_it and not shared.json and sys.stderr.isatty() and find_spec("segno") is not None
-    process.run_server(container, url, ready, phone=phone)
+    configured = find_config(shared.config, os.environ) is not None
+    read_config = (lambda: load_config(shared.config)) if configured else None
+    process.run_server(container, url, ready, read_config, shared=place is not None, phone=phone)
     return ExitCode.OK
 
 
@@ -85,7 +105,7 @@ def _is_first_process() -> bool:
 def _serve_as_child() -> int:
     """Run this very command in a child process; return its exit status once all its processes have ended."""
     server = subprocess.Popen([sys.executable, *sys.orig_argv[1:]])  # noqa: S603 - the command line of this process
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: server.send_signal(number))
     status = server.wait()
     until = monotonic() + _CHILD_GRACE

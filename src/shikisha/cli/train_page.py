@@ -12,6 +12,7 @@ import typer
 
 from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
+from shikisha.cli.options import JsonOption
 from shikisha.config.adapters import require_extra
 from shikisha.training.console import screen_lines
 from shikisha.training.metrics import StepMetrics
@@ -28,7 +29,9 @@ TensorBoardFolder = Annotated[
 _PAGE = "training.html"
 
 
-def train_page(run: RunFolder, to: PageFile = None, board: TensorBoardFolder = None) -> ExitCode:
+def train_page(
+    run: RunFolder, to: PageFile = None, board: TensorBoardFolder = None, json: JsonOption = False
+) -> ExitCode:
     """Show the progress of a training, and write it as a web page.
 
     Reads the steps that `train` writes, during the run or afterwards.
@@ -39,9 +42,14 @@ def train_page(run: RunFolder, to: PageFile = None, board: TensorBoardFolder = N
     page = render_training_page(steps, folder.resolve().name)
     if board is not None:
         _write_tensorboard(steps, board)
+    written = to or folder / _PAGE
+    if json:
+        output.write_file(written, page)
+        output.print_json({"written": str(written), "steps": len(steps)})
+        return ExitCode.OK
     console = output.make_console(to_stdout=True)
     console.print(*screen_lines(steps, console.size), sep="\n")
-    output.write_file(to or folder / _PAGE, page)
+    output.write_file(written, page)
     return ExitCode.OK
 
 

@@ -10,6 +10,7 @@ retries after faults, which the engine's attempts do.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from shikisha.conductors.shortlist import choose_shortlist
 from shikisha.core.errors import FaultKind, PlanError, WorkerError
 from shikisha.core.plan import Plan
 from shikisha.core.plan_parser import parse_plan
@@ -34,7 +35,8 @@ _REJECTED_CHARACTERS = 20_000
 class LanguageModelConductor:
     """Asks `member` (an endpoint, not a worker of the pool) for each plan; `fallback` proposes when it writes none.
 
-    `style` says how it is addressed; Form.JSON is for structured output. It plans `rounds` times at most.
+    `style` says how it is addressed; Form.JSON is for structured output. It plans `rounds` times at most. Of a larger
+    pool the prompt shows a shortlist of `shown` workers (None: all of any pool).
     """
 
     name: str
@@ -42,6 +44,7 @@ class LanguageModelConductor:
     fallback: Conductor | None = None
     style: PromptStyle = PromptStyle()
     rounds: int = 3
+    shown: int | None = None
 
     async def propose(self, situation: Situation) -> Proposal:
         """Ask for a plan; without a fallback, PlanError for no plan and WorkerError for no answer.
@@ -51,8 +54,11 @@ class LanguageModelConductor:
         if situation.ask is None:
             raise PlanError("this conductor has no way to call its model", self.name)
         rejected: list[Rejection] = []
+        most = len(situation.cards) if self.shown is None else self.shown
+        shortlist = choose_shortlist(situation.task, situation.cards, situation.rounds, most)
         try:
-            proposal = await self._asked(situation, situation.ask, rejected)
+            proposal = await self._asked(shortlist.narrow(situation), situation.ask, rejected)
+            proposal = shortlist.widen(proposal, situation.cards)
         except WorkerError as error:
             if self.fallback is None or error.fault.kind is FaultKind.WAITING:
                 raise
@@ -89,12 +95,14 @@ class LanguageModelConductor:
 
     def _turns(self, at: Situation) -> tuple[ChatMessage, ...]:
         return (
-            ChatMessage(Speaker.SYSTEM, planner_instructions(_max_steps(at), self.style)),
+            ChatMessage(Speaker.SYSTEM, planner_instructions(_max_steps(at), self.style, at.left.map_items)),
             ChatMessage(Speaker.USER, planner_message(at.task, at.cards, at.rounds, self.style)),
         )
 
     def _schema(self, at: Situation) -> Mapping[str, Json] | None:
-        return plan_schema(len(at.cards), _max_steps(at)) if self.style.form is PlanFormat.JSON else None
+        if self.style.form is not PlanFormat.JSON:
+            return None
+        return plan_schema(len(at.cards), _max_steps(at), maps=at.left.map_items > 0)
 
 
 def _max_steps(at: Situation) -> int:

@@ -17,7 +17,7 @@ from shikisha.core.plan import Plan, Step
 from shikisha.engine.worker import Card
 
 VOTE = "vote"
-_NON_TEXT_KINDS = frozenset({VOTE, "human", "http", "mcp", "python", "tool"})
+_NON_TEXT_KINDS = frozenset({VOTE, "human", "http", "local", "mcp", "python", "tool"})
 _MOST_PARTS = 99
 # To compare prices: as much in as out.
 _TYPICAL_USAGE = Usage(1_000, 1_000)
@@ -255,6 +255,20 @@ def role_team(roles: RoleAssignment) -> Plan:
     )
 
 
+def map_reduce(roles: RoleAssignment) -> Plan:
+    """One worker lists the parts, one works on each of them, one brings the results together."""
+    split = "List the parts of the task that can be worked on one by one, each with what is needed to work on it."
+    work = "Do what the task asks for this one part of it."
+    join = "Bring the results for the parts together into the final answer to the task."
+    return Plan(
+        (
+            Step(split, roles.role("list", roles.most_expensive)),
+            Step(work, roles.role("each", roles.cheapest), (0,), 0),
+            Step(join, roles.role("join", roles.most_expensive), (0, 1)),
+        )
+    )
+
+
 def _with_join(steps: list[Step], subtask: str, joiner: int) -> Plan:
     return Plan((*steps, Step(subtask, joiner, tuple(range(len(steps))))))
 
@@ -284,5 +298,6 @@ TOPOLOGIES: Mapping[str, Topology] = {
     "mixture-of-agents": Topology(mixture_of_agents, ("aggregator",), ("workers",)),
     "debate": Topology(debate, ("judge",), ("workers",), joins=True),
     "best-of-n": Topology(best_of_n, ("judge",), ("workers", "n"), joins=True),
+    "map": Topology(map_reduce, ("list", "each", "join")),
     "role-team": Topology(role_team, ("analyst", "maker", "critic", "editor")),
 }

@@ -20,6 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from shikisha.conductors.plan_grammar import GrammarConstraint, PlanGrammar, TokenPieces
+from shikisha.conductors.shortlist import choose_shortlist
 from shikisha.core.errors import ConfigError, PlanError, UnreadableTask
 from shikisha.core.plan_parser import parse_plan
 from shikisha.core.prompts import MAX_UNKNOWN_SHARE, compact_prompt
@@ -252,7 +253,9 @@ class TrainedConductor:
     async def propose(self, situation: Situation) -> Proposal:
         """Generate a plan; without a fallback, PlanError for no plan and Unreadable for unknown words."""
         try:
-            return await self._written(situation)
+            # A larger pool than the model can name is shortened by the words of the task and the cards.
+            shown = choose_shortlist(situation.task, situation.cards, situation.rounds, self.author.ordinals)
+            return shown.widen(await self._written(shown.narrow(situation)), situation.cards)
         except PlanError as error:
             if self.fallback is None:
                 raise

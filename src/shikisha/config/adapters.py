@@ -51,6 +51,7 @@ WORKER_KINDS: Mapping[str, WorkerKind] = {
     EMBEDDING: WorkerKind("shikisha.workers.embedding", billed=True),
     "http": WorkerKind("shikisha.workers.http", billed=True, any_task=True),
     HUMAN: WorkerKind("shikisha.workers.human"),
+    "local": WorkerKind("shikisha.workers.local_tools", any_task=True),
     "mcp": WorkerKind("shikisha.workers.mcp", billed=True, any_task=True),
     "python": WorkerKind("shikisha.workers.python", any_task=True),
     "replay": WorkerKind("shikisha.workers.replay"),

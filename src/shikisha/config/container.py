@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import BaseModel
 
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.noted import NotedConductor
 from shikisha.config import adapters
-from shikisha.config.conductors import SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
+from shikisha.config.conductors import FIRST_RUN_CONDUCTOR, SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
 from shikisha.config.environment import with_dotenv
 from shikisha.config.settings import CheckTable, HandoffTable, LmTable, ShikishaSettings, TelemetryTable, WorkerTable
 from shikisha.core import toml
@@ -48,6 +48,8 @@ from shikisha.workers.conductor import ConductorWorker
 
 if TYPE_CHECKING:
     from shikisha.telemetry.observer import TelemetryObserver
+
+T = TypeVar("T")
 
 CONFIG_FILE = "shikisha.toml"
 CONFIG_VARIABLE = "SHIKISHA_CONFIG"
@@ -210,6 +212,13 @@ class Container:
         if journal.url_env is not None:
             return self.secret_store.read(journal.url_env)
         return journal.url or str((self.folder / journal.file).absolute())
+
+    def share_secrets(self, secret_store: SecretStore) -> None:
+        """Use a store that others scrub with, from now on with this configuration's variables."""
+        secret_store.renew(self.secret_store)
+        self.secret_store = secret_store
+        self._members.clear()  # built to check conductors, with the store that is gone
+        self._catalogues.clear()
 
     async def aclose(self) -> None:
         """Close every worker that was built and can be closed."""
@@ -397,15 +406,47 @@ def build_container(
     data: Mapping[str, object], file: str, folder: Path, environment: Mapping[str, str] | None = None
 ) -> Container:
     """Validate the tables of a configuration, wherever they came from; `file` names them in errors."""
-    settings = toml.validate_model(ShikishaSettings, data, file)
-    workers = {name: adapters.read_worker(name, data, file) for name, data in settings.workers.items()}
-    checks = {name: adapters.read_check(name, data, file) for name, data in settings.checks.items()}
+    problems: list[str] = []
+    settings = _read_all(problems, lambda: toml.validate_model(ShikishaSettings, data, file))
+    given = {key: named for key in ("workers", "checks") if isinstance(named := data.get(key), Mapping)}
+    workers = _read_tables(problems, given.get("workers", {}), file, adapters.read_worker)
+    checks = _read_tables(problems, given.get("checks", {}), file, adapters.read_check)
+    if problems or settings is None:
+        raise ConfigError("\n".join(problems))
     embedded = None if workers else _simulated_pool
     composition = Container(settings, file, folder, SecretStore(environment), workers, checks, embedded)
-    for key, what, name, known in _name_references(composition):
-        if name not in known:
-            raise ConfigError(f"{file}: {key}: {UnknownName(what, name, known)}")
+    unknown = [
+        f"{file}: {key}: {UnknownName(what, name, known)}"
+        for key, what, name, known in _name_references(composition)
+        if name not in known
+    ]
+    if unknown:
+        raise ConfigError("\n".join(unknown))
     return composition
+
+
+def _read_all(problems: list[str], read: Callable[[], T]) -> T | None:
+    """Return what is read; where it is wrong, note all that is wrong and go on with what else there is."""
+    try:
+        return read()
+    except ConfigError as error:
+        problems.append(str(error))
+        return None
+
+
+def _read_tables(
+    problems: list[str],
+    tables: Mapping[str, object],
+    file: str,
+    read: Callable[[str, Mapping[str, object], str], T],
+) -> dict[str, T]:
+    """Return the tables that are right; note what is wrong with each of the others."""
+    found: dict[str, T] = {}
+    for name, table in tables.items():
+        if isinstance(table, Mapping):
+            made = _read_all(problems, partial(read, name, table, file))
+            found |= {} if made is None else {name: made}
+    return found
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
@@ -470,6 +511,17 @@ def _simulated_pool() -> Pool:
         " and ".join(offer.by_split[WordingSplit.TRAIN][0] for offer in profile.descriptions) for profile in chosen
     ]
     return build_pool([(profile.name, text) for profile, text in zip(chosen, described, strict=True)])
+
+
+def add_local_tools(container: Container, folder: Path | None) -> None:
+    """Add the small local tools to the simulated pool; without a folder none that reads files."""
+    from shikisha.simulation.local_tools import with_local_tools  # only where the simulation performs
+
+    simulated = container.embedded
+    if simulated is not None:
+        container.embedded = lambda: with_local_tools(simulated(), folder)
+        if "conductor" not in container.settings.model_fields_set:
+            container.settings = container.settings.model_copy(update={"conductor": FIRST_RUN_CONDUCTOR})
 
 
 def build_observer(

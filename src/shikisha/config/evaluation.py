@@ -149,7 +149,7 @@ class _CostEstimator:
     def _most(self, cards: Sequence[Card], rounds: int, caps: Caps) -> CostEstimate:
         """Return what the most allowed steps may cost, each by the most expensive worker."""
         each = max((self._calls([card]) for card in cards), key=_cost_rank, default=CostEstimate())
-        return _multiply(each, min(caps.steps, rounds * caps.plan_steps))
+        return _multiply(each, min(caps.steps, rounds * caps.plan_steps * max(1, caps.map_items)))
 
     def _calls(self, cards: Sequence[Card]) -> CostEstimate:
         total = CostEstimate()

@@ -22,7 +22,7 @@ from shikisha.config.push_settings import PushTable
 from shikisha.core.budget import Caps, Price
 from shikisha.core.call import ApprovalMode
 from shikisha.core.events import OnCheckFailure
-from shikisha.core.plan import MAX_STEPS
+from shikisha.core.plan import MOST_ITEMS, MOST_STEPS
 from shikisha.core.prompts import MAX_UNKNOWN_SHARE, PlanFormat
 from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import ToolEffect
@@ -219,6 +219,11 @@ class LmTable(ConfigTable):
     )
     examples: bool = Field(default=True, description="whether the prompt shows example plans")
     rounds: int = Field(default=3, ge=1, description="the most rounds it plans: the first plan, and revisions")
+    shown: int = Field(
+        default=40,
+        ge=1,
+        description="the most workers that the prompt describes; of a larger pool those whose cards fit the task best",
+    )
 
 
 class FixedTable(ConfigTable):
@@ -324,10 +329,16 @@ class BudgetTable(ConfigTable):
         description="the most seconds of activity; waiting for a person does not count",
     )
     plan_steps: int = Field(
-        default=_DEFAULT_CAPS.plan_steps, ge=1, le=MAX_STEPS, description="the most steps of one plan"
+        default=_DEFAULT_CAPS.plan_steps, ge=1, le=MOST_STEPS, description="the most steps of one plan"
     )
     tool_calls: Annotated[int | None, NoneAsText] = Field(
         default=_DEFAULT_CAPS.tool_calls, ge=0, description="the most calls of tools that agents make"
+    )
+    map_items: int = Field(
+        default=_DEFAULT_CAPS.map_items,
+        ge=0,
+        le=MOST_ITEMS,
+        description="the most items of a map step, which calls its worker once for each; 0 allows no map step",
     )
 
     def caps(self) -> Caps:
@@ -474,6 +485,12 @@ class ServerTable(ConfigTable):
 
     host: str = Field(default="127.0.0.1", description="the address to listen on; 0.0.0.0: all addresses")
     port: int = Field(default=8100, ge=0, le=65535, description="the port to listen on; 0: any free port")
+    processes: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="how many server processes share the port, one for each core to use; limits hold for each of them",
+    )
     url: Annotated[str, AfterValidator(_checked_server_url)] | None = Field(
         default=None, description="the URL under which clients reach the server, for links and the Host header"
     )

@@ -18,7 +18,10 @@ TOKENS_PER_TURN = 16  # what a chat protocol adds around each turn, rounded up
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Hard caps of one run, its child runs included; `tool_calls` are those that agents make."""
+    """Hard caps of one run, its child runs included; `tool_calls` are those that agents make.
+
+    `map_items` is the most items of one map step; 0: no plan may have one.
+    """
 
     steps: int = 25
     rounds: int = 8
@@ -28,10 +31,11 @@ class Caps:
     seconds: float | None = 600.0
     plan_steps: int = 5
     tool_calls: int | None = 200
+    map_items: int = 0
 
     def __post_init__(self) -> None:
         caps = (self.steps, self.rounds, self.depth, self.tokens, self.dollars, self.seconds, self.plan_steps)
-        for name, cap in zip(_CAPS, (*caps, self.tool_calls), strict=True):
+        for name, cap in zip(_CAPS, (*caps, self.tool_calls, self.map_items), strict=True):
             if cap is not None and not 0 <= cap < inf:
                 raise ConfigError(f"budget {name}: expected a number from 0, not {cap!r}")
 
@@ -46,10 +50,11 @@ class Caps:
             seconds=_smaller_cap(self.seconds, other.seconds),
             plan_steps=min(self.plan_steps, other.plan_steps),
             tool_calls=_smaller_cap(self.tool_calls, other.tool_calls),
+            map_items=min(self.map_items, other.map_items),
         )
 
 
-_CAPS = ("steps", "rounds", "depth", "tokens", "dollars", "seconds", "plan_steps", "tool_calls")
+_CAPS = ("steps", "rounds", "depth", "tokens", "dollars", "seconds", "plan_steps", "tool_calls", "map_items")
 N = TypeVar("N", int, float)
 
 

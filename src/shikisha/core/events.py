@@ -439,8 +439,24 @@ class QuestionAnswered(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MapStarted(Event):
+    """A map step is about to be performed for each of the `items` of the list that it goes through.
+
+    What follows of an item is recorded under its own step number (`plan.item_step`).
+    """
+
+    kind: ClassVar[str] = "map.started"
+    round: int
+    step: int
+    items: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinished(Event):
-    """A step's recorded result: the answer of `attempt`, or a fault; `labels` are those of its data."""
+    """A step's recorded result: the answer of `attempt`, or a fault; `labels` are those of its data.
+
+    A map step's answer is the list of its items' answers, which have results of their own.
+    """
 
     kind: ClassVar[str] = "step.finished"
     round: int
@@ -548,6 +564,7 @@ EVENT_CLASSES: dict[str, type[Event]] = {
         ToolResultsCut,
         QuestionAsked,
         QuestionAnswered,
+        MapStarted,
         StepFinished,
         RollbackStarted,
         EffectUndone,

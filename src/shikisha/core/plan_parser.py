@@ -4,6 +4,8 @@
     subtasks = ["find the year", "add 3 to it"]
     access_list = [[], ["all"]]
 
+An access list may also say `"each 0"`: the step is then a map step over the list that step 0 brings.
+
 Prose, drafts and code fences may come before; the last three lists count. Invariant: what comes out is a well-formed
 Plan that fits its pool, or a PlanError that says what is wrong and where; nothing is clamped, wrapped, dropped or
 guessed, and no text is ever evaluated. Literals mean what they mean in Python (or, in the twin, in JSON); only plain
@@ -21,7 +23,7 @@ from itertools import pairwise
 from typing import NoReturn
 
 from shikisha.core.errors import PlanError
-from shikisha.core.plan import MAX_STEPS, Plan, Step, no_such_worker
+from shikisha.core.plan import MAX_STEPS, Plan, Step, no_such_worker, read_each
 
 MAX_CHARACTERS = 1_000_000
 _MAX_DEPTH = 3
@@ -103,7 +105,7 @@ def parse_plan(text: str, pool_size: int, max_steps: int = MAX_STEPS) -> Plan:
     _check_rest(text, found[-1].end)
     if len(rows) > max_steps:
         raise PlanError(f"{len(rows)} steps are too many: at most {max_steps} are allowed", "plan")
-    return Plan(tuple([Step(_subtask(row), _ordinal(row, pool_size), _access(row)) for row in rows]))
+    return Plan(tuple([Step(_subtask(row), _ordinal(row, pool_size), *_access(row)) for row in rows]))
 
 
 def _find_candidates(text: str) -> list[_PlanCandidate]:
@@ -315,22 +317,29 @@ def _subtask(row: _StepRow) -> str:
         raise row.wrong(1, "half of a surrogate pair is no character") from None
 
 
-def _access(row: _StepRow) -> tuple[int, ...]:
+def _access(row: _StepRow) -> tuple[tuple[int, ...], int | None]:
     value = row.parts[2]
     if not isinstance(value, list):
         raise row.wrong(2, f'expected [], ["all"] or a list of earlier steps, not {_kind(value)}')
     if value == ["all"]:
-        return tuple(range(row.index))
+        return tuple(range(row.index)), None
     seen: set[int] = set()
-    for place, step in enumerate(value):
+    each: int | None = None
+    for place, entry in enumerate(value):
+        listed = read_each(entry)
+        step = entry if listed is None else listed
         if type(step) is not int:
-            raise row.wrong(2, f"expected a whole number, not {_kind(step)}", place)
+            hint = '; a map step says "each 0"' if isinstance(step, str) and step.startswith("each") else ""
+            raise row.wrong(2, f"expected a whole number, not {_kind(step)}{hint}", place)
+        if listed is not None and each is not None:
+            raise row.wrong(2, f"a step goes through one list, not those of steps {each} and {listed}", place)
         if not 0 <= step < row.index:
             raise row.wrong(2, f"step {row.index} can only see earlier steps, not step {step}", place)
         if step in seen:
             raise row.wrong(2, f"step {step} is named twice", place)
         seen.add(step)
-    return tuple(sorted(seen))
+        each = listed if each is None else each
+    return tuple(sorted(seen)), each
 
 
 def _kind(value: object) -> str:

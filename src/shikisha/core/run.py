@@ -6,7 +6,7 @@ Deliberately absent: any way to change a run (write an event instead).
 """
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from time import gmtime, strftime
 from typing import TypeAlias
@@ -28,6 +28,7 @@ from shikisha.core.events import (
     Event,
     GradeBasis,
     GuardDecided,
+    MapStarted,
     PlanProposed,
     PlanRejected,
     QuestionAnswered,
@@ -45,7 +46,8 @@ from shikisha.core.events import (
     ToolResultsCut,
     ToolsOffered,
 )
-from shikisha.core.plan import Plan
+from shikisha.core.item_list import join_answers
+from shikisha.core.plan import MOST_ITEMS, Plan, item_step
 from shikisha.core.task import Task, TaskBodies
 
 _IDLE_EVENTS = (QuestionAnswered, RunResumed, AnswerGraded, RewardGiven, BodiesErased)
@@ -110,6 +112,14 @@ class Result:
         return self.text is not None and self.fault is None
 
 
+def join_results(worker: str, results: Sequence[Result | None], labels: frozenset[str]) -> Result:
+    """Return a map step's result from those of its items: their answers as a list, and the checks they did not pass."""
+    there = [result for result in results if result is not None]
+    text = join_answers([result.text if result is not None and result.ok else None for result in results])
+    verdicts = tuple(verdict for result in there for verdict in result.verdicts if not verdict.passed)
+    return Result(worker, text, None, verdicts, labels=labels)
+
+
 @dataclass(frozen=True, slots=True)
 class RoundResult:
     """An earlier round: its plan, each step's result in plan order, and the version of the policy that planned it."""
@@ -163,7 +173,10 @@ ToolEvent: TypeAlias = ToolsOffered | ToolRefused | GuardDecided | ToolResultsCu
 
 @dataclass(slots=True)
 class StepRecord:
-    """A step's attempts, checks, questions and result so far; `tools` is what was decided of an agent's tools."""
+    """A step's attempts, checks, questions and result so far; `tools` is what was decided of an agent's tools.
+
+    `items` are the records of a map step's items, once it has begun; they are steps of the round too.
+    """
 
     index: int
     attempts: list[Attempt] = field(default_factory=list)
@@ -171,6 +184,7 @@ class StepRecord:
     questions: list[QuestionAsked] = field(default_factory=list)
     tools: list[ToolEvent] = field(default_factory=list)
     finished: StepFinished | None = None
+    items: "list[StepRecord] | None" = None
 
     @property
     def tool_calls(self) -> int:
@@ -191,6 +205,8 @@ class StepRecord:
         labels = frozenset(end.labels)
         if end.fault is not None:
             return Result(end.worker, None, Fault(end.fault, end.message), verdicts, labels=labels)
+        if self.items is not None:
+            return join_results(end.worker, [item.result for item in self.items], labels)
         given = self._given(end.attempt)
         if given is None:
             return Result(end.worker, None, None, verdicts, labels=labels)
@@ -205,7 +221,7 @@ class StepRecord:
 
 @dataclass(slots=True)
 class RoundRecord:
-    """A round: how its plan came about, the plan, and the steps of its performance."""
+    """A round: how its plan came about, the plan, and the steps of its performance, with each item of a map step."""
 
     index: int
     planning: StepRecord
@@ -382,8 +398,8 @@ class Run:
                 self.round(event.round).step(event.step).attempts.append(Attempt(event))
             case AttemptFinished() | AttemptFailed():
                 self._settle(event)
-            case StepFinished():
-                self.round(event.round).step(event.step).finished = event
+            case StepFinished() | MapStarted():
+                self._advance(event)
             case PlanProposed():
                 turn = self.round(event.round)
                 turn.proposed, turn.plan = event, Plan.loads(event.plan)
@@ -405,6 +421,15 @@ class Run:
                 self._follow(event)
             case _:
                 raise ValueError(f"run {self.id}: an event of unknown kind {event.kind!r}")
+
+    def _advance(self, event: StepFinished | MapStarted) -> None:
+        if isinstance(event, StepFinished):
+            self.round(event.round).step(event.step).finished = event
+            return
+        if not 0 <= event.items <= MOST_ITEMS:
+            raise ValueError(f"run {self.id}: a map step has at most {MOST_ITEMS} items, not {event.items}")
+        turn = self.round(event.round)
+        turn.step(event.step).items = [turn.step(item_step(event.step, item)) for item in range(event.items)]
 
     def _end(self, event: EndReached | RunFinished) -> None:
         if isinstance(event, RunFinished):

@@ -51,6 +51,12 @@ class SecretStore:
         self._keys = dict(sorted(keys.items(), key=lambda named: -len(named[1])))  # a key may hold a shorter one
         return value
 
+    def renew(self, other: "SecretStore") -> None:
+        """Read keys from another store's environment from now on; all keys that are known stay known."""
+        self._environment = other._environment
+        keys = {**{f"{name} (earlier)": key for name, key in self._keys.items()}, **self._keys, **other._keys}
+        self._keys = dict(sorted(keys.items(), key=lambda named: -len(named[1])))
+
     def scrub(self, text: str) -> str:
         """Return the text with every known key masked, and with whatever looks like a key of a server of ours."""
         for key in self._keys.values():

@@ -25,7 +25,7 @@ M = TypeVar("M", bound=BaseModel)
 Loc = tuple[int | str, ...]
 
 _MAX_BYTES = 1_000_000
-_MAX_ERRORS = 5
+_MAX_ERRORS = 20
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SECRETS = ("api_key", "apikey", "key", "password", "secret", "token")
 

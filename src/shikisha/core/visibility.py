@@ -37,6 +37,17 @@ def _granted_step(plan: Plan, index: int, result: Result | None) -> GrantedStep:
     return GrantedStep(index, subtask, result.text, labels=result.labels)
 
 
+def grant_item(
+    granted: Sequence[GrantedStep], each: int, item: str, number: int, count: int
+) -> tuple[GrantedStep, ...]:
+    """Return what the call for one item of a map step may see: this item instead of the list of step `each`."""
+    place = f"Item {number + 1} of the {count} in the list:"
+    return tuple(
+        replace(step, subtask=f"{step.subtask}\n\n{place}", text=item) if step.index == each else step
+        for step in granted
+    )
+
+
 def request_messages(request: Request) -> tuple[ChatMessage, ...]:
     """Return the chat that shows a worker its request; without a conversation before it, user and assistant alternate.
 

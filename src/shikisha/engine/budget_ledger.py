@@ -50,6 +50,15 @@ class BudgetLedger:
         for ledger in chain:
             ledger.steps += 1
 
+    def check_items(self, items: int) -> None:
+        """Refuse a map step that has more items than are allowed, or than steps are left here or in a run above."""
+        if items > self.caps.map_items:
+            self.refuse("map_items", f"the list has {items:,} items, and a map step may have {self.caps.map_items}")
+        for ledger in self._chain():
+            if not ledger.steps + items <= ledger.caps.steps:
+                done = f"{ledger.steps} of {ledger.caps.steps} steps are done"
+                self.refuse("steps", f"the list has {items:,} items, each a step, and {done}")
+
     def open_tool_call(self) -> None:
         """Count a call of a tool here and in every run above, or refuse it."""
         chain = self._chain()
@@ -99,7 +108,7 @@ class BudgetLedger:
         return BudgetLedger(caps.narrowed(replace(left, rounds=rounds)), parent=self, depth=self.depth + 1)
 
     def left(self) -> Caps:
-        """Return what is left, as caps; `depth` and `plan_steps` are as they were."""
+        """Return what is left, as caps; `depth`, `plan_steps` and `map_items` are as they were."""
         caps, chain = self.caps, self._chain()
         return Caps(
             steps=min([max(0, each.caps.steps - each.steps) for each in chain]),
@@ -110,6 +119,7 @@ class BudgetLedger:
             seconds=caps.seconds,
             plan_steps=caps.plan_steps,
             tool_calls=min([most for each in chain if (most := each._tool_calls_left()) is not None], default=None),
+            map_items=caps.map_items,
         )
 
     def _tool_calls_left(self) -> int | None:

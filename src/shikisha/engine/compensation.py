@@ -83,7 +83,7 @@ async def _collect_calls(recorder: Recorder, run: Run, pool: Pool) -> list[Undoa
     effects: list[UndoableCall] = []
     for round_ in run.rounds:
         for index, record in round_.steps.items():
-            subtask = round_.plan.steps[index].subtask if round_.plan else ""
+            subtask = round_.plan.step_of(index).subtask if round_.plan else ""
             labels = frozenset(record.finished.labels if record.finished else run.task.labels)
             attempts_by_key: dict[str, list[Attempt]] = {}
             for attempt in record.attempts:

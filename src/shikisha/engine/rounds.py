@@ -282,7 +282,7 @@ def _validate_proposal(proposal: Proposal, context: RunContext, rounds: Sequence
     """
     clean = context.clean
     scrub, written = context.secret_store.scrub, proposal.plan.steps
-    plan = Plan(tuple([Step(scrub(step.subtask), step.worker, tuple(step.access)) for step in written]))
+    plan = Plan(tuple([Step(scrub(step.subtask), step.worker, tuple(step.access), step.each) for step in written]))
     plan.check_pool(len(context.pool))
     most = context.ledger.caps.plan_steps
     if len(plan) > most:
@@ -290,6 +290,8 @@ def _validate_proposal(proposal: Proposal, context: RunContext, rounds: Sequence
     for index, step in enumerate(plan.steps):
         if problem := storage_problem(step.subtask):
             raise PlanError(f"the subtask holds {problem}", f"subtasks[{index}]")
+        if step.each is not None and not context.ledger.caps.map_items:
+            raise PlanError("a map step is not allowed: the budget's map_items is 0", f"access_list[{index}]")
     chance = proposal.propensity
     if proposal.keeps is not None and not (plan.ships and _has_answer(rounds, proposal.keeps)):
         raise PlanError(f"expected an empty plan and a round with an answer, found {proposal.keeps!r}", "keeps")

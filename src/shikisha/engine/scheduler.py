@@ -4,7 +4,9 @@ Invariant: a step starts when, and only when, every step on its access list has 
 step delays only the steps that need it. A step sees what `visibility.grant_results` grants it (invariant 2). A step
 whose every granted step failed is blocked, which is a recorded result too; when some failed, it is told which. A check
 that stops the run blocks whatever has not begun, and a step that waits for a person waits no more. All steps live in
-one TaskGroup: none outlives the round. Deliberately absent: what happens inside a step (`step`).
+one TaskGroup: none outlives the round. A step whose list a map step goes through is asked for a JSON list, which is
+checked like a client's schema. Deliberately absent: what happens inside a step (`step`), and in a map step
+(`map_step`).
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from typing import TypeAlias
 from shikisha.core.budget import Amount
 from shikisha.core.call import NO_CLIENT_OPTIONS, ClientOptions
 from shikisha.core.errors import CapReached, Fault, FaultKind, JournalError, WorkerError
-from shikisha.core.events import OnCheckFailure
+from shikisha.core.item_list import list_schema
 from shikisha.core.plan import Plan
 from shikisha.core.run import Result, RoundRecord
 from shikisha.core.task import Task
@@ -29,12 +31,12 @@ from shikisha.core.visibility import (
     max_usage,
     request_messages,
 )
+from shikisha.engine.map_step import MapInput, perform_map
 from shikisha.engine.run_context import RunContext, StepCalls
-from shikisha.engine.step import StepEnd, perform_step, step_finished
+from shikisha.engine.step import RUN_STOPPED, StepEnd, journaled_end, perform_step, step_finished
 from shikisha.engine.worker import GrantedStep, Request
 
 TextCallback: TypeAlias = Callable[[int, int, str], None]
-_STOPPED = "a check stopped the run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ async def perform_plan(context: RunContext, round_input: RoundInput) -> RoundOut
     if outcome.stopped is not None:
         for index, step in enumerate(round_input.plan.steps):
             if outcome.results[index] is None:
-                end = _blocked_step(context.pool[step.worker].card.name, _STOPPED)
+                end = _blocked_step(context.pool[step.worker].card.name, RUN_STOPPED)
                 outcome.results[index] = end.result
                 context.recorder.add(step_finished(StepCalls(context, round_input.round, index), end))
     return outcome
@@ -94,19 +96,23 @@ async def _perform_when_ready(context: RunContext, round_input: RoundInput, outc
         past = round_input.past.steps.get(index) if round_input.past else None
         calls = StepCalls(context, round_input.round, index, past)
         member = context.pool[plan.steps[index].worker]
-        if past and past.finished and past.result:
-            attempt = past.finished.attempt
-            stops = any(each.attempt == attempt and each.leads_to is OnCheckFailure.STOP for each in past.checks)
-            end = StepEnd(past.result, attempt, stops)
+        known = journaled_end(past)
+        if known is not None:
+            end = known
         else:
-            granted = grant_results(plan, index, outcome.results)
-            blocked = _blocked_end(calls, outcome, granted, member.card.name)
-            if blocked is None:
+            granted, each = grant_results(plan, index, outcome.results), plan.steps[index].each
+            blocked = _blocked_end(calls, outcome, granted, member.card.name, maps=each is not None)
+            if blocked is not None:
+                end = blocked
+            elif each is None:
                 joins = round_input.joins and index == len(plan) - 1
                 end = await perform_step(calls, member, _step_request(calls, round_input, granted), joins=joins)
                 await calls.end()
             else:
-                end = blocked
+                request = _step_request(calls, round_input, granted)
+                end = await perform_map(
+                    calls, MapInput(member, request, each, round_input.past, lambda: outcome.stopped is not None)
+                )
             if not end.waits:
                 context.recorder.add(step_finished(calls, end))
         if not end.waits:
@@ -121,15 +127,15 @@ def _blocked_step(worker: str, why: str) -> StepEnd:
 
 
 def _blocked_end(
-    calls: StepCalls, outcome: RoundOutcome, granted: tuple[GrantedStep, ...], worker: str
+    calls: StepCalls, outcome: RoundOutcome, granted: tuple[GrantedStep, ...], worker: str, *, maps: bool
 ) -> StepEnd | None:
-    """Return the result of a step that cannot be started."""
+    """Return the result of a step that cannot be started; one that can is counted, a map step by its items."""
     if outcome.stopped is not None:
-        return _blocked_step(worker, _STOPPED)
+        return _blocked_step(worker, RUN_STOPPED)
     if granted and all(earlier.text is None for earlier in granted):
         why = ", ".join(f"step {earlier.index}: {earlier.fault}" for earlier in granted)
         return _blocked_step(worker, why)
-    if calls.journaled() is not None:
+    if maps or calls.journaled() is not None:
         return None  # it was counted when the run was resumed
     try:
         calls.context.ledger.open_step()
@@ -153,19 +159,24 @@ def minimum_usage(context: RunContext, round_input: RoundInput) -> list[tuple[st
 
 
 def _step_request(calls: StepCalls, round_input: RoundInput, granted: tuple[GrantedStep, ...]) -> Request:
-    """Return a step's request; the client's schema and options concern the answer, so only the last step has them."""
+    """Return a step's request; the client's schema and options concern the answer, so only the last step has them.
+
+    A step whose list a map step goes through is held to a schema of its own.
+    """
     index, task = calls.step or 0, round_input.task
     on_text = partial(round_input.on_text, round_input.round, index) if round_input.on_text else None
     labels = join_labels(task.labels, round_input.seen, *(earlier.labels for earlier in granted))
     subtask = round_input.plan.steps[index].subtask
+    listed = any(later.each == index for later in round_input.plan.steps)
+    schema = list_schema(calls.context.ledger.caps.map_items) if listed else None
     if task.bare:
-        return Request(task, subtask, granted, on_text=on_text, labels=labels)
+        return Request(task, subtask, granted, schema=schema, on_text=on_text, labels=labels)
     last = index == len(round_input.plan) - 1
     return Request(
         task.shown(),
         subtask,
         granted,
-        schema=task.answer_schema if last else None,
+        schema=task.answer_schema if last else schema,
         on_text=on_text,
         labels=labels,
         wishes=ClientOptions.of(task) if last else NO_CLIENT_OPTIONS,

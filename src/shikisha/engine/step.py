@@ -15,7 +15,7 @@ from time import time
 from shikisha.core.call import NO_CLIENT_OPTIONS
 from shikisha.core.errors import Fault, FaultKind, WorkerError
 from shikisha.core.events import AttemptReason, OnCheckFailure, StepFinished
-from shikisha.core.run import Result
+from shikisha.core.run import Result, StepRecord
 from shikisha.engine.agent_loop import call_agent
 from shikisha.engine.attempt import CallPurpose, call_worker, record_agreed_answer
 from shikisha.engine.output_checks import CheckResults, run_output_checks
@@ -23,6 +23,7 @@ from shikisha.engine.pool import Member
 from shikisha.engine.run_context import StepCalls
 from shikisha.engine.worker import GrantedStep, Reply, Request
 
+RUN_STOPPED = "a check stopped the run"
 _FINAL_FAULTS = frozenset({FaultKind.CAP, FaultKind.DENIED, FaultKind.WAITING})  # no stand-in may get round these
 
 
@@ -38,6 +39,20 @@ class StepEnd:
     def waits(self) -> bool:
         """Whether the step waits for a person and therefore has not ended."""
         return self.result.fault is not None and self.result.fault.kind is FaultKind.WAITING
+
+
+def journaled_end(record: StepRecord | None) -> StepEnd | None:
+    """Return how a step ended by the journal; None where it has not."""
+    if record is None or record.finished is None or record.result is None:
+        return None
+    attempt = record.finished.attempt
+    stops = any(each.attempt == attempt and each.leads_to is OnCheckFailure.STOP for each in record.checks)
+    return StepEnd(record.result, attempt, stops or any(_stopped_run(item) for item in record.items or ()))
+
+
+def _stopped_run(record: StepRecord) -> bool:
+    end = journaled_end(record)
+    return end is not None and end.stops_run
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from typing import Protocol, TypeAlias
 from shikisha.core.budget import Caps
 from shikisha.core.errors import FaultKind, ShikishaError, UnknownRun
 from shikisha.core.events import GradeMark, RunStatus
-from shikisha.core.run import Attempt, Result, RoundRecord, Run
+from shikisha.core.run import Attempt, Result, RoundRecord, Run, StepRecord
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder, Recorder
 from shikisha.evals.failure_classes import classify_failure
@@ -45,8 +45,9 @@ def _round_seconds(turn: RoundRecord, more: Mapping[str, float]) -> float:
     ends: list[float] = []
     for index, step in enumerate(turn.plan.steps if turn.plan is not None else ()):
         begun = max((ends[seen] for seen in step.access), default=0.0)
-        attempts = turn.steps[index].attempts if index in turn.steps else ()
-        ends.append(begun + _call_seconds(attempts, more))
+        record = turn.steps.get(index) or StepRecord(index)
+        items = max((_call_seconds(item.attempts, more) for item in record.items or ()), default=0.0)
+        ends.append(begun + _call_seconds(record.attempts, more) + items)
     return _call_seconds(turn.planning.attempts, more) + max(ends, default=0.0)
 
 

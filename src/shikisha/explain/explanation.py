@@ -7,7 +7,7 @@ people (`text_report`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 
 from shikisha.core.events import (
@@ -26,7 +26,8 @@ from shikisha.core.events import (
     ToolResultsCut,
     ToolsOffered,
 )
-from shikisha.core.plan import Plan
+from shikisha.core.item_list import parse_items
+from shikisha.core.plan import Plan, step_name
 from shikisha.core.prompts import attachment_name, conversation_text
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord, ToolEvent
 from shikisha.core.tools import load_offer
@@ -135,7 +136,8 @@ class QuestionExplanation:
 class StepExplanation:
     """A step: the worker that the plan names, what it saw (`seen`) and what not, the calls made, and the result.
 
-    `withheld` are the plan's earlier steps that the access list does not grant. `worker` gave the result.
+    `withheld` are the plan's earlier steps that the access list does not grant. `worker` gave the result. A map step
+    goes through the list of step `each`: `items` explains every item, which saw that item in place of the list.
     """
 
     step: int
@@ -152,6 +154,8 @@ class StepExplanation:
     answer: str | None
     fault: str | None
     tools: tuple[ToolExplanation, ...] = ()
+    each: int | None = None
+    items: tuple["StepExplanation", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,15 +330,39 @@ def _round(run: Run, round_: RoundRecord, known: Mapping[str, Run]) -> RoundExpl
         rejected=tuple(RejectedPlan(text.what, text.where, text.text) for text in round_.rejected),
         calls=tuple(_call(round_.planning, place, known) for place in range(len(round_.planning.attempts))),
         questions=_questions(run, round_.planning),
-        steps=tuple(_step(run, round_, plan, index, known) for index in steps if plan),
+        steps=tuple(_planned_step(run, round_, plan, index, known) for index in steps if plan),
         keeps=proposed.keeps if proposed else None,
         propensity=proposed.propensity if proposed else None,
         beside=dict(proposed.beside) if proposed else {},
     )
 
 
+def _planned_step(run: Run, round_: RoundRecord, plan: Plan, index: int, known: Mapping[str, Run]) -> StepExplanation:
+    """Explain a step of the plan, and of a map step each item."""
+    step, record = _step(run, round_, plan, index, known), round_.steps.get(index)
+    if record is None or record.items is None:
+        return step
+    shown = _shown_items(step, len(record.items))
+    items = []
+    for item, text in zip(record.items, shown, strict=True):
+        told = _step(run, round_, plan, item.index, known)
+        seen = tuple(replace(each, answer=text) if each.step == step.each else each for each in told.seen)
+        items.append(replace(told, seen=seen, withheld=step.withheld))
+    return replace(step, items=tuple(items))
+
+
+def _shown_items(step: StepExplanation, count: int) -> tuple[str | None, ...]:
+    """Return the items of the list that a map step goes through; none of them where its text is erased."""
+    listed = next((each.answer for each in step.seen if each.step == step.each), None)
+    try:
+        items = parse_items(listed or "")
+    except ValueError:
+        return (None,) * count
+    return items if len(items) == count else (None,) * count
+
+
 def _step(run: Run, round_: RoundRecord, plan: Plan, index: int, known: Mapping[str, Run]) -> StepExplanation:
-    planned, record = plan.steps[index], round_.steps.get(index) or StepRecord(index)
+    planned, record = plan.step_of(index), round_.steps.get(index) or StepRecord(index)
     result = record.result
     return StepExplanation(
         step=index,
@@ -342,7 +370,7 @@ def _step(run: Run, round_: RoundRecord, plan: Plan, index: int, known: Mapping[
         ordinal=planned.worker,
         planned=run.started.pool[planned.worker],
         seen=tuple(_seen_step(round_, plan, earlier) for earlier in planned.access),
-        withheld=tuple(earlier for earlier in range(index) if earlier not in planned.access),
+        withheld=tuple(earlier for earlier in range(min(index, len(plan))) if earlier not in planned.access),
         calls=tuple(_call(record, place, known) for place in range(len(record.attempts))),
         checks=tuple(
             CheckExplanation(each.attempt, each.check, each.status, each.reason, each.leads_to)
@@ -354,6 +382,7 @@ def _step(run: Run, round_: RoundRecord, plan: Plan, index: int, known: Mapping[
         answer=result.text if result else None,
         fault=str(result.fault) if result and result.fault else None,
         tools=tuple(_tool_decision(each, record) for each in record.tools),
+        each=planned.each,
     )
 
 
@@ -537,8 +566,8 @@ def _substitutions(rounds: Iterable[RoundExplanation]) -> Iterator[str]:
     for round_ in rounds:
         if round_.substituted is not None:
             yield f"round {round_.round}: {round_.substituted} planned instead of {round_.conductor}"
-        for step in round_.steps:
+        for step in [each for planned in round_.steps for each in (planned, *planned.items)]:
             for call in step.calls:
                 if call.reason in {AttemptReason.FALLBACK, AttemptReason.ESCALATION}:
-                    place = f"round {round_.round}, step {step.step}"
+                    place = f"round {round_.round}, step {step_name(step.step)}"
                     yield f"{place}: {call.worker} instead of {call.instead_of}: {call.why}"

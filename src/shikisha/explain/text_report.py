@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.events import QuestionKind
+from shikisha.core.plan import step_name
 from shikisha.explain.explanation import (
     CallExplanation,
     CheckExplanation,
@@ -90,18 +91,37 @@ def _grader(grade: GradeExplanation) -> str:
 
 
 def _step(step: StepExplanation) -> Iterator[str]:
-    yield f"step {step.step}, for {step.planned} ({step.ordinal}): {_short(step.subtask)}"
+    each = "" if step.each is None else f", for each item of step {step.each}"
+    yield f"step {step_name(step.step)}, for {step.planned} ({step.ordinal}){each}: {_short(step.subtask)}"
     yield f"  saw: the task{''.join(map(_seen, step.seen))}"
     if step.withheld:
         yield f"  withheld: {', '.join(f'step {index}' for index in step.withheld)}"
     yield from _indented(map(_question, step.questions))
     yield from _indented(_calls(step.calls, step.checks, step.tools))
+    yield from _indented(_items(step))
     if not step.ended:
         yield "  has not ended"
     elif step.fault is not None:
         yield f"  failed: {_short(step.fault)}"
     else:
         yield f"  result, by {step.worker}: {_short(step.answer or '')}"
+
+
+def _items(step: StepExplanation) -> Iterator[str]:
+    """Yield for each item of a map step what it was, its calls, and the outcome."""
+    for place, item in enumerate(step.items):
+        shown = next((each.answer for each in item.seen if each.step == step.each), None)
+        yield f"item {place}: {_short(shown or '')}"
+        yield from _indented(map(_question, item.questions))
+        yield from _indented(_calls(item.calls, item.checks, item.tools))
+        if not item.ended:
+            yield "  has not ended"
+        else:
+            yield (
+                f"  failed: {_short(item.fault)}"
+                if item.fault
+                else f"  result, by {item.worker}: {_short(item.answer or '')}"
+            )
 
 
 def _calls(

@@ -2,8 +2,9 @@
 
 Invariant: `decode` gives back what `encode` was given, for every event, and what is stored as data is ASCII JSON, so
 that any store can hold whatever characters a model wrote. Texts (`Body` fields) are not in the data: their place holds
-the SHA-256 of their bytes. A field that equals its default is left out, which makes the defaults of events part of the
-format (a test pins them). Deliberately absent: numbers that JSON does not have; NaN is an error where it comes from.
+the SHA-256 of their bytes. So does the place of a long list of names (a large pool), which is stored once for all runs.
+A field that equals its default is left out, which makes the defaults of events part of the format (a test pins them).
+Deliberately absent: numbers that JSON does not have; NaN is an error where it comes from.
 """
 
 import json
@@ -19,8 +20,9 @@ from types import UnionType
 from typing import Annotated, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
 from shikisha.core.errors import ConfigError, JournalTampered
-from shikisha.core.events import BODY, EVENT_CLASSES, Event
+from shikisha.core.events import BODY, EVENT_CLASSES, Event, RunStarted
 
+_MAX_LIST_CHARACTERS = 2_000  # of names that stand in the event itself
 _SURROGATES = "surrogatepass"  # a model's text may hold half a character: it is kept as it came
 _dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
@@ -54,6 +56,12 @@ def encode_event(event: Event) -> EncodedEvent:
     for name, parts in form.nested:
         if name in data:
             data[name] = {part: getattr(data[name], part) for part in parts}
+    for name in form.lists:
+        names = data.get(name, ())
+        if isinstance(names, tuple) and sum(map(len, names)) > _MAX_LIST_CHARACTERS:
+            body = _dumps(names).encode("utf-8", _SURROGATES)
+            data[name] = key = sha256(body).hexdigest()
+            bodies.append((key, body))
     run, kind, at = event.run, event.kind, float(event.at)
     if not (run and run.isprintable() and isfinite(at)):
         raise ValueError(f"{kind}: a run's id is printable and a time is finite, not {run!r} and {at}")
@@ -75,6 +83,9 @@ def decode_event(kind: str, run: str, at: float, data: str, bodies: Mapping[str,
         for name in form.bodies:
             if values.get(name) is not None:
                 values[name] = bodies[values[name]]
+        for name in form.lists:
+            if isinstance(values.get(name), str):
+                values[name] = json.loads(bodies[values[name]] or "[]")  # "": read without texts
         for name, unpack in form.unpack:
             if values.get(name) is not None:
                 values[name] = unpack(values[name])
@@ -84,10 +95,20 @@ def decode_event(kind: str, run: str, at: float, data: str, bodies: Mapping[str,
 
 
 def body_references(kind: str, data: str) -> dict[str, str]:
-    """Return the hash of each body that stored data refers to, by field; none where the data is no event's."""
+    """Return the hash of each text that stored data refers to, by field; none where the data is no event's."""
     try:
         values = json.loads(data)
         return {name: values[name] for name in _event_format(kind).bodies if isinstance(values.get(name), str)}
+    except (AttributeError, KeyError, ValueError):
+        return {}
+
+
+def list_references(kind: str, data: str) -> dict[str, str]:
+    """Return the hash of each list of names that stored data refers to, by field; no erasure removes these."""
+    try:
+        lists = _event_format(kind).lists
+        values = json.loads(data) if lists else {}
+        return {name: values[name] for name in lists if isinstance(values.get(name), str)}
     except (AttributeError, KeyError, ValueError):
         return {}
 
@@ -111,6 +132,7 @@ class _EventFormat:
     values: Callable[[Event], tuple[object, ...]]
     defaults: tuple[object, ...]
     bodies: tuple[str, ...]
+    lists: tuple[str, ...]  # of names that many runs share, stored apart where they are long
     nested: tuple[tuple[str, tuple[str, ...]], ...]
     unpack: tuple[tuple[str, Callable[..., object]], ...]
 
@@ -127,6 +149,7 @@ def _event_format(kind: str) -> _EventFormat:
         cast("Callable[[Event], tuple[object, ...]]", attrgetter(*types)) if len(types) > 1 else lambda _: (),
         tuple(map(_default, own)),
         tuple(name for name, hint in types.items() if _is_body(hint)),
+        ("pool",) if make is RunStarted else (),
         tuple((name, _parts(hint)) for name, hint in types.items() if is_dataclass(hint)),
         tuple((name, unpack) for name, hint in types.items() if (unpack := _unpacker(hint))),
     )

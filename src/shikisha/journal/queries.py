@@ -11,7 +11,7 @@ runs are of a status, the index says (`run_index`), as far as it has all events.
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from time import gmtime, strftime
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from shikisha.core.events import (
 )
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
-from shikisha.journal.codec import body_hash, body_references, body_text, decode_event
+from shikisha.journal.codec import body_hash, body_references, body_text, decode_event, list_references
 from shikisha.journal.schema import BODIES, EVENTS, RUNS, STARTED
 
 _IN_LIST = 500  # values in an IN list: SQLite and PostgreSQL limit the parameters of a statement
@@ -89,9 +89,9 @@ def placeholder_texts(erasure: Erasure, kind: str, data: str) -> dict[str, str]:
     """Return by hash the placeholder of each text of an event."""
     references = body_references(kind, data)
     placeholders = dict.fromkeys(references.values(), erased_marker(erasure.at))
-    for field in fields(EVENT_CLASSES[kind]) if references else ():
-        if field.name in _READ_BY_PROGRAMS and field.name in references:
-            placeholders[references[field.name]] = str(field.default)
+    for each in fields(EVENT_CLASSES[kind]) if references else ():
+        if each.name in _READ_BY_PROGRAMS and each.name in references:
+            placeholders[references[each.name]] = str(each.default)
     if kind == PlanProposed.kind:
         placeholders[references["plan"]] = erasure.plans.get(references["plan"]) or Plan().dumps()
     if kind == QuestionAsked.kind and json.loads(data).get("asks") == QuestionKind.TOOLS:
@@ -102,7 +102,7 @@ def placeholder_texts(erasure: Erasure, kind: str, data: str) -> dict[str, str]:
 def redact_plan(plan: str, at: float) -> str:
     """Return a plan without its subtasks: its workers and access lists stay."""
     steps = Plan.loads(plan).steps
-    return Plan(tuple(Step(erased_marker(at), step.worker, step.access) for step in steps)).dumps()
+    return Plan(tuple(Step(erased_marker(at), step.worker, step.access, step.each) for step in steps)).dumps()
 
 
 class EventRow(NamedTuple):
@@ -137,13 +137,14 @@ class EventTexts:
 
     texts: Mapping[str, str]
     erasures: Mapping[str, Erasure]
+    lists: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, row: EventRow) -> Mapping[str, str]:
         """Return the texts of this event."""
         erasure = self.erasures.get(row.run)
         if erasure is None or row.seq > erasure.seq:
             return self.texts
-        return placeholder_texts(erasure, row.kind, row.data)
+        return {**self.lists, **placeholder_texts(erasure, row.kind, row.data)}
 
 
 def read_texts(connection: Connection, page: Sequence[EventRow], *, whole: bool = True) -> EventTexts:
@@ -156,13 +157,15 @@ def read_texts(connection: Connection, page: Sequence[EventRow], *, whole: bool 
     else:
         erasures = read_erasures(connection, (row.run for row in page))
     unerased = [row for row in page if row.run not in erasures or row.seq > erasures[row.run].seq]
-    references = [(row, key) for row in unerased for key in body_references(row.kind, row.data).values()]
+    listed = [(row, key) for row in page for key in list_references(row.kind, row.data).values()]
+    references = [(row, key) for row in unerased for key in body_references(row.kind, row.data).values()] + listed
     bodies = read_bodies(connection, (key for _, key in references))
     for row, key in references:
         if key not in bodies or body_hash(bodies[key]) != key:
             fate = "changed" if key in bodies else "missing"
             raise JournalTampered(f"event {row.seq} of run {row.run}: a text of it ({key[:12]}…) is {fate}")
-    return EventTexts({key: body_text(body) for key, body in bodies.items()}, erasures)
+    texts = {key: body_text(body) for key, body in bodies.items()}
+    return EventTexts(texts, erasures, {key: texts[key] for _, key in listed})
 
 
 def read_events(connection: Connection, run: str) -> tuple[Event, ...]:
@@ -181,7 +184,8 @@ def export_lines(connection: Connection, after: int, run: str | None, limit: int
     texts, lines = read_texts(connection, page, whole=False), []
     for row in page:
         own = texts.of(row)
-        in_place = {name: own[key] for name, key in body_references(row.kind, row.data).items()}
+        in_place: dict[str, object] = {name: own[key] for name, key in body_references(row.kind, row.data).items()}
+        in_place |= {name: json.loads(own[key]) for name, key in list_references(row.kind, row.data).items()}
         lines.append((row.seq, json.dumps({**row._asdict(), "data": {**json.loads(row.data), **in_place}})))
     return lines
 

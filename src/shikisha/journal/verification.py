@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 
 from shikisha.core.events import BodiesErased
 from shikisha.journal.chain import GENESIS, chain_hash
-from shikisha.journal.codec import body_hash, body_references, canonical_tail
+from shikisha.journal.codec import body_hash, body_references, canonical_tail, list_references
 from shikisha.journal.queries import EventRow, event_rows, read_bodies
 from shikisha.journal.schema import EVENTS, HEAD
 
@@ -98,8 +98,13 @@ class ChainAudit:
 
     def _check_texts(self, connection: Connection, page: list[EventRow]) -> None:
         referred = [(row, key) for row in page for key in ("", *body_references(str(row.kind), str(row.data)).values())]
-        found = read_bodies(connection, (key for _, key in referred if key))
+        lists = [(row, key) for row in page for key in list_references(str(row.kind), str(row.data)).values()]
+        found = read_bodies(connection, (key for _, key in (*referred, *lists) if key))
         wrong = {key for key, body in found.items() if body_hash(body) != key}
+        for row, key in lists:  # no erasure accounts for one that is missing
+            if key not in found or key in wrong:
+                fate = "not what was written" if key in found else "missing"
+                self._report(row.seq, f"a list of names of it ({key[:12]}…) is {fate}")
         for row, key in referred:
             if not key:  # the event itself: an erasure says that what is missing of the run so far is as it should be
                 if row.kind == BodiesErased.kind:

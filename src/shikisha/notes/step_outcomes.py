@@ -83,7 +83,7 @@ def _outcomes_of(run: Run) -> Iterator[WorkerOutcome]:
     answered = [
         (turn, index, attempt) for turn, index in used if (attempt := accepted_attempt(turn.steps[index])) is not None
     ]
-    several = len({(turn.index, turn.plan.steps[index].subtask) for turn, index, _ in answered if turn.plan}) > 1
+    several = len({(turn.index, turn.plan.step_of(index).subtask) for turn, index, _ in answered if turn.plan}) > 1
     for turn, index, attempt in answered:
         if turn.plan is None or not _counts(attempt, turn.steps[index]):
             continue
@@ -112,14 +112,15 @@ def _used_steps(turn: RoundRecord, run: Run) -> list[int]:
         if at not in needed:
             needed.add(at)
             waiting += turn.plan.steps[at].access
-    return sorted(at for at in needed if at in turn.steps)
+    items = [item.index for at in needed if at in turn.steps for item in turn.steps[at].items or ()]
+    return sorted(at for at in (*needed, *items) if at in turn.steps)
 
 
 def _agrees(turn: RoundRecord, index: int, attempt: Attempt) -> bool:
     """Whether a later step that saw this answer, for the same subtask, came to the same; yes where there is none."""
     if turn.plan is None or not isinstance(attempt.outcome, AttemptFinished):
         return True
-    own = turn.plan.steps[index]
+    own = turn.plan.step_of(index)
     twins = [at for at, step in enumerate(turn.plan.steps) if step.subtask == own.subtask and at != index]
     for at, step in enumerate(turn.plan.steps):
         sees_twin = index in step.access and any(twin in step.access for twin in twins)
@@ -141,7 +142,7 @@ def _outcome(run: Run, plan: Plan, index: int, attempt: Attempt, share: float, b
     return WorkerOutcome(
         run.id,
         attempt.started.worker if finished is None else finished.worker,
-        subtask_terms(plan.steps[index].subtask),
+        subtask_terms(plan.step_of(index).subtask),
         share,
         certain=True,
         basis=basis,

@@ -28,7 +28,7 @@ from shikisha.core.events import (
     RewardGiven,
     RunResumed,
 )
-from shikisha.core.plan import step_depths
+from shikisha.core.plan import step_depths, step_name
 from shikisha.plots.format import format_duration, format_span
 from shikisha.plots.svg import AxisScale, Tick, even_scale
 
@@ -163,14 +163,16 @@ def _bar(
     left = scale(min(clock(begun.at), end))
     right = scale(min(clock(over.at), end)) if over else scale(end)
     fate = "open" if over is None else "failed" if isinstance(over, AttemptFailed) else "ok"
-    step = f"round {begun.round}, planning" if begun.step is None else f"round {begun.round}, step {begun.step}"
+    step = (
+        f"round {begun.round}, planning" if begun.step is None else f"round {begun.round}, step {step_name(begun.step)}"
+    )
     tool = f", {begun.tool}" if begun.tool and begun.tool != begun.worker else ""
     words = f"{step}, attempt {begun.attempt}, {begun.worker}{tool}: "
     words += "no outcome yet" if over is None else f"{format_duration(over.seconds)}"
     words += f", {over.fault}" if isinstance(over, AttemptFailed) else ""
     name = _NAMED.get(begun.role, "") if begun.step is None or begun.role is not CallRole.STEP else ""
     place = f"plan-{begun.round}" if begun.step is None else f"step-{begun.round}-{begun.step}"
-    where = "" if begun.step is None else "undo" if begun.round < 0 else f"{begun.round}.{begun.step}"
+    where = "" if begun.step is None else "undo" if begun.round < 0 else f"{begun.round}.{step_name(begun.step)}"
     short = " ".join(
         part for part in (where, name, "" if begun.reason is AttemptReason.FIRST else str(begun.reason)) if part
     )

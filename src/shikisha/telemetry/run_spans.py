@@ -32,6 +32,7 @@ from shikisha.core.events import (
     EffectUndone,
     Event,
     GuardDecided,
+    MapStarted,
     PlanProposed,
     PlanRejected,
     QuestionAnswered,
@@ -47,7 +48,7 @@ from shikisha.core.events import (
     ToolResultsCut,
     ToolsOffered,
 )
-from shikisha.core.plan import Plan
+from shikisha.core.plan import Plan, item_place, step_name
 from shikisha.telemetry import attributes as span_attributes
 from shikisha.telemetry import conventions
 from shikisha.telemetry.conventions import OpenInferenceKind
@@ -209,7 +210,7 @@ class StepSpans:
 
     def _step(self, trace: RunTrace, step_place: StepPlace, at: float) -> RunSpan:
         round_index, index = step_place[0], step_place[1] or 0
-        planned = trace.plan.steps[index] if trace.plan and index < len(trace.plan) else None
+        planned = trace.plan.step_of(index) if trace.plan and trace.plan.plans(index) else None
         ordinal = planned.worker if planned else -1
         worker = self._of(trace.pool[ordinal]) if 0 <= ordinal < len(trace.pool) else WorkerFacts("")
         attributes: span_attributes.Attributes = {
@@ -219,7 +220,7 @@ class StepSpans:
             conventions.RUN: trace.run,
             conventions.ROUND: round_index,
             conventions.STEP: index,
-            conventions.STEP_ID: f"{round_index}.{index}",
+            conventions.STEP_ID: f"{round_index}.{step_name(index)}",
             conventions.DEPTH: trace.about.get(conventions.DEPTH, 0),
             conventions.ACCESS: planned.access if planned else (),
             conventions.PLAN_HASH: trace.plan_hash,
@@ -233,9 +234,13 @@ class StepSpans:
         seen = planned.access if planned else ()
         links = [_access_link(trace, round_index, step) for step in seen if (round_index, step) in trace.places]
         place = trace.places[step_place] = trace.place(f"step {round_index}.{index}")
-        return RunSpan(
-            f"{conventions.INVOKE_AGENT} {worker.name}".rstrip(), place, trace.root_place, at, attributes, links=links
-        )
+        item = item_place(index)
+        above = trace.places.get((round_index, item[0]), trace.root_place) if item else trace.root_place
+        return RunSpan(f"{conventions.INVOKE_AGENT} {worker.name}".rstrip(), place, above, at, attributes, links=links)
+
+    def begin_map(self, trace: RunTrace, event: MapStarted) -> None:
+        """Begin a map step, under which the spans of its items are."""
+        self._opened(trace, (event.round, event.step), event.at)
 
     def end_step(self, trace: RunTrace, event: StepFinished) -> None:
         """End a step with its result."""
@@ -268,7 +273,7 @@ class StepSpans:
         if self._content and event.call:
             attributes[conventions.TOOL_ARGUMENTS] = event.arguments
         elif self._content and worker.via is CallKind.TOOL and event.role is CallRole.STEP and trace.plan:
-            attributes[conventions.TOOL_ARGUMENTS] = trace.plan.steps[event.step or 0].subtask
+            attributes[conventions.TOOL_ARGUMENTS] = trace.plan.step_of(event.step or 0).subtask
         trace.calls[step_place, event.attempt] = (event.key, span)
         self.calls[event.key] = span
 
@@ -425,6 +430,8 @@ class RunSpans:
                 self._steps.begin_attempt(trace, event)
             case AttemptFinished() | AttemptFailed():
                 self._steps.end_attempt(trace, event)
+            case MapStarted():
+                self._steps.begin_map(trace, event)
             case StepFinished():
                 self._steps.end_step(trace, event)
             case PlanProposed():

@@ -58,7 +58,7 @@ class _JudgmentReader:
                 offers = [each for each in step.tools if isinstance(each, ToolsOffered)]
                 if not offers:
                     continue
-                subtask = record.plan.steps[index].subtask if record.plan is not None else ""
+                subtask = record.plan.step_of(index).subtask if record.plan is not None else ""
                 weight = self._weight(step, right)
                 if weight:
                     self.judgments += self._judgments(step, offers, subtask, weight)

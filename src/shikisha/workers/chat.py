@@ -268,7 +268,8 @@ class ChatWorker:
             "reasoning_effort": settings.reasoning_effort,
         }
         body |= {name: value for name, value in sampling.items() if value is not None}
-        if settings.structured_output and request.schema is not None:
+        # OpenAI's schemas are of objects: for a list, the prompt says what is wanted, and a check looks.
+        if settings.structured_output and request.schema is not None and request.schema.get("type") != "array":
             body["response_format"] = _response_format(request.schema)
         if wishes.tools:
             body["tools"] = list(wishes.tools)

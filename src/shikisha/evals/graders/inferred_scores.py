@@ -99,7 +99,7 @@ def accepted_attempt(record: StepRecord) -> Attempt | None:
 def _same_question(run: Run, place: StepPosition) -> Iterator[tuple[StepPosition, str]]:
     """Yield the answers of all steps with the shipped step's subtask, including its own."""
     plan = run.round(place[0]).plan
-    asked = plan.steps[place[1]].subtask if plan else None
+    asked = plan.step_of(place[1]).subtask if plan else None
     for turn in run.rounds:
         for index, step in enumerate(turn.plan.steps if turn.plan else ()):
             attempt = accepted_attempt(turn.steps[index]) if index in turn.steps else None

@@ -178,7 +178,7 @@ def _run_outcome(run: Run) -> RunOutcome:
 def _is_whole(attempt: Attempt, turn: RoundRecord, run: Run) -> bool:
     """Whether the call is for a step that is the task itself."""
     step = attempt.started.step
-    return step is not None and turn.plan is not None and asks_whole(turn.plan.steps[step], run.task.prompt)
+    return step is not None and turn.plan is not None and asks_whole(turn.plan.step_of(step), run.task.prompt)
 
 
 def _round_draws(run: Run, log: LogBuilder, begun: _LoggedTasks) -> Mapping[int, "_Draw"]:
@@ -276,7 +276,7 @@ def _by_planned_worker(attempt: Attempt, turn: RoundRecord, run: Run) -> bool:
     step = attempt.started.step
     if turn.plan is None or step is None:
         return False
-    return attempt.started.worker == run.started.pool[turn.plan.steps[step].worker]
+    return attempt.started.worker == run.started.pool[turn.plan.step_of(step).worker]
 
 
 def _graded_attempt(run: Run) -> Attempt | None:

@@ -236,7 +236,7 @@ def _round_fields(turn: RoundRecord) -> MetadataFields:
 
 
 def _step_fields(run: Run, turn: RoundRecord, index: int, *, full: bool) -> MetadataFields:
-    step = turn.plan.steps[index] if turn.plan else None
+    step = turn.plan.step_of(index) if turn.plan else None
     record = turn.steps.get(index) or StepRecord(index)
     result = record.result
     own = [attempt for attempt in record.attempts if attempt.started.role is CallRole.STEP]
@@ -248,16 +248,18 @@ def _step_fields(run: Run, turn: RoundRecord, index: int, *, full: bool) -> Meta
         "planned_worker": planned,
         "worker": result.worker if result else last.started.worker if last else planned,
         "model": _attempt_model(last),
-        "access": list(step.access) if step else [],
+        "access": step.access_entries() if step else [],
         "status": "running" if result is None else "ok" if result.ok else "failed",
         "fault": str(result.fault.kind) if result and result.fault else None,
         "attempts": [_attempt_fields(attempt) for attempt in record.attempts],
         "substituted": any(attempt.started.instead_of for attempt in own),
-        **_cost_fields(record.attempts),
+        **_cost_fields([attempt for each in (record, *(record.items or ())) for attempt in each.attempts]),
         "checks": [
             _check_fields(verdict.check, str(verdict.status), verdict.reason, full=full) for verdict in record.checks
         ],
     }
+    if record.items is not None:
+        told["items"] = [_step_fields(run, turn, item.index, full=full) for item in record.items]
     if full:
         told |= {"subtask": step.subtask if step else None, "answer": result.text if result else None}
     return told

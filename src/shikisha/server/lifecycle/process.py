@@ -1,8 +1,9 @@
 """The server process: the run service, the application, uvicorn around it, and an orderly end.
 
 Invariants: on shutdown requests stop before runs, and runs before the journal. Runs get `drain` seconds; the rest is
-interrupted, released, and resumed by the next server. A second signal stops at once. There is one process per server:
-start several servers on one PostgreSQL database to use more. TLS and reloading are left to a proxy and a supervisor.
+interrupted, released, and resumed by the next server. A second signal stops at once. One process serves here;
+`supervisor` runs several of them behind one port, and several machines share a PostgreSQL database. TLS is left to a
+proxy. SIGHUP reads the configuration anew (see `reload`).
 """
 
 import asyncio
@@ -38,6 +39,7 @@ from shikisha.server.keys.budgets import KeyBudgets
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.keys.manager import CONSOLE_ACTOR
 from shikisha.server.lifecycle.maintenance import maintain_runs
+from shikisha.server.lifecycle.reload import ConfigReload
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.ops import logs
 from shikisha.server.ops.push import PushSender
@@ -159,12 +161,14 @@ _SWITCH_SECONDS = (
 )
 
 
-def listening_socket(settings: ServerTable) -> socket.socket:
-    """Return a socket that listens where the configuration says; ConfigError when it cannot be had."""
+def listening_socket(settings: ServerTable, *, shared: bool = False) -> socket.socket:
+    """Return a socket that listens where the configuration says, or shares its port; ConfigError when it cannot."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     made = socket.socket(family)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        if shared:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.setsockopt(
             socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES
         )  # accepted sockets have it from this one
@@ -184,12 +188,13 @@ async def serve(
     journal_url: str,
     ready: Callable[[RunService], None],
     watchdog: Watchdog | None = None,
+    read_config: Callable[[], Container] | None = None,
     *,
     phone: bool = False,
 ) -> None:
     """Serve until the process is told to stop; call `ready` once the server accepts requests.
 
-    `phone`: make a link that logs one device in.
+    `read_config`: how SIGHUP reads the configuration anew; `phone`: make a link that logs one device in.
     """
     with handle_stop_signals() as told:  # until the service is closed, and not only until requests have ended
         if watchdog is not None:
@@ -214,7 +219,14 @@ async def serve(
                 service.first_link = await _open_phone_link(service)
             ready(service)
             tune_garbage_collector()
-            await server.serve(sockets=[listening])
+            reload = None if read_config is None else ConfigReload(service, read_config, stop)
+            if reload is not None:
+                reload.listen()
+            try:
+                await server.serve(sockets=[listening])
+            finally:
+                if reload is not None:
+                    await reload.close()
 
 
 async def _open_phone_link(service: RunService) -> str:
@@ -283,10 +295,19 @@ def tune_garbage_collector() -> None:
 
 
 def run_server(
-    container: Container, journal_url: str, ready: Callable[[RunService, socket.socket], None], *, phone: bool = False
+    container: Container,
+    journal_url: str,
+    ready: Callable[[RunService, socket.socket], None],
+    read_config: Callable[[], Container] | None = None,
+    *,
+    shared: bool = False,
+    phone: bool = False,
 ) -> None:
-    """Serve in this process, on uvloop where there is one; `phone`: make a link that logs one device in."""
-    listening = listening_socket(container.settings.server)
+    """Serve in this process, on uvloop where there is one; `shared`: on a port that other processes serve too.
+
+    `read_config`: how SIGHUP reads the configuration anew; `phone`: make a link that logs one device in.
+    """
+    listening = listening_socket(container.settings.server, shared=shared)
     sys.setswitchinterval(_SWITCH_SECONDS)
     logs.configure_logging(container.secret_store, container.settings.telemetry.log)
     _fit_limits(container)
@@ -296,7 +317,15 @@ def run_server(
         asyncio.Runner(loop_factory=_loop_factory()) as runner,
     ):
         runner.run(
-            serve(container, listening, journal_url, lambda service: ready(service, listening), watchdog, phone=phone)
+            serve(
+                container,
+                listening,
+                journal_url,
+                lambda service: ready(service, listening),
+                watchdog,
+                read_config,
+                phone=phone,
+            )
         )
 
 

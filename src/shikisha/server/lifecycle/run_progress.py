@@ -40,7 +40,7 @@ from shikisha.core.events import (
     ToolsOffered,
 )
 from shikisha.core.messages import ToolCall
-from shikisha.core.plan import Plan
+from shikisha.core.plan import Plan, item_place
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, AutonomyPolicy
@@ -221,6 +221,9 @@ class ProgressTracker:
         return f"round {event.round + 1}: {len(steps)} step{'s' * (len(steps) > 1)} ({', '.join(names)})"
 
     def _of(self, step: int) -> str:
+        place = item_place(step)
+        if place is not None:
+            return f"{place[0] + 1}, item {place[1] + 1}"
         return f"{step + 1} of {len(self._plan)}" if self._plan else str(step + 1)
 
 

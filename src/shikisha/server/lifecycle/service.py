@@ -53,10 +53,13 @@ class RunRecovery(RunExecutor):
         self.container = container
         self.store = store
         self.recorder = ServedRunRecorder(journal, store, self.running)
-        engine = Engine(self.recorder, secret_store=container.secret_store, guarded_labels=container.guarded_labels)
-        self.engine = engine.with_autonomy(container.autonomy_policy(container.settings.server.approval_timeout))
+        self.engine = self._engine_of(container)
         self._casts: OrderedDict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = OrderedDict()
         self._late: dict[str, list[Event]] = {}  # answers that came while a run was being read
+
+    def _engine_of(self, container: Container) -> Engine:
+        engine = Engine(self.recorder, secret_store=container.secret_store, guarded_labels=container.guarded_labels)
+        return engine.with_autonomy(container.autonomy_policy(container.settings.server.approval_timeout))
 
     def cast(self, conductor: str, pool: Sequence[str]) -> tuple[Pool, Conductor]:
         """Return the pool of these workers and the conductor for it, built once; ConfigError for unknown names."""
@@ -242,6 +245,20 @@ class RunService(RunRecovery):
         self.first_key: str | None = None
         self.first_link: str | None = None
         self._resolved = container.resolved()
+
+    def use(self, container: Container) -> None:
+        """Perform further runs by another configuration; ConfigError, and no change, where it cannot be used.
+
+        What belongs to the process stays, and so do all keys that are known, so that nothing shows an earlier one.
+        """
+        kept = self.container.settings
+        process = {name: getattr(kept, name) for name in ("journal", "server", "telemetry", "webhooks")}
+        container.settings = container.settings.model_copy(update=process)
+        container.share_secrets(self.container.secret_store)
+        self.authorizer = RunAuthorizer(container, ModelCatalog(container))
+        self.container, self.engine = container, self._engine_of(container)
+        self._resolved = container.resolved()
+        self._casts.clear()
 
     @property
     def catalogue(self) -> ModelCatalog:

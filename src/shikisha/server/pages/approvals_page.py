@@ -96,7 +96,7 @@ def _call_text(run: Run, asked: QuestionAsked) -> str:
     if asked.asks is QuestionKind.APPROVE and asked.round >= 0 and asked.step is not None:
         plan = run.round(asked.round).plan
         if plan is not None and asked.step < len(plan):
-            return plan.steps[asked.step].subtask
+            return plan.step_of(asked.step).subtask
     return asked.prompt
 
 
@@ -117,7 +117,7 @@ def _earlier_steps(run: Run, asked: QuestionAsked) -> Iterator[EarlierStepView]:
     turn = run.round(asked.round)
     if turn.plan is None or asked.step >= len(turn.plan):
         return
-    for earlier in turn.plan.steps[asked.step].access:
+    for earlier in turn.plan.step_of(asked.step).access:
         result = turn.results[earlier] if earlier < len(turn.results) else None
         if result is not None:
             yield EarlierStepView(

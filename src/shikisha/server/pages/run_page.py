@@ -277,6 +277,7 @@ class StepView:
     seconds: float | None
     tokens: int
     dollars: float | None
+    items: tuple["StepView", ...] = ()
 
     @property
     def subtask(self) -> str:
@@ -370,10 +371,11 @@ def _round_view(run: Run, told: RoundExplanation, children: Sequence[RunOverview
 def _step_view(run: Run, turn: RoundExplanation, told: StepExplanation, children: Sequence[RunOverview]) -> StepView:
     record = run.rounds[turn.round].steps.get(told.step) or StepRecord(told.step)
     calls = tuple(_call_views(run, record, told.calls, children))
-    dollars = [call.story.dollars for call in calls]
+    items = tuple(_step_view(run, turn, item, children) for item in told.items)
+    dollars = [*[call.story.dollars for call in calls], *[item.dollars for item in items]]
     known = None if None in dollars else sum(cost for cost in dollars if cost is not None)
     end = record.finished
-    began = calls[0].began if calls else None
+    began = calls[0].began if calls else min((item.began for item in items if item.began is not None), default=None)
     return StepView(
         told,
         _step_phase(run, record),
@@ -381,8 +383,9 @@ def _step_view(run: Run, turn: RoundExplanation, told: StepExplanation, children
         end.labels if end else (),
         began,
         end.at - began if end and began is not None else None,
-        sum(call.story.tokens for call in calls),
+        sum(call.story.tokens for call in calls) + sum(item.tokens for item in items),
         known,
+        items,
     )
 
 
@@ -410,12 +413,16 @@ def _step_phase(run: Run, record: StepRecord) -> StepPhase:
     result = record.result
     if result is not None:
         return StepPhase.DONE if result.ok else StepPhase.FAILED
+    records = (record, *(record.items or ()))
+    attempts = [attempt for each in records for attempt in each.attempts]
     if run.finished is not None:
-        return StepPhase.FAILED if record.attempts else StepPhase.LEFT
-    if any(asked.question not in run.answers for asked in record.questions):
+        return StepPhase.FAILED if attempts else StepPhase.LEFT
+    if any(asked.question not in run.answers for each in records for asked in each.questions):
         return StepPhase.WAITING
     if run.status is not RunStatus.RUNNING:
-        return StepPhase.STOPPED if record.attempts else StepPhase.PLANNED
+        return StepPhase.STOPPED if attempts else StepPhase.PLANNED
+    if record.items is not None:
+        return StepPhase.RUNNING
     if not record.attempts:
         return StepPhase.RUNNING if record.index < 0 else StepPhase.PLANNED
     return StepPhase.RETRYING if isinstance(record.attempts[-1].outcome, AttemptFailed) else StepPhase.RUNNING

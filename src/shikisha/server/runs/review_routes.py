@@ -145,7 +145,7 @@ def _call_info(asking: PersonQuestion) -> ApprovedCallInfo | None:
     turn = asking.run.round(asked.round)
     if turn.plan is None or asked.step >= len(turn.plan):
         return None
-    step = turn.plan.steps[asked.step]
+    step = turn.plan.step_of(asked.step)
     seen = [(index, turn.results[index]) for index in step.access]
     sees = [
         SeenStepInfo(

@@ -44,7 +44,7 @@ import shikisha.journal.chain as chain
 from shikisha.core.errors import IdempotencyConflict, RunStillOpen
 from shikisha.core.events import RunStatus
 from shikisha.journal.schema import EVENTS, MEMBERS, SERVED
-from shikisha.server.store.members import MemberState, ServerMember, delete_long_dead, mark_lapsed_dead
+from shikisha.server.store.members import MemberState, ServerMember, delete_long_dead, mark_gone_dead, mark_lapsed_dead
 from shikisha.server.store.served_rows import ADD_ROWS, ServedRun, ServedState
 
 TRIAL_ENDS = 3  # unclean ends in flight from which on a run is performed on trial
@@ -204,10 +204,20 @@ class OwnRuns(NamedTuple):
 
 
 def claim_runs(
-    connection: Connection, me: ServerMember, most: int, ours: OwnRuns, *, also_late: bool
+    connection: Connection,
+    me: ServerMember,
+    most: int,
+    ours: OwnRuns,
+    *,
+    also_late: bool,
+    gone: Collection[str] = (),
 ) -> tuple[ServedRun, ...]:
-    """Give `me` open runs of nobody, of dead members, or of `me` itself that it does not know; return them."""
+    """Give `me` open runs of nobody, of dead members, or of `me` itself that it does not know; return them.
+
+    `gone` are members whose processes are known to have ended, `also_late`: those too that gave no sign in time.
+    """
     me.fence(connection)
+    mark_gone_dead(connection, gone)
     if also_late:
         mark_lapsed_dead(connection, me.id)
     judge_lost_members(connection)

@@ -8,8 +8,10 @@ Members are equals; there is no leader.
 import os
 import socket
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from uuid import uuid4
 
 from sqlalchemy import (
@@ -57,7 +59,7 @@ class ServerMember:
 
     def join(self, connection: Connection) -> None:
         """Become a member."""
-        here, now = f"{socket.gethostname()}:{os.getpid()}", store_time(connection)
+        here, now = _place_of(os.getpid()), store_time(connection)
         values = {"state": MemberState.ALIVE, "alive_until": now + self.lease, "began": now, "place": here}
         if not connection.execute(select(MEMBERS.c.id).where(MEMBERS.c.id == self.id)).first():
             connection.execute(insert(MEMBERS).values(id=self.id, **values))
@@ -94,6 +96,50 @@ class ServerMember:
             raise self.refusal()
 
 
+def _place_of(process: int) -> str:
+    """Return where a process of this machine is: host and number, and on Linux what no later process will be.
+
+    That is the machine's boot, the namespace that numbers processes, and when the process started.
+    """
+    known = f"{socket.gethostname()}:{process}"
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        started = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+        return f"{known} {boot}:{Path('/proc/self/ns/pid').readlink()}:{started}"
+    except (OSError, IndexError):
+        return known
+
+
+def find_gone(connection: Connection, me: str) -> frozenset[str]:
+    """Return the other members that were processes of this machine and are no more, whatever their leases say.
+
+    Of another namespace's processes, as in containers that share a host's name, nothing is known.
+    """
+    here = MEMBERS.c.place.startswith(f"{socket.gethostname()}:", autoescape=True)
+    others = select(MEMBERS.c.id, MEMBERS.c.place).where(MEMBERS.c.state == MemberState.ALIVE, MEMBERS.c.id != me, here)
+    return frozenset(member for member, place in connection.execute(others) if _is_gone(place))
+
+
+def _is_gone(place: str) -> bool:
+    """Whether a process of this machine ended; False where that cannot be known."""
+    own, number = _place_of(os.getpid()), place.partition(" ")[0].rpartition(":")[2]
+    same_world = " " in place and place.partition(" ")[2].rpartition(":")[0] == own.partition(" ")[2].rpartition(":")[0]
+    return same_world and number.isdecimal() and _place_of(int(number)) != place
+
+
+def mark_gone_dead(connection: Connection, members: Collection[str]) -> None:
+    """Mark members dead whose processes are known to be gone."""
+    if members:
+        _mark_dead(connection, MEMBERS.c.id.in_(members))
+
+
+def _mark_dead(connection: Connection, *where: ColumnElement[bool]) -> None:
+    alive = select(MEMBERS.c.id).where(MEMBERS.c.state == MemberState.ALIVE, *where)
+    gone = connection.execute(alive.with_for_update(skip_locked=True)).scalars().all()
+    if gone:
+        connection.execute(update(MEMBERS).where(MEMBERS.c.id.in_(gone)).values(state=MemberState.DEAD))
+
+
 def new_member(lease: float) -> ServerMember:
     """Return a member with a name of its own, which has not joined yet."""
     return ServerMember(uuid4().hex, lease)
@@ -113,10 +159,7 @@ def mark_lapsed_dead(connection: Connection, me: str) -> None:
     """
     now = store_time(connection)
     over = or_(MEMBERS.c.alive_until < now, MEMBERS.c.alive_until > now + _FORGET_SECONDS)
-    late = select(MEMBERS.c.id).where(MEMBERS.c.state == MemberState.ALIVE, MEMBERS.c.id != me, over)
-    gone = connection.execute(late.with_for_update(skip_locked=True)).scalars().all()
-    if gone:
-        connection.execute(update(MEMBERS).where(MEMBERS.c.id.in_(gone)).values(state=MemberState.DEAD))
+    _mark_dead(connection, MEMBERS.c.id != me, over)
 
 
 def delete_long_dead(connection: Connection) -> None:

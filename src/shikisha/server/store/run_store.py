@@ -24,7 +24,7 @@ from shikisha.journal import ErasureResult, Journal
 from shikisha.journal.chain import TransactionWork
 from shikisha.journal.queries import erased_marker
 from shikisha.journal.schema import SERVED
-from shikisha.server.store.members import ServerMember, new_member
+from shikisha.server.store.members import ServerMember, find_gone, new_member
 from shikisha.server.store.served_rows import (
     MAX_INTEGER,
     RowChanges,
@@ -77,6 +77,7 @@ class RunStore:
         self._marks: RowChanges | None = None
         self._ours: set[str] = set()
         self._tried: tuple[str, float] | None = None  # the run on trial here, and until when (monotonic)
+        self._gone = frozenset[str]()  # members whose processes were gone at the last look
         self._trusting = 0.0  # until then (monotonic) nobody is taken for dead: we were away ourselves
         self.member = member
         self.expelled = False
@@ -166,7 +167,16 @@ class RunStore:
             await self._journal.flush()
             trusting = time.monotonic() < self._trusting
             ours = claims.OwnRuns(frozenset(self._ours), self._ours.__contains__, self._tries())
-            work = partial(claims.claim_runs, me=self.member, most=most, ours=ours, also_late=not trusting)
+            # A process that ended has a watchdog, which knows why: it has until the next look to say so first.
+            before, self._gone = self._gone, await self._journal.query(partial(find_gone, me=self.member.id))
+            work = partial(
+                claims.claim_runs,
+                me=self.member,
+                most=most,
+                ours=ours,
+                also_late=not trusting,
+                gone=before & self._gone,
+            )
             seen = await self._journal.write(work)
         finally:
             self._left = None

@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "notes": ("notes", "notes", "Show what outcomes say about each worker, by kind of subtask."),
     "policy": ("policy", "group", "Show, release and watch learned policies."),
     "keys": ("keys", "group", "Manage the API keys of a server."),
+    "margin": ("margin", "margin", "Show what requests brought and cost, by rate plan, key and class."),
 }
 # Commands that are called by two words, where the first one is a command of its own.
 NESTED_COMMANDS: Mapping[tuple[str, str], tuple[str, str]] = {

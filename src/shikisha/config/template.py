@@ -118,6 +118,13 @@ approval = "never"
 #check = true                       # or dollars, substitution, disagreement, confidence
 #on_failure = "rollback"            # workers with `compensate` undo the effects of its calls
 
+# What requests of a tenant bring, and what is to be left of it: the server uses the first conductor that fits.
+#[plans.pro]
+#revenue_per_1k = 12.0
+#margin = 0.6
+#conductors = ["fixed:single?worker=strong", "fixed:single?worker=cheap"]
+#tenants = ["acme"]
+
 # Where runs are recorded; a path is relative to this file.
 [journal]
 file = "shikisha.db"

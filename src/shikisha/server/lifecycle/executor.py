@@ -22,6 +22,7 @@ from shikisha.engine.engine import Engine
 from shikisha.journal import Journal
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.budgets import KeyBudgets, RunKeyBudget
+from shikisha.server.keys.margins import BookedRequest
 from shikisha.server.lifecycle.broadcast import LiveRun
 from shikisha.server.ops.watchdog import run_context
 from shikisha.server.store import RunStore, ServedState
@@ -42,6 +43,7 @@ class ActiveRun:
     known: set[str] = field(default_factory=set)  # the questions whose answers it was performed with
     task: "asyncio.Task[Run | None] | None" = field(default=None, repr=False)
     failure: BaseException | None = None
+    booked: BookedRequest | None = None  # in the account of its rate plan
 
     async def hold(self, need: Amount, worker: str) -> None:
         """Reserve what a call may use in the key's budget (the engine's port)."""
@@ -143,6 +145,10 @@ class RunExecutor(ABC):
         if self.running.get(name) is running:
             del self.running[name]
         running.budget.release()
+        if running.booked is not None:
+            last = next((event for event in reversed(running.live.events) if isinstance(event, RunFinished)), None)
+            paid = last is not None and last.answer is not None
+            running.booked.settle(running.used + running.uncertain, paid=paid)
         running.live.end()
 
     async def _run_to_end(

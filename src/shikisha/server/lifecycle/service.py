@@ -20,9 +20,16 @@ from hashlib import sha256
 from time import time
 
 from shikisha.config.container import Container
-from shikisha.core.budget import Amount
+from shikisha.core.budget import ZERO, Amount
 from shikisha.core.call import REQUEST_DEPTH
-from shikisha.core.errors import IdempotencyConflict, JournalUnavailable, ServerFenced, ShikishaError, UnknownRun
+from shikisha.core.errors import (
+    ConfigError,
+    IdempotencyConflict,
+    JournalUnavailable,
+    ServerFenced,
+    ShikishaError,
+    UnknownRun,
+)
 from shikisha.core.events import Event, QuestionAnswered, RunFinished, RunPaused, RunStatus
 from shikisha.core.run import Attempt, Run, new_run_id
 from shikisha.core.run import root_run_id as root_run_id
@@ -30,13 +37,14 @@ from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Pool
 from shikisha.journal import Journal
-from shikisha.server.chat.models import ModelCatalog
+from shikisha.server.chat.models import ROLLING_MODEL, ModelCatalog
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys import KeyManager
 from shikisha.server.keys.budgets import KeyBudgets
+from shikisha.server.keys.margins import BookedRequest, PlanMargins, rate_plans
 from shikisha.server.keys.passkeys import Passkeys
 from shikisha.server.keys.push_subscriptions import PushSubscriptions
-from shikisha.server.lifecycle.authorization import AuthorizedRun, RunAuthorizer, conductor_of_request
+from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RunAuthorizer, conductor_of_request
 from shikisha.server.lifecycle.broadcast import LiveRun, RunUpdate, follow_run
 from shikisha.server.lifecycle.executor import ActiveRun, RunExecutor, ServedRunRecorder
 from shikisha.server.lifecycle.maintenance import ApprovalTimeouts, Retention
@@ -52,6 +60,7 @@ class RunRecovery(RunExecutor):
         super().__init__(journal, key_budgets, container.settings.server.drain)
         self.container = container
         self.store = store
+        self.margins = PlanMargins(rate_plans(container.settings.plans))
         self.recorder = ServedRunRecorder(journal, store, self.running)
         self.engine = self._engine_of(container)
         self._casts: OrderedDict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = OrderedDict()
@@ -153,6 +162,7 @@ class RunRecovery(RunExecutor):
             *amounts,
             acknowledged=True,
             known=answered_questions(family),
+            booked=self.margins.rebook(served, used + amounts[1]),
         )
         self.perform(name, running, self.engine_for(running).resume(name, pool, conductor))
         return live
@@ -273,11 +283,15 @@ class RunService(RunRecovery):
             raise ApiError(429, said, "too_many_runs", wait=1)
         REQUEST_DEPTH.set(order.depth)
         order = order.scrubbed(self.container.secret_store.scrub)
-        pool, conductor = self.cast(order.conductor, order.pool)
+        self.cast(order.conductor, order.pool)
         budget = await self.key_budgets.admit(order.by)
         name = new_run_id()
         running = ActiveRun(LiveRun(name), budget)
         try:
+            running.booked = self._book(order)
+            if running.booked is not None:
+                order = replace(order, conductor=running.booked.conductor)
+            pool, conductor = self.cast(order.conductor, order.pool)
             await self.store.add_run(_new_served_run(name, order))
             self._check_open()
             engine = self.engine_for(running)
@@ -287,6 +301,8 @@ class RunService(RunRecovery):
             await self.acknowledged(running)
         except BaseException:
             budget.release()
+            if running.booked is not None:
+                running.booked.settle(ZERO, paid=False)
             self.drop(running)
             if not running.live.events:
                 self.store.drop(name)  # the next claim deletes its row
@@ -295,6 +311,21 @@ class RunService(RunRecovery):
                     self.store.free(name)  # so that the client's next try starts a run of its own
             raise
         return running.live
+
+    def _book(self, order: AuthorizedRun) -> BookedRequest | None:
+        """Book a run in its key's rate plan, which chooses the conductor where the client leaves that to the server."""
+
+        def usable(spec: str) -> bool:
+            if order.by.conductors is not None and spec not in order.by.conductors:
+                return False
+            try:
+                self.cast(spec, order.pool)
+            except ConfigError:
+                return False
+            return True
+
+        chooses = order.model == ROLLING_MODEL and order.api not in (Api.PAGE, Api.EMBEDDINGS)
+        return self.margins.admit(order.by, order.task.domain, order.conductor, usable if chooses else None)
 
     def _check_open(self) -> None:
         if self.closing:

@@ -96,7 +96,7 @@ def test_caps_can_be_set_and_lifted(tmp_path: Path) -> None:
         ("[budgets]\nstep = 1", "shikisha.toml: budgets.step: unknown key;"),
         ("[budgets]\nstep = 1", "did you mean 'steps'?"),
         ("[budgets]\nsteps = 'x'", "shikisha.toml: budgets.steps: expected a valid integer"),
-        ("[budgets]\nplan_steps = 6", "shikisha.toml: budgets.plan_steps: expected less than or equal to 5"),
+        ("[budgets]\nplan_steps = 65", "shikisha.toml: budgets.plan_steps: expected less than or equal to 64"),
         ("[budgets]\ndollars = nan", "shikisha.toml: budgets.dollars: expected a finite number"),
         ("[workers.a]", "shikisha.toml: workers.a.kind: expected one of chat, embedding, http"),
         (

@@ -1,9 +1,8 @@
-"""The triage desk and the review by file, unchanged but for their endpoints, against a server process."""
+"""The triage desk, unchanged but for its endpoints, against a server process."""
 
 import asyncio
 import json
 import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,12 +30,6 @@ def approver(asked: ReceivedChatRequest) -> ScriptedAnswer:
         return ScriptedAnswer(text=json.dumps(PLAN))
     found = next((text for _, text in asked.messages if "14 days" in text), "nothing was found")
     return ScriptedAnswer(text=f"Dear customer: {found.splitlines()[1]}")
-
-
-def reviewer(asked: ReceivedChatRequest) -> ScriptedAnswer:
-    """A remark that tells how many others the reviewer was shown."""
-    shown = sum(speaker == "assistant" for speaker, _ in asked.messages)
-    return ScriptedAnswer(text=f"{shown} remarks were seen")
 
 
 @asynccontextmanager
@@ -78,31 +71,3 @@ async def test_a_ticket_is_drafted_from_the_knowledge_base_and_waits_for_a_perso
             assert answered.status_code == 200
             ended = await line(triage)
     assert ended.startswith("done: Dear customer: Report a damaged parcel within 14 days")
-
-
-def changed(repository: Path) -> None:
-    """A repository with two files, both changed since the first commit."""
-    repository.mkdir()
-    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b.c"]
-    for name in ("one.py", "two.py"):
-        (repository / name).write_text("x = 1\n")
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
-        subprocess.run([*git, *command], check=True)  # noqa: S603 - git in a folder of ours
-    for name in ("one.py", "two.py"):
-        (repository / name).write_text("x = 2\n")
-
-
-@pytest.mark.full
-async def test_every_changed_file_is_reviewed_by_two_who_do_not_see_each_other(tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    changed(repository)
-    script = f"import os, runpy, sys; os.chdir({str(repository)!r}); sys.argv = ['review.py', 'HEAD']; "
-    script += f"runpy.run_path({str(EXAMPLES / 'review' / 'review.py')!r}, run_name='__main__')"
-    async with chat_server(reviewer) as models:
-        config = (EXAMPLES / "review" / "shikisha.toml").read_text().replace("http://127.0.0.1:11434/v1", models)
-        async with served_process(tmp_path, config) as (at, _):
-            inside = At(f"{at.url}/v1", at.key)
-            async with process(inside, "-c", script) as review:
-                said = (await asyncio.wait_for(review.communicate(), 60))[0].decode()
-    assert said.count("(completed, 0.0 dollars)") == 2
-    assert said.count("2 remarks were seen") == 2

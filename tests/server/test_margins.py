@@ -159,7 +159,7 @@ async def _ask(at: At, key: str, count: int) -> list[int]:
         return [(await http.post("/v1/chat/completions", json=asked)).status_code for _ in range(count)]
 
 
-async def _tripled(folder: Path) -> tuple[Path, str, set[str]]:
+async def _tripled(folder: Path) -> tuple[str, str, set[str]]:
     """Serve before and after a price triples; return the configuration, the key's id, and who conducted."""
     dollars = {"m2": 0.006, "m1": 0.0005}
     async with _serving(folder, dollars, "burst = 5") as at:
@@ -170,18 +170,18 @@ async def _tripled(folder: Path) -> tuple[Path, str, set[str]]:
         async with at.http() as http:
             runs = (await http.get("/runs?limit=200")).json()["data"]
         assert at.service is not None
-        return at.service.container.file, key.key.id, {run["conductor"] for run in runs}
+        return str(at.service.container.file), key.key.id, {run["conductor"] for run in runs}
 
 
 def test_the_server_keeps_the_margin_when_a_vendor_triples_its_price(tmp_path: Path) -> None:
     file, key, conductors = asyncio.run(_tripled(tmp_path))
     assert conductors == {"fixed:single?worker=second", "fixed:single?worker=first"}
-    shown = CliRunner().invoke(app, ["margin", "--config", str(file), "--json"])
+    shown = CliRunner().invoke(app, ["margin", "--config", file, "--json"])
     (row,) = json.loads(shown.stdout)
     assert (row["plan"], row["key"], row["requests"], row["answered"]) == ("pro", key, 120, 120)
     assert row["revenue"] == pytest.approx(1.2)
     assert row["margin"] == pytest.approx(0.6, abs=0.05), "a burst of 5 is 2 points of 120 requests"
-    text = CliRunner().invoke(app, ["margin", "--config", str(file)])
+    text = CliRunner().invoke(app, ["margin", "--config", file])
     assert f"{row['margin']:.1%}" in text.stdout
 
 

@@ -267,6 +267,8 @@ class RunService(RunRecovery):
         container.share_secrets(self.container.secret_store)
         self.authorizer = RunAuthorizer(container, ModelCatalog(container))
         self.container, self.engine = container, self._engine_of(container)
+        if container.settings.plans != kept.plans:  # else what is saved, and what is known of costs, is kept
+            self.margins = PlanMargins(rate_plans(container.settings.plans))
         self._resolved = container.resolved()
         self._casts.clear()
 

@@ -260,3 +260,13 @@ def test_what_is_told_is_the_area_from_a_budget_on_and_every_budget() -> None:
     assert mix.area == pytest.approx(found[SINGLE_MIX].won[:, 1].mean())
     assert [met.budget for met in mix.frontier] == [0.02, 1.0]
     assert "drawn at random" in mix.note
+
+
+def test_votes_of_a_large_pool_are_over_the_workers_that_a_policy_may_ask() -> None:
+    random = np.random.default_rng(0)
+    many = panel({f"w{index}": Made(float(skill), 0.1) for index, skill in enumerate(random.uniform(0.2, 0.9, 40))}, 60)
+    trial = try_baseline(quick_baselines(many)[MAJORITY_VOTE], many, folds(many), many)
+    asked = trial.asks.max(axis=0) > 0
+    assert trial.asks.shape[1] == 40
+    assert asked.sum() <= 32
+    assert asked[many.best_worker()]

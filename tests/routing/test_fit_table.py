@@ -168,3 +168,16 @@ def test_outcomes_of_one_class_and_no_costs_are_no_trouble(score: float) -> None
     found = fit_table(same, folds(same))
     assert (found.won == np.nan_to_num(score)).all()
     assert (found.cost == 0).all()
+
+
+def test_few_tasks_rank_settings_by_estimates_that_luck_moves_less() -> None:
+    same = panel(
+        {name: Made(0.6, cost) for name, cost in zip("abcdef", (0.1, 0.2, 0.3, 0.5, 0.8, 1.0), strict=True)}, 60
+    )
+    found = fit_table(same, folds(same))
+    seen = found.won.mean(axis=0)
+    assert found.expected.mean() == pytest.approx(seen.mean())
+    assert np.ptp(found.expected) < np.ptp(seen)
+    many = panel({"a": Made((0.9, 0.4), 0.2), "b": Made((0.5, 0.8), 1.0)}, 3_000)
+    found = fit_table(many, folds(many))
+    assert found.expected == pytest.approx(found.won.mean(axis=0), abs=0.01)

@@ -125,6 +125,19 @@ def test_a_worker_that_was_not_asked_adds_nothing(reading: FittedStopping) -> No
     assert one == pytest.approx(other)
 
 
+def test_states_that_asked_different_workers_are_read_at_once_as_one_by_one() -> None:
+    data, tasks = StoppingData.of(HELD, folds(HELD), CONFIG), np.arange(len(HELD))
+    asked = np.stack([tasks % 2 == 0, tasks % 3 == 0], axis=1) | (tasks % 6 == 1)[:, None]
+    mixed = HELD.state_after(asked)
+    (own, codes), features = candidate_features(mixed, (0, 1), data.posterior_of(mixed, tasks, (0, 1)))
+    for workers in ((0,), (1,), (0, 1)):
+        alike = np.flatnonzero((asked == np.isin([0, 1], workers)).all(axis=1))
+        cells, expected = candidate_features(data.complete, workers, data.posterior(workers))
+        rows, kept = np.isin(own, alike), np.isin(cells[0], alike)
+        assert (codes[rows] == cells[1][kept]).all()
+        assert features[rows] == pytest.approx(expected[kept])
+
+
 def test_candidates_share_what_is_more_than_certain() -> None:
     posterior = (np.array([[0.5, 0.5], [0.0, 0.0]]), np.array([0.0, 1.0]))
     answers, none = boosted_posterior(np.array([3.0, 3.0]), (np.array([0, 0]), np.array([0, 1])), posterior)

@@ -25,7 +25,7 @@ def test_what_is_dropped_is_not_missed_on_other_tasks() -> None:
     assert "bob" in told.keep
     assert "cyd" in told.drop
     assert told.saved is not None
-    assert told.saved > 0.25  # of the .9 that bob alone would save: bob looks 2.7 points worse in this log, and may be
+    assert told.saved > 0.5
     mix = policy.rung().dial.for_cost(1.001 - told.saved)
     may_ask = np.array([name in told.keep for name in held.workers])
     played = replay_mix(policy.parts, mix, fresh, may_ask)
@@ -33,7 +33,7 @@ def test_what_is_dropped_is_not_missed_on_other_tasks() -> None:
     change = float((played.won - fresh.won[:, best]).mean())
     assert told.low - 0.02 < change < told.high + 0.02
     saved = 1 - played.paid.sum() / fresh.paid[:, best].sum()
-    assert -0.1 < saved - told.saved < 0.2  # more than was said: without cyd the more expensive settings cost less
+    assert abs(saved - told.saved) < 0.1
 
 
 def test_no_costs_no_bill_and_few_tasks_no_word() -> None:

@@ -19,6 +19,7 @@ from shikisha.routing.fit.model_selection import (
     choose_candidate,
     fit_candidates,
     replay_frontier,
+    replay_settings,
     select_policy,
 )
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, add_latency_cost
@@ -88,8 +89,9 @@ def test_the_combined_dial_is_kept_unless_it_does_harm(gained: tuple[float, floa
 def test_uncertain_gains_are_shrunk_to_the_usual_one_and_harm_is_not_taken() -> None:
     random = np.random.default_rng(0)
     few, many = (random.normal(-0.03, 0.3, (count, 1)) + random.normal(0, 0.01, (count, 15)) for count in (20, 5000))
-    assert few.mean() < shrink_gains(few).mean() < 0.02
-    assert shrink_gains(many) == pytest.approx(many.mean(axis=0), abs=0.005)
+    few += 0.1 - few.mean()
+    assert -0.005 < shrink_gains(few).mean() < 0.005  # on so few tasks, a more complex candidate usually gains nothing
+    assert shrink_gains(many) == pytest.approx(many.mean(axis=0), abs=0.008)
     assert shrink_gains(many).max() < 0
 
 
@@ -99,6 +101,16 @@ def test_budgets_that_truly_differ_keep_their_difference() -> None:
     shrunk = shrink_gains(slope + random.normal(0, 0.1, (2000, 15)))
     assert (shrunk[:5] < 0).all()
     assert (shrunk[-5:] > 0).all()
+
+
+def test_settings_that_were_lucky_do_not_join_where_nothing_can_be_learned() -> None:
+    equal = {name: Made(0.6, cost) for name, cost in zip("abcdefgh", np.geomspace(0.05, 1.0, 8), strict=True)}
+    held, fresh = scores_only(panel(equal, 150)), scores_only(panel(equal, 2_000, seed=3))
+    made = fit_candidates(held, LearningOptions(), (TABLE, COMBINED))
+    dial = made.dials[COMBINED]
+    won = replay_settings(made, dial.points, fresh, held.cost_unit()).won.mean(axis=0)
+    lucky = held.mean_scores().max() - 0.6
+    assert max(point.accuracy for point in dial.points) - won.max() < lucky
 
 
 def test_the_best_single_worker_stands_on_the_dial_where_nothing_is_better() -> None:

@@ -128,7 +128,7 @@ def test_units_and_what_is_known_of_workers_are_of_what_was_recorded(climbed: Po
     assert climbed.workers == known_workers(few())
     assert climbed.workers[LATE].tasks == 60
     assert climbed.best_single.name == "good"
-    assert climbed.rung().dial.unit == pytest.approx(without_new_workers(few()).cost_unit())
+    assert climbed.rung().dial.unit == without_new_workers(few()).cost_unit()
     assert climbed.about.tasks == 500
 
 
@@ -146,7 +146,8 @@ def test_errors_are_of_as_many_tasks_as_there_are_and_hold_how_little_is_known_o
     for rung in (TABLE, CASCADE, POLICY):  # the combined dial promises less than it was seen to reach
         for point, doubt in zip(before.dials[rung].points, after.dials[rung].points, strict=True):
             spread = (point.accuracy * (1 - point.accuracy) / 500) ** 0.5
-            assert point.error == pytest.approx(spread, rel=0.02)
+            # The table promises what it estimates, and errs as its scores do.
+            assert point.error == pytest.approx(spread, rel=0.05 if rung == TABLE else 0.02)
             if asks(before, point, impute_outcomes(few())) == 0:
                 assert doubt == point
             else:

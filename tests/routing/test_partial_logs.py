@@ -15,7 +15,7 @@ from shikisha.routing.fit.log_replay import replay, replay_mix
 from shikisha.routing.fit.model_selection import POLICY, TABLE
 from shikisha.routing.fit.off_policy import expected_outcomes
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-from shikisha.routing.fit.partial_logs import fit_partial_log, table_from_outcomes, widen_rule
+from shikisha.routing.fit.partial_logs import fit_partial_log, table_from_outcomes
 from shikisha.routing.policy_data import HeldOutEvidence, Policy, PolicyOrigin
 from shikisha.routing.policy_file import load_policy, save_policy
 from shikisha.routing.table_rule import TableRule
@@ -208,7 +208,7 @@ def test_an_induction_of_a_few_workers_acts_alike_among_all() -> None:
     held = panel(ALIKE, tasks=400)
     small = held.select_workers(["one", "three"])
     narrow = fit_stopping(StoppingData.of(small, folds(small)), range(2)).part
-    wide = widen_rule(narrow, (0, 2), 3)
+    wide = narrow.widen((0, 2), 3)
     for setting in (0, narrow.settings // 2, narrow.settings - 1):
         one, other = replay(narrow, setting, small), replay(wide, setting, held)
         assert (one.asked == other.asked[:, [0, 2]]).all()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shikisha.routing.arrays import Flags, Floats, Ints
-from shikisha.routing.state import ArrayMap, DecisionState
+from shikisha.routing.state import NOT_ASKED, ArrayMap, DecisionState
 
 # Columns of `candidate_features`.
 NUM_CANDIDATE_FEATURES = 51
@@ -155,7 +155,7 @@ def _evidence_features(state: DecisionState, cells: tuple[Ints, Ints], columns: 
         raise ValueError("the state has no evidence about answers")
     said = evidence.mentions[tasks[:, None], columns[None], own[:, None]].astype(float)
     written = evidence.written[tasks][:, columns].astype(float)
-    kept = written > 0
+    kept = (written > 0) & (state.codes[tasks][:, columns] != NOT_ASKED)
     times, last, letters = (np.where(kept, said[:, :, place], 0.0) for place in range(3))
     named, backed = times > 0, supports & kept
     opposed = kept & ~supports
@@ -177,7 +177,7 @@ def _text_features(state: DecisionState, at: tuple[Ints, Ints], supports: Flags,
     """Output lengths of supporters (mean, largest) and of all; how certain the texts of either side sound."""
     tasks, columns = at
     tokens = np.log1p(state.tokens[tasks][:, columns])
-    known = ~np.isnan(tokens)
+    known = ~np.isnan(tokens) & (state.codes[tasks][:, columns] != NOT_ASKED)
     filled = np.nan_to_num(tokens)
     backed = known & supports
     sounds = np.zeros_like(filled) if state.tells is None else state.tells[tasks][:, columns]

@@ -152,6 +152,23 @@ class StoppingRule:
         chosen = {asked: worth[:, :, list(settings)] for asked, worth in self.gains.items()}
         return replace(self, gains=chosen)
 
+    def widen(self, places: Sequence[int], workers: int) -> "StoppingRule":
+        """Return the rule as one of more workers, among whom its own have these indices, ascending."""
+        columns = np.array(places, np.int64)
+
+        def wide(narrow: Floats, otherwise: float = 0.0) -> Floats:
+            wide_array = np.full((*narrow.shape[:-1], workers), otherwise)
+            wide_array[..., columns] = narrow
+            return wide_array
+
+        pairs = np.zeros((workers, workers))
+        pairs[np.ix_(columns, columns)] = self.scorer.pairs
+        scorer = AnswerScorer(self.scorer.none, wide(self.scorer.support), pairs, wide(self.scorer.sound))
+        scales = LengthScales(wide(self.scales.written), wide(self.scales.spread, 1.0))
+        gains = {tuple(int(columns[one]) for one in asked): worth for asked, worth in self.gains.items()}
+        own = tuple(int(columns[one]) for one in self.workers)
+        return StoppingRule(own, scorer, scales, gains, self.boost)
+
     def to_arrays(self) -> ArrayMap:
         """Return its arrays; a set of asked workers is named like `gains 1 4`."""
         arrays: dict[str, Floats] = {

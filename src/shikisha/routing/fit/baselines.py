@@ -13,7 +13,7 @@ import numpy as np
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.boosted_scorer import BoostedTrees
 from shikisha.routing.fit.cost_frontier import BUDGETS, REPORTED_BUDGETS, Frontier, compute_frontier, mix_for_budget
-from shikisha.routing.fit.fit_stopping_rule import StoppingData
+from shikisha.routing.fit.fit_stopping_rule import StoppingData, rank_searched_workers
 from shikisha.routing.fit.model_selection import (
     FOLDS,
     assign_folds,
@@ -253,6 +253,24 @@ def _skill_ranks(matrix: OutcomeMatrix) -> Ints:
     return ranks
 
 
+def _among_workers(baseline: BaselineFitter, workers: Sequence[int]) -> BaselineFitter:
+    """Return the baseline over these workers of a matrix."""
+
+    def fit(matrix: OutcomeMatrix) -> FittedBaseline:
+        names, everybody = [matrix.workers[worker] for worker in workers], len(matrix.workers)
+        fitted = baseline(matrix.select_workers(names))
+
+        def perform(held_out: OutcomeMatrix) -> BaselineOutcomes:
+            outcomes = fitted(held_out.select_workers(names))
+            asks = np.zeros((len(outcomes.asks), everybody))
+            asks[:, list(workers)] = outcomes.asks
+            return BaselineOutcomes(outcomes.won, outcomes.paid, asks)
+
+        return perform
+
+    return fit
+
+
 def quick_frontiers(
     train: OutcomeMatrix, folds: Ints, held_out: OutcomeMatrix, budgets: Floats = BUDGETS
 ) -> dict[str, Frontier]:
@@ -264,12 +282,15 @@ def quick_frontiers(
 
 
 def quick_baselines(matrix: OutcomeMatrix) -> dict[str, BaselineFitter]:
-    """Return the baselines that take seconds to fit, by name."""
+    """Return the baselines that take seconds to fit, by name; votes are over the workers that a policy may ask."""
     votes: dict[str, BaselineFitter] = (
         {MAJORITY_VOTE: fit_majority_vote, WEIGHTED_VOTE: fit_weighted_vote, LEARNED_VOTE: fit_learned_vote}
         if matrix.answers
         else {}
     )
+    searched = sorted(rank_searched_workers(matrix))
+    if len(searched) < len(matrix.workers):
+        votes = {name: _among_workers(vote, searched) for name, vote in votes.items()}
     # Nobody knows who is right where grades are missing.
     oracle: dict[str, BaselineFitter] = {ORACLE: fit_oracle} if matrix.graded_share >= _ORACLE_GRADED else {}
     return {BEST_SINGLE: fit_best_single, SINGLE_MIX: fit_single_mix, **votes, **oracle}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from shikisha.core.errors import MissingExtra
-from shikisha.routing.arrays import Floats, Floats32, Ints
+from shikisha.routing.arrays import Flags, Floats, Floats32, Ints
 from shikisha.routing.boosted_scorer import BoostedTrees, boosted_posterior, candidate_features
 from shikisha.routing.fit.cost_frontier import BUDGETS, Frontier, compute_frontier
 from shikisha.routing.fit.fit_boosted_scorer import BoostingConfig, FittedBoost, fit_boosted_scorer
@@ -88,16 +88,38 @@ class _DesignMatrix:
     types: Ints
     weight: float
 
+    def without(self, tasks: Flags) -> "_DesignMatrix":
+        """Return the rows of the states of all tasks but these ([T])."""
+        kept = ~np.tile(tasks, len(self.types) // len(tasks))
+        rows = np.flatnonzero(kept[self.owner])
+        owner = (np.cumsum(kept) - 1)[self.owner[rows]]
+        return _DesignMatrix(
+            self.entries_matrix[rows], owner, self.right[rows], self.some[kept], self.types[kept], self.weight
+        )
+
 
 def fit_scorer(matrix: OutcomeMatrix, penalties: ScorerPenalties | None = None) -> AnswerScorer:
     """Return the scorer of a matrix; outcomes without a score count as wrong."""
+    settings = penalties or ScorerPenalties()
+    return _fit_design(_build_design(matrix, settings), matrix, settings)
+
+
+def fit_scorers(
+    matrix: OutcomeMatrix, folds: Ints, penalties: ScorerPenalties | None = None
+) -> tuple[AnswerScorer, tuple[AnswerScorer, ...]]:
+    """Return the scorer of all tasks, and for each fold ([T]) the scorer of the others, all from one design."""
+    settings = penalties or ScorerPenalties()
+    whole = _build_design(matrix, settings)
+    by_fold = [_fit_design(whole.without(folds == fold), matrix, settings) for fold in range(int(folds.max()) + 1)]
+    return _fit_design(whole, matrix, settings), tuple(by_fold)
+
+
+def _fit_design(design: _DesignMatrix, matrix: OutcomeMatrix, settings: ScorerPenalties) -> AnswerScorer:
     try:
         from scipy.optimize import minimize
     except ImportError:
         raise MissingExtra("learn", "fitting a scorer") from None
-    settings = penalties or ScorerPenalties()
     kinds, workers = len(matrix.types.names), len(matrix.workers)
-    design = _build_design(matrix, settings)
     sizes = _parameter_sizes(kinds, workers)
     strengths = (
         _NONE_PENALTY,
@@ -259,9 +281,8 @@ class StoppingData:
     def of(cls, matrix: OutcomeMatrix, folds: Ints, config: StoppingConfig | None = None) -> "StoppingData":
         """Fit the scorers of a matrix."""
         settings = config or StoppingConfig()
-        count = int(folds.max()) + 1
-        scorers = tuple(fit_scorer(matrix.at(folds != fold), settings.penalties) for fold in range(count))
-        return cls(matrix, folds, settings, scorers, fit_scorer(matrix, settings.penalties), matrix.cost_unit())
+        scorer, by_fold = fit_scorers(matrix, folds, settings.penalties)
+        return cls(matrix, folds, settings, by_fold, scorer, matrix.cost_unit())
 
     @cached_property
     def scales(self) -> LengthScales:
@@ -305,11 +326,21 @@ class StoppingData:
             answers[rows, : probabilities.shape[1]] = probabilities
         return answers, none
 
+    def posterior_of(self, state: DecisionState, tasks: Ints, workers: Sequence[int]) -> tuple[Floats, Floats]:
+        """Return the same for any states of these tasks ([N]), who may differ in whom they asked of these workers."""
+        count = max(1, int(self.matrix.codes.max(initial=0)) + 1)
+        answers, none = np.zeros((len(tasks), count)), np.zeros(len(tasks))
+        for fold, scorer in enumerate(self.scorers):
+            rows = np.flatnonzero(self.folds[tasks] == fold)
+            probabilities, none[rows] = scorer.posterior(state.at(rows), workers)
+            answers[rows, : probabilities.shape[1]] = probabilities
+        return answers, none
+
     def boosted(self, pool: Sequence[int]) -> "StoppingData":
         """Return the data with trees that read the candidate answers; the same where there is too little to read."""
         if self.config.boosting is None:
             return self
-        boost = fit_boosted_scorer(self.matrix, self.folds, pool, self.posterior, self.config.boosting)
+        boost = fit_boosted_scorer(self.matrix, self.folds, pool, self.posterior_of, self.config.boosting)
         return self if boost is None else replace(self, boost=boost)
 
     def sampled(self, most: int) -> "StoppingData":
@@ -322,7 +353,7 @@ class StoppingData:
     def vote_trees(self) -> BoostedTrees | None:
         """Return trees that read the answers of any set of workers; None where there is too little to read."""
         everybody = range(len(self.matrix.workers))
-        boost = fit_boosted_scorer(self.matrix, None, everybody, self.posterior, self.config.boosting)
+        boost = fit_boosted_scorer(self.matrix, None, everybody, self.posterior_of, self.config.boosting)
         return None if boost is None else boost.trees
 
 
@@ -555,7 +586,7 @@ class _PoolSearch:
 
 def search_pools(data: StoppingData) -> tuple[tuple[int, ...], ...]:
     """Return the pools to fit, each with one worker more; one pool of all where there are few workers."""
-    everyone, data = _rank_searched_workers(data.matrix), data.sampled(MAX_SEARCHED_TASKS)
+    everyone, data = rank_searched_workers(data.matrix), data.sampled(MAX_SEARCHED_TASKS)
     if len(everyone) <= MIN_POOL:
         return (tuple(sorted(everyone)),)
     search, pools = _PoolSearch(data), []
@@ -594,7 +625,7 @@ def _own_trade_off(fitted: FittedStopping) -> tuple[TradeOff, list[tuple[int, in
     return TradeOff(upper_hull(points), 1.0, 0.0), [(0, setting) for setting in range(fitted.won.shape[1])]
 
 
-def _rank_searched_workers(matrix: OutcomeMatrix) -> list[int]:
+def rank_searched_workers(matrix: OutcomeMatrix) -> list[int]:
     """Return the workers from the best; of a large pool the best half, and those whom fewest beat at their cost."""
     skill = np.argsort(-matrix.mean_scores(), kind="stable")
     if len(skill) <= MAX_SEARCHED_WORKERS:

@@ -44,6 +44,7 @@ from shikisha.routing.fit.fit_stopping_rule import (
     area_under_frontier,
     fit_stopping,
     fitted_frontier,
+    rank_searched_workers,
     search_pools,
 )
 from shikisha.routing.fit.fit_table import RoutingPreference, evaluate_table, fit_table
@@ -118,16 +119,12 @@ def fit_candidates(
     response_model: ResponseModel | None = None
     stopping_rules: list[CrossFittedRule] = []
     if POLICY in names:
-        data = replace(StoppingData.of(matrix, folds, options.config), unit=scale)
-        chosen = search_pools(data)
-        response_model, data = _fit_responses(data, chosen[0], recorded)
-        matrix = data.matrix
-        fitted = _fit_pools(data, chosen)
-        stopping_rules = [_cross_fitted(one.part, one.won, one.cost, one.spent, scale / unit) for one in fitted]
+        stopping_rules, response_model, matrix = _fit_stepwise(matrix, recorded, folds, (options.config, scale, unit))
     ratio, silent = scale / unit, fill_missing_as_silent(matrix)
     table = fit_table(silent, folds, scale, options.preference)
     own_cost = evaluate_table(table.part, silent, scale)[1]
-    by_candidate[TABLE] = [_cross_fitted(table.part, table.won, table.cost, own_cost.mean(axis=0), ratio)]
+    tabled = _cross_fitted(table.part, table.won, table.cost, own_cost.mean(axis=0), ratio)
+    by_candidate[TABLE] = [replace(tabled, expected=table.expected)]
     if ROUTER in names:
         router = fit_router(matrix, folds, scale, options.preference.speed if options.preference else 0.0)
         by_candidate[ROUTER] = [_cross_fitted(router.part, router.won, router.cost, router.cost.mean(axis=0), ratio)]
@@ -173,17 +170,35 @@ def _mean_paid(matrix: OutcomeMatrix) -> list[float]:
     return means
 
 
-def _fit_responses(
-    data: StoppingData, pool: Sequence[int], recorded: OutcomeMatrix
-) -> tuple[ResponseModel | None, StoppingData]:
-    """Return a response model and the data with its log odds; without one where texts do not help this pool."""
-    response_model, log_odds = fit_response_model(recorded, data.folds[: len(recorded)])
-    if response_model is None or log_odds is None:
-        return None, data
-    tells = np.tile(log_odds, (len(data.matrix) // len(recorded), 1))
-    with_texts = replace(StoppingData.of(replace(data.matrix, tells=tells), data.folds, data.config), unit=data.unit)
-    better = area_under_frontier(fit_stopping(with_texts, pool)) > area_under_frontier(fit_stopping(data, pool))
-    return (response_model, with_texts) if better else (None, data)
+def _fit_stepwise(
+    matrix: OutcomeMatrix, recorded: OutcomeMatrix, folds: Ints, settings: tuple[StoppingConfig, float, float]
+) -> tuple[list[CrossFittedRule], ResponseModel | None, OutcomeMatrix]:
+    """Return the stopping rules, the response model where texts help, and the matrix with its log odds.
+
+    `settings` are the configuration and the units of cost, in fitting and as reported. Of a large pool only the workers
+    that are searched take part: the pair weights of the others would take most of the time.
+    """
+    config, scale, unit = settings
+    searched = np.sort(np.array(rank_searched_workers(matrix), np.int64))
+    narrow = matrix.select_workers([matrix.workers[worker] for worker in searched])
+    data = replace(StoppingData.of(narrow, folds, config), unit=scale)
+    chosen = search_pools(data)
+    response_model, log_odds = fit_response_model(recorded, folds[: len(recorded)])
+    if log_odds is not None:
+        tells = np.tile(log_odds, (len(matrix) // len(recorded), 1))
+        with_texts = replace(StoppingData.of(replace(narrow, tells=tells[:, searched]), folds, config), unit=scale)
+        better = area_under_frontier(fit_stopping(with_texts, chosen[0])) > area_under_frontier(
+            fit_stopping(data, chosen[0])
+        )
+        data, matrix = (with_texts, replace(matrix, tells=tells)) if better else (data, matrix)
+        response_model = response_model if better else None
+    rules = [
+        _cross_fitted(
+            one.part.widen(searched.tolist(), len(matrix.workers)), one.won, one.cost, one.spent, scale / unit
+        )
+        for one in _fit_pools(data, chosen)
+    ]
+    return rules, response_model, matrix
 
 
 def _fit_pools(data: StoppingData, pools: Sequence[tuple[int, ...]]) -> list[FittedStopping]:
@@ -234,8 +249,8 @@ def _trim_unused(
         ]
         hulls[candidate] = upper_hull(points)
     if singles:
-        simplest_first = [singles, *(by_candidate[name] for name in _SIMPLEST_FIRST if name in by_candidate)]
-        hulls[COMBINED] = combine_candidates(rules, [places_of(fitted) for fitted in simplest_first], hashes, copies)
+        simplest_first = [places_of(by_candidate[name]) for name in _SIMPLEST_FIRST if name in by_candidate]
+        hulls[COMBINED] = combine_candidates(rules, simplest_first, places_of(singles), (hashes, copies))
     used = sorted({(point.part, point.setting) for hull in hulls.values() for point in hull})
     parts: list[DecisionRule] = []
     moved: dict[tuple[int, int], tuple[int, int]] = {}

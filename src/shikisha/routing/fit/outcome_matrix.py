@@ -15,8 +15,10 @@ never guessed.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders.canonical_form import AnswerForm
@@ -36,6 +38,7 @@ from shikisha.routing.state import (
 )
 from shikisha.routing.text_features import HashedWords, ResponseModel, hash_responses
 
+_N = TypeVar("_N", np.float64, np.int64, np.bool_)
 # The turn of an outcome is unknown.
 UNKNOWN_TURN = -1
 _FORMS = {"choice": AnswerForm.CHOICE, "number": AnswerForm.NUMBER, "text": AnswerForm.TEXT, "math": AnswerForm.MATH}
@@ -132,21 +135,28 @@ class OutcomeMatrix:
         )
 
     def _select_cells(self, cells: tuple[Ints | slice, Ints | slice]) -> "OutcomeMatrix":
-        """Return the matrix with these cells of each of its [T, J] arrays."""
+        """Return the matrix with these cells of each of its [T, J] arrays.
+
+        All keep one memory layout: sums over tasks, such as the unit of cost, then agree to the bit.
+        """
+
+        def chosen(array: NDArray[_N]) -> NDArray[_N]:
+            return np.ascontiguousarray(array[cells])
+
         return replace(
             self,
-            codes=self.codes[cells],
-            lengths=self.lengths[cells],
-            tokens=self.tokens[cells],
-            scores=self.scores[cells],
-            dollars=self.dollars[cells],
-            seconds=self.seconds[cells],
-            there=self.there[cells],
-            propensities=self.propensities[cells],
-            tells=None if self.tells is None else self.tells[cells],
-            turns=None if self.turns is None else self.turns[cells],
-            estimates=None if self.estimates is None else self.estimates[cells],
-            graded=None if self.graded is None else self.graded[cells],
+            codes=chosen(self.codes),
+            lengths=chosen(self.lengths),
+            tokens=chosen(self.tokens),
+            scores=chosen(self.scores),
+            dollars=chosen(self.dollars),
+            seconds=chosen(self.seconds),
+            there=chosen(self.there),
+            propensities=chosen(self.propensities),
+            tells=None if self.tells is None else chosen(self.tells),
+            turns=None if self.turns is None else chosen(self.turns),
+            estimates=None if self.estimates is None else chosen(self.estimates),
+            graded=None if self.graded is None else chosen(self.graded),
         )
 
     def for_evaluation(self) -> "OutcomeMatrix":

@@ -61,8 +61,8 @@ from shikisha.routing.policy_data import (
     PolicyOrigin,
     best_worker,
 )
-from shikisha.routing.state import DecisionRule, LengthScales
-from shikisha.routing.stopping_rule import AnswerScorer, StoppingRule
+from shikisha.routing.state import DecisionRule
+from shikisha.routing.stopping_rule import StoppingRule
 from shikisha.routing.table_rule import TableRule
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
@@ -224,7 +224,7 @@ def _fit_shared_stopping(
     small = matrix.at(tasks_done_by_all(matrix, chosen)).select_workers([matrix.workers[index] for index in chosen])
     ground = StoppingData.of(small, assign_folds(small.hashes, f"fit {log.seed}"))
     part = fit_stopping(replace(ground, unit=log.unit), range(len(chosen))).part
-    return widen_rule(part, chosen, len(matrix.workers))
+    return part.widen(chosen, len(matrix.workers))
 
 
 def _shared_workers(matrix: OutcomeMatrix, table: ExpectedOutcomes, least: int) -> tuple[int, ...]:
@@ -241,23 +241,6 @@ def _shared_workers(matrix: OutcomeMatrix, table: ExpectedOutcomes, least: int) 
         if len(chosen) > 1:
             return tuple(chosen)
     return ()
-
-
-def widen_rule(rule: StoppingRule, places: Sequence[int], workers: int) -> StoppingRule:
-    """Return a stopping rule of a few workers as one of all, among whom they have these indices, ascending."""
-    columns = np.array(places, np.int64)
-
-    def wide(narrow: Floats, otherwise: float = 0.0) -> Floats:
-        wide_array = np.full((*narrow.shape[:-1], workers), otherwise)
-        wide_array[..., columns] = narrow
-        return wide_array
-
-    pairs = np.zeros((workers, workers))
-    pairs[np.ix_(columns, columns)] = rule.scorer.pairs
-    scorer = AnswerScorer(rule.scorer.none, wide(rule.scorer.support), pairs, wide(rule.scorer.sound))
-    scales = LengthScales(wide(rule.scales.written), wide(rule.scales.spread, 1.0))
-    gains = {tuple(places[one] for one in asked): worth for asked, worth in rule.gains.items()}
-    return StoppingRule(tuple(places), scorer, scales, gains)
 
 
 def _judgeable_settings(trials: Sequence[_RuleTrial]) -> Iterator[tuple[_RuleSetting, PolicyTerms]]:

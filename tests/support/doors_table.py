@@ -48,6 +48,8 @@ API: Mapping[tuple[str, str], Row] = {
     ("POST", "/v1/embeddings"): Row(404, 403, 404, body={"model": "shikisha", "input": "hello"}),
     ("POST", "/v1/route"): Row(200, 403, 200, body={"prompt": "hello"}),
     ("POST", "/mcp"): Row(200, 200, 200, body={"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+    ("GET", "/.well-known/agent-card.json"): open_to_all(200),
+    ("POST", "/a2a"): Row(200, 403, 200, body={"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}),
     ("POST", "/v1/tools/search"): Row(200, 403, 200, body={"query": "list the invoices"}),
     ("POST", "/v1/messages"): Row(200, 403, 200, body=MESSAGE),
     ("POST", "/v1/messages/count_tokens"): Row(200, 403, 200, body=CHAT),

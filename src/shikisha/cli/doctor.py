@@ -50,6 +50,7 @@ _NOT_CALLED = {
     "human": "it is a person",
     "http": "a call may change something, and needs its own arguments",
     "mcp": "a call may change something, and needs its own arguments",
+    "a2a": "a call may change something",
     "agent": "its tools may change something",
     "conductor": "it calls the others",
     "vote": "it counts the answers of others",

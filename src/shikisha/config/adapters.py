@@ -47,6 +47,7 @@ class WorkerKind:
 
 
 WORKER_KINDS: Mapping[str, WorkerKind] = {
+    "a2a": WorkerKind("shikisha.workers.a2a", billed=True),
     "chat": WorkerKind("shikisha.workers.chat", billed=True, max_output_tokens=4096),
     EMBEDDING: WorkerKind("shikisha.workers.embedding", billed=True),
     "http": WorkerKind("shikisha.workers.http", billed=True, any_task=True),

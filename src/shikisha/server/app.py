@@ -19,6 +19,7 @@ from starlette.types import ExceptionHandler
 
 from shikisha import __version__
 from shikisha.core.errors import ShikishaError
+from shikisha.server.a2a import routes as a2a_routes
 from shikisha.server.anthropic import routes as message_routes
 from shikisha.server.chat import completions, embeddings, routing
 from shikisha.server.chat import models as model_routes
@@ -59,6 +60,7 @@ ROUTERS = (
     completions.router,
     embeddings.router,
     mcp_routes.router,
+    a2a_routes.router,
     model_routes.router,
     tool_routes.router,
     run_routes.router,

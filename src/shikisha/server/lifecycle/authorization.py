@@ -36,6 +36,7 @@ class Api(StrEnum):
     RESPONSES = "responses"
     MESSAGES = "messages"
     MCP = "mcp"
+    A2A = "a2a"
     COMPLETIONS = "completions"
     EMBEDDINGS = "embeddings"
     RUNS = "runs"

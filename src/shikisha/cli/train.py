@@ -11,9 +11,12 @@ from typing import Annotated
 
 import typer
 
+from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import ConfigOption, JsonOption, import_errors_name_extra
 from shikisha.config.adapters import require_extra
+from shikisha.config.container import load_config
+from shikisha.core.errors import TaskError
 
 SettingsFile = Annotated[
     Path, typer.Argument(metavar="FILE.toml", help="The settings of the training: see `shikisha.training.settings`.")
@@ -61,14 +64,64 @@ def train(file: SettingsFile, options: TrainOptions, config: ConfigOption = None
         return train_session.train_conductor(file, options, config, group, json=json)
 
 
-def export(folder: CheckpointFolder, to: ExportFolder = None, json: JsonOption = False) -> ExitCode:
-    """Export a checkpoint to ONNX, to conduct without torch.
+@dataclass(frozen=True, slots=True)
+class WebOptions:
+    """What `--web` exports."""
+
+    web: Annotated[bool, typer.Option("--web", help="Export a static page that decides on the device.")] = False
+    device: Annotated[
+        list[str] | None, typer.Option("--device", help="With --web: a worker on the device; may be repeated.")
+    ] = None
+    policy: Annotated[
+        Path | None, typer.Option("--policy", help="With --web: a policy whose table decides what else comes.")
+    ] = None
+    server: Annotated[
+        str, typer.Option("--server", help="With --web: the URL of the server; by default the page's own.")
+    ] = ""
+    runtime: Annotated[
+        Path, typer.Option("--runtime", metavar="DIST", help="With --web: the folder dist of onnxruntime-web.")
+    ] = Path("node_modules/onnxruntime-web/dist")
+
+
+def export(
+    folder: CheckpointFolder,
+    web: WebOptions,
+    to: ExportFolder = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> ExitCode:
+    """Export a checkpoint to ONNX, to conduct without torch; with --web as a page that decides on the device.
 
     The folder conducts as lm:DIR. Writes model.onnx next to the weights. With --out it writes all that conducting takes
     into a new folder: model.onnx, tokenizer.json, config.json, card.json, README.md. Nothing is written unless ONNX
-    Runtime and transformers generate the same tokens.
+    Runtime and transformers generate the same tokens. With --web DIR may be `shipped`, and --out names the page's
+    folder: the pool of the configuration, its workers on the device or behind the server, works without a network.
     """
+    if web.web:
+        return _export_web(folder, web, to, config, json=json)
     require_extra("train", "shikisha export")
     with import_errors_name_extra("export"):
         from shikisha.cli import train_session
     return train_session.export_checkpoint(folder, to, json=json)
+
+
+def _export_web(folder: Path, web: WebOptions, to: Path | None, config: Path | None, *, json: bool) -> ExitCode:
+    if to is None:
+        raise TaskError("--out: expected the folder of the page")
+    if web.server and (not web.server.startswith(("http://", "https://")) or set(web.server) & set(" ;'\"<>")):
+        raise TaskError("--server: expected a URL such as https://ai.example.com")
+    require_extra("edge", "shikisha export --web", "numpy", "onnxruntime", "tokenizers")
+    with import_errors_name_extra("export"):
+        from shikisha.conductors.onnx_checkpoint import SHIPPED, shipped_checkpoint
+        from shikisha.config.web_export import WebExport
+    composition = load_config(config)
+    cards = composition.cards()
+    checkpoint = shipped_checkpoint() if str(folder) == SHIPPED else folder
+    made = WebExport(checkpoint, cards, frozenset(web.device or ()), web.runtime, web.policy, web.server.rstrip("/"))
+    written = made.write(to)
+    if json:
+        output.print_json({"written": str(to), "files": list(written)})
+    output.print_note(
+        f"written: {to}, {len(written)} files for any static host with HTTPS; workers.js is yours to edit"
+    )
+    return ExitCode.OK

@@ -21,12 +21,21 @@ from shikisha.conductors.fixed_conductors import (
     RandomPlanConductor,
     fixed_conductor,
 )
+from shikisha.conductors.group_chat import ChatOptions, GroupChatConductor
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.rules import load_rules
 from shikisha.conductors.topologies import TopologyOptions
 from shikisha.config.adapters import require_extra
 from shikisha.config.learned_settings import ValueTable
-from shikisha.config.settings import ConductorTable, FixedTable, LmTable, PolicyTable, RulesTable, TrainedTable
+from shikisha.config.settings import (
+    ConductorTable,
+    FixedTable,
+    GroupChatTable,
+    LmTable,
+    PolicyTable,
+    RulesTable,
+    TrainedTable,
+)
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
 from shikisha.core.prompts import PlanFormat, PromptStyle
@@ -124,6 +133,7 @@ SIMULATION_CONDUCTOR = "rehearsal:rules"  # the conductor of the simulated pool 
 FIRST_RUN_CONDUCTOR = "rehearsal:tools"  # the same with the small local tools, where no model is found
 _PREFIXES = (
     "fixed:NAME",
+    "chat:ORDER",
     "rules:FILE",
     "lm:ENDPOINT",
     "lm:DIR",
@@ -165,6 +175,8 @@ class ConductorFactory:
         match name.partition(":"):
             case "fixed", _, rest if rest:
                 return _check_cast(fixed_conductor(rest), pool)
+            case "chat", _, rest if rest:
+                return self._chat(name, _chat_table(name, rest), pool)
             case "rules", _, rest if rest:
                 return load_rules(Path(rest), pool.names if pool else None)
             case "lm", _, rest if rest:
@@ -190,6 +202,8 @@ class ConductorFactory:
                 return _check_cast(
                     fixed_conductor(table.topology, TopologyOptions(table.workers, table.n, table.roles), name), pool
                 )
+            case GroupChatTable() as table:
+                return self._chat(name, table, pool)
             case RulesTable() as table:
                 return replace(load_rules(self.folder / table.file, pool.names if pool else None), name=name)
             case PolicyTable() as table:
@@ -228,6 +242,14 @@ class ConductorFactory:
         fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
         return trained_conductor(name, table, folder, fallback)
 
+    def _chat(self, name: str, table: GroupChatTable, pool: Pool | None) -> GroupChatConductor:
+        options = ChatOptions(table.workers, table.roles, table.turns, table.last, table.until, table.closer)
+        chooser = self.endpoint(table.by).member if table.by else None
+        conductor = GroupChatConductor(name, table.order, options, chooser)
+        if pool is not None:
+            conductor.seats(pool.cards)
+        return conductor
+
     def _lm(self, name: str, table: LmTable, pool: Pool | None, depth: int) -> LanguageModelConductor:
         endpoint = self.endpoint(table.endpoint)
         form = table.form or (PlanFormat.JSON if endpoint.structured else PlanFormat.LISTS)
@@ -240,6 +262,13 @@ class ConductorFactory:
             table.rounds,
             table.shown,
         )
+
+
+def _chat_table(name: str, rest: str) -> GroupChatTable:
+    """Return the table of `chat:ORDER?workers=a,b&turns=6`."""
+    order, options = _split_options(rest)
+    given = {**options, "workers": [one for one in options.get("workers", "").split(",") if one]}
+    return toml.validate_model(GroupChatTable, {"kind": "chat", "order": order, **given}, name)
 
 
 def _check_cast(conductor: Conductor, pool: Pool | None) -> Conductor:

@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -20,6 +20,7 @@ from time import perf_counter
 from rich.console import Console
 
 from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor, FixedConductor
+from shikisha.conductors.group_chat import MAX_CHOICE_TRIES, GroupChatConductor
 from shikisha.conductors.language_model import PLAN_ATTEMPTS, LanguageModelConductor
 from shikisha.conductors.noted import NotedConductor
 from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE
@@ -136,6 +137,10 @@ class _CostEstimator:
                 return self._calls([cards[step.worker] for step in conductor.plan(cards).steps])
             case CascadeConductor() | AgreementConductor():
                 return self._calls([cards[ordinal] for ordinal in conductor.assign_workers(cards)])
+            case GroupChatConductor():
+                turns, chooser = min(conductor.options.turns, caps.rounds), conductor.chooser
+                chosen = self._calls([chooser.card] * (MAX_CHOICE_TRIES * turns) if chooser else [])
+                return chosen + self._most(cards, turns, replace(caps, plan_steps=1))
             case NotedConductor():
                 return self._run(conductor.inner, cards)
             case LanguageModelConductor():

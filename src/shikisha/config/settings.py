@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from shikisha.conductors.group_chat import SpeakerOrder
 from shikisha.config.config_table import ConfigTable
 from shikisha.config.learned_settings import LearnedTable, NotesTable, ValueTable
 from shikisha.config.push_settings import PushTable
@@ -242,6 +243,34 @@ class FixedTable(ConfigTable):
     )
 
 
+class GroupChatTable(ConfigTable):
+    """[conductors.NAME] kind = "chat": members of the pool speak in turn about the task."""
+
+    kind: Literal["chat"] = Field(description="members of the pool speak in turn about the task")
+    order: SpeakerOrder = Field(
+        default=SpeakerOrder.ROUND_ROBIN, description="who speaks next: each in turn, or whom the model of `by` names"
+    )
+    by: str | None = Field(
+        default=None, description="a worker of [workers] that names the speaker; it need not be in the pool"
+    )
+    workers: tuple[str, ...] = Field(default=(), description="the members, in their order; by default the whole pool")
+    roles: dict[str, str] = Field(default={}, description="what a member is told of its part, by worker")
+    turns: int = Field(
+        default=12, ge=1, le=1000, description="the most turns; each is a round and a step of the budget"
+    )
+    last: int = Field(default=8, ge=0, description="how many of the last turns a member sees")
+    until: str = Field(default="", description="a text that ends the chat when a member says it; by default none does")
+    closer: str = Field(
+        default="", description="the worker that has the last turn and gives the answer; by default none"
+    )
+
+    @model_validator(mode="after")
+    def _has_chooser(self) -> Self:
+        if (self.order is SpeakerOrder.CONDUCTOR) != (self.by is not None):
+            raise ValueError('order = "conductor" needs `by`, the worker that names the speaker, and nothing else does')
+        return self
+
+
 class RulesTable(ConfigTable):
     """[conductors.NAME] kind = "rules": hand-written rules."""
 
@@ -306,7 +335,8 @@ class TrainedTable(ConfigTable):
 
 
 ConductorTable = Annotated[
-    LmTable | FixedTable | RulesTable | PolicyTable | TrainedTable | ValueTable, Field(discriminator="kind")
+    LmTable | FixedTable | GroupChatTable | RulesTable | PolicyTable | TrainedTable | ValueTable,
+    Field(discriminator="kind"),
 ]
 
 

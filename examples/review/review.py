@@ -322,6 +322,7 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--tests", default="", help='A command, as in "pytest -q {files}"; without, files are compiled.'
     )
+    parser.add_argument("--revision", default="HEAD", help="The last commit.")
     parser.add_argument("--real", action="store_true", help="Ask the models of shikisha.toml.")
     parser.add_argument("--controls", action="store_true", help="Review by other ways too, and draw the money curve.")
     parser.add_argument("--folder", type=Path, default=Path(), help="Where to write.")

@@ -1,30 +1,16 @@
 """The code review: every file of a commit by its specialist, failing tests found, a plan made, and nothing sent out."""
 
 import asyncio
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from paths import ROOT
+from example_scripts import example
 
 from shikisha.core.events import MapStarted, RunStarted
 from shikisha.journal import open_journal
-
-
-def example(name: str) -> ModuleType:
-    """A script of the examples, imported."""
-    path = ROOT / "examples" / name
-    spec = importlib.util.spec_from_file_location(f"example_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

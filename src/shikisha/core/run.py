@@ -212,6 +212,14 @@ class StepRecord:
             return Result(end.worker, None, None, verdicts, labels=labels)
         return Result(end.worker, given.text, None, verdicts, given.usage, labels)
 
+    @property
+    def accepted_attempt(self) -> Attempt | None:
+        """The attempt whose answer the step kept; None without one."""
+        end = self.finished
+        if end is None or end.fault is not None:
+            return None
+        return next((one for one in self.attempts if one.started.attempt == end.attempt), None)
+
     def _given(self, number: int | None) -> AttemptFinished | None:
         for attempt in self.attempts:
             if attempt.started.attempt == number and isinstance(attempt.outcome, AttemptFinished):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from shikisha.core.events import AttemptFinished, CheckStatus
 from shikisha.core.plan import Plan
 from shikisha.core.run import RoundRecord, Run
-from shikisha.evals.graders.inferred_scores import accepted_attempt
 
 _RIGHT = 0.999  # a score from which on an answer is right
 CHECK_OPENING = "Check this result, and correct it if it is wrong:"
@@ -144,7 +143,7 @@ def _units_of(turn: RoundRecord, run: Run) -> Iterator[StepUnit]:
 def _answer(turn: RoundRecord, plan: Plan, planned: Sequence[str] | None, index: int) -> StepAnswer | None:
     """Return what a step's worker answered; None where it did not."""
     record = turn.steps.get(index)
-    attempt = None if record is None else accepted_attempt(record)
+    attempt = None if record is None else record.accepted_attempt
     if record is None or attempt is None or not isinstance(attempt.outcome, AttemptFinished):
         return None
     done, step = attempt.outcome, plan.steps[index]

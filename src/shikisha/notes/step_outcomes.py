@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from shikisha.core.events import AttemptFinished, CheckStatus, GradeBasis
 from shikisha.core.plan import Plan
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
-from shikisha.evals.graders.inferred_scores import accepted_attempt
 from shikisha.retrieval.terms import split_word
 
 _RIGHT = 0.999  # a score from which on an answer is right
@@ -81,7 +80,7 @@ def _outcomes_of(run: Run) -> Iterator[WorkerOutcome]:
     right = grade.score >= _RIGHT
     used = [(turn, index) for turn in run.rounds for index in _used_steps(turn, run)]
     answered = [
-        (turn, index, attempt) for turn, index in used if (attempt := accepted_attempt(turn.steps[index])) is not None
+        (turn, index, attempt) for turn, index in used if (attempt := turn.steps[index].accepted_attempt) is not None
     ]
     several = len({(turn.index, turn.plan.step_of(index).subtask) for turn, index, _ in answered if turn.plan}) > 1
     for turn, index, attempt in answered:
@@ -124,7 +123,7 @@ def _agrees(turn: RoundRecord, index: int, attempt: Attempt) -> bool:
     twins = [at for at, step in enumerate(turn.plan.steps) if step.subtask == own.subtask and at != index]
     for at, step in enumerate(turn.plan.steps):
         sees_twin = index in step.access and any(twin in step.access for twin in twins)
-        later = accepted_attempt(turn.steps[at]) if sees_twin and at in turn.steps else None
+        later = turn.steps[at].accepted_attempt if sees_twin and at in turn.steps else None
         if later is not None and isinstance(later.outcome, AttemptFinished):
             return later.outcome.text.strip() == attempt.outcome.text.strip()
     return True

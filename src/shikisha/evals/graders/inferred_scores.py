@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from shikisha.core.events import AttemptFinished, GradeBasis
-from shikisha.core.run import Attempt, Run, StepRecord
+from shikisha.core.run import Run
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.evals.graders.quantities import extract_quantity
 
@@ -88,21 +88,13 @@ def shipped_step(run: Run) -> StepPosition | None:
     return end.round, end.step
 
 
-def accepted_attempt(record: StepRecord) -> Attempt | None:
-    """Return the attempt whose answer the step kept."""
-    end = record.finished
-    if end is None or end.fault is not None:
-        return None
-    return next((one for one in record.attempts if one.started.attempt == end.attempt), None)
-
-
 def _same_question(run: Run, place: StepPosition) -> Iterator[tuple[StepPosition, str]]:
     """Yield the answers of all steps with the shipped step's subtask, including its own."""
     plan = run.round(place[0]).plan
     asked = plan.step_of(place[1]).subtask if plan else None
     for turn in run.rounds:
         for index, step in enumerate(turn.plan.steps if turn.plan else ()):
-            attempt = accepted_attempt(turn.steps[index]) if index in turn.steps else None
+            attempt = turn.steps[index].accepted_attempt if index in turn.steps else None
             if step.subtask == asked and attempt and isinstance(attempt.outcome, AttemptFinished):
                 yield (turn.index, index), attempt.outcome.text
 

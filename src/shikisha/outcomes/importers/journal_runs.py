@@ -51,7 +51,6 @@ from shikisha.core.task import Task
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.graders.inferred_scores import (
     InferredScore,
-    accepted_attempt,
     answer_form_of,
     infer_scores,
     shipped_step,
@@ -225,7 +224,7 @@ class _ScoredRun:
         known, grade = form or answer_form_of(run), run.grade
         others = []
         for (turn, step), worth in infer_scores(run, known).items():
-            attempt = accepted_attempt(run.rounds[turn].steps[step])
+            attempt = run.rounds[turn].steps[step].accepted_attempt
             if attempt is not None:
                 others.append((attempt, worth))
         return cls(run, known, grade, None if grade is None else _graded_attempt(run), tuple(others))
@@ -283,7 +282,7 @@ def _graded_attempt(run: Run) -> Attempt | None:
     """Return the call that the run's grade is about."""
     end, place = run.finished, shipped_step(run)
     if end is not None and place is not None:
-        attempt = accepted_attempt(run.round(place[0]).step(place[1]))
+        attempt = run.round(place[0]).step(place[1]).accepted_attempt
         return attempt if attempt is not None and _text(attempt) == end.answer else None
     steps = [step for turn in run.rounds for step in turn.steps.values()]
     if end is None or end.answer is not None or len(steps) != 1:

@@ -56,6 +56,10 @@ class LearnOptions:
             "--limit", metavar="WORKER=SHARE", help="The largest share of all tasks for a worker; may be repeated."
         ),
     ] = None
+    test_signal: Annotated[
+        bool,
+        typer.Option("--test-signal", help="Scores are of tests that also run in service: ask on where they fail."),
+    ] = False
     rung: Annotated[str, typer.Option("--rung", help="Select this candidate policy, whatever the evidence says.")] = ""
 
 
@@ -101,6 +105,7 @@ def learn(
         speed=options.speed,
         limits=limits,
         rung=options.rung,
+        test_signal=options.test_signal,
     )
     with _show_progress() as progress:
         policy = learn_policy(request, progress)

@@ -19,6 +19,7 @@ from shikisha.outcomes.importers.importer_registry import import_outcomes
 from shikisha.outcomes.importers.source_files import Sources
 from shikisha.outcomes.log_reader import OutcomeLog, RunOutcome, ignored_columns, log_hash, open_log, run_outcomes
 from shikisha.routing.fit.baselines import measure_baselines
+from shikisha.routing.fit.check_signal import apply_test_signal
 from shikisha.routing.fit.fit_table import RoutingPreference
 from shikisha.routing.fit.incumbents import (
     TaskScores,
@@ -51,7 +52,8 @@ class LearnRequest:
     """What to learn from: the folder of a log, or a `journal` (a file or URL); `workers` empty: all.
 
     `second` is the worth of a second of waiting in dollars, `speed` the worth of speed to the table rule, `limits` are
-    the largest shares of tasks by worker, `rung` is the candidate to select whatever the evidence says.
+    the largest shares of tasks by worker, `rung` is the candidate to select whatever the evidence says. With
+    `test_signal` a policy will know the score of an answer before it decides.
     """
 
     log: Path | None = None
@@ -62,6 +64,7 @@ class LearnRequest:
     speed: float = 0.0
     limits: Mapping[str, float] = field(default_factory=dict)
     rung: str = ""
+    test_signal: bool = False
 
 
 def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
@@ -97,6 +100,7 @@ def _fit_policy(
     runs: Sequence[RunOutcome],
     tell: ProgressCallback,
 ) -> Policy:
+    panel, signal = apply_test_signal(panel) if order.test_signal else (panel, ())
     panel, found = _with_task_types(panel, tell)
     panel, costs = complete_costs(panel)
     caveats, kind, rivals = find_caveats(panel), measure_coverage(panel).kind, find_incumbents(runs)
@@ -104,7 +108,7 @@ def _fit_policy(
     if whole:
         panel, ungraded = complete_grades(panel, order.seed)
     priced, waits = add_latency_cost(panel, order.second)
-    told = replace(source, notes=(*source.notes, *found, *costs, *waits, *caveats, *ungraded))
+    told = replace(source, notes=(*source.notes, *signal, *found, *costs, *waits, *caveats, *ungraded))
     if not any(rival.parted for rival in rivals):
         refuse_unknown_propensities(runs, kind, priced)
     scores: TaskScores | None = None

@@ -15,7 +15,6 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from html import escape
 from inspect import isroutine
 from pathlib import Path
 from threading import Lock, Thread, current_thread
@@ -24,7 +23,8 @@ from weakref import finalize
 
 from pydantic import BaseModel, ValidationError
 
-from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE
+from shikisha.conductors.fixed_conductors import fixed_conductor
+from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE, RoleAssignment, TopologyOptions
 from shikisha.config.container import Container, build_container
 from shikisha.config.price_catalogue import known_price
 from shikisha.config.providers import (
@@ -50,6 +50,7 @@ from shikisha.engine.tools import Agent
 from shikisha.engine.worker import Card, Reply, Request, Worker
 from shikisha.explain import Explanation, explain, explain_text
 from shikisha.journal import open_journal
+from shikisha.plots.notebook import run_html
 from shikisha.workers.function_tools import FunctionWorker, ToolFunction, function_tools
 
 T_co = TypeVar("T_co", covariant=True)
@@ -99,13 +100,8 @@ class TaskAnswer(Generic[T_co]):
         return f"{self.answer}\n— {self._summary()}"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the answer, the cost, and who saw what."""
-        answer, summary = escape(str(self.answer)), escape(self._summary())
-        return (
-            f"<div><p style='white-space:pre-wrap'>{answer}</p><p><small>{summary}</small></p>"
-            f"<details><summary>Who did what</summary><pre>{escape(explain_text(self.explanation))}</pre></details>"
-            "</div>"
-        )
+        """Return what a notebook shows: the answer, the cost, the plan as a graph, and who saw what."""
+        return run_html(str(self.answer), self._summary(), self.explanation)
 
     def _summary(self) -> str:
         cost = "cost not known" if self.dollars is None else format_dollars(self.dollars)
@@ -150,7 +146,8 @@ class Shikisha:
     model and what differs, such as `price` or `base_url`), any object with `perform`, and functions. With a chat model
     in the pool, functions are its tools. Alone, a function is a worker whose subtask holds its arguments as JSON, or is
     its one text.
-    `conductor` is a name such as "fixed:vote" or an object; by default one worker gets the whole task. `budget` is US
+    `conductor` is a name such as "fixed:vote" or an object; by default the first worker that takes
+    tasks in words gets the whole task. `budget` is US
     dollars for one run, which needs the price of every worker. `journal` is a file or URL; by default runs are kept in
     memory. `settings` are further tables of `shikisha.toml`. ConfigError says what is wrong or missing.
     """
@@ -295,6 +292,11 @@ class Shikisha:
                 '"price": {"input": DOLLARS, "output": DOLLARS}} per million tokens'
             )
         conductor = self._conductor
+        if not conductor and "conductor" not in container.settings.model_fields_set:
+            first = pool.names[RoleAssignment(pool.cards).text_workers[0]]
+            conductor = fixed_conductor(
+                "single", TopologyOptions(roles={"worker": first}), name=f"fixed:single?worker={first}"
+            )
         if isinstance(conductor, str):
             conductor = container.conductor(conductor or container.settings.conductor, pool)
         return container, pool, conductor

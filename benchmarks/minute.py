@@ -2,13 +2,14 @@
 
     python benchmarks/minute.py [--json] [--runs 3]
 
-Each time a fresh clone of this repository, a fresh environment, `pip install -e .` (from the registry, with pip's cache as
-it is), and one command: `shikisha run "..."`, without a configuration or a key. The model server is a double that
+Each time a fresh clone of this repository, a fresh environment, `pip install -e .` (from the registry, with pip's cache
+as it is), and one command: `shikisha run "..."`, without a configuration or a key. The model server is a double that
 answers at once, so what is measured is ours and pip's. Where port 11434 is taken, another one is named in OLLAMA_HOST.
 """
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -86,7 +87,10 @@ def main() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SHIKISHA_")}
     if not free:
         environment["OLLAMA_HOST"] = f"127.0.0.1:{server.server_port}"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     taken = [first_answer(environment) for _ in range(runs)]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / runs
     server.shutdown()
     whole = [sum(each) for each in taken]
     report(
@@ -95,6 +99,7 @@ def main() -> None:
             Figure("clone to first answer, median", median(whole), "s", 60.0),
             Figure("of that: clone", median(each[0] for each in taken), "s"),
             Figure("of that: environment and pip install -e .", median(each[1] for each in taken), "s"),
+            Figure("CPU time of all of it, mean", used, "s"),
             Figure("of that: the one command after it", median(each[2] for each in taken), "s"),
         ],
     )

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 from model_servers import ModelServer, model_server, nobody_here
+from paths import ROOT
 
 from shikisha.config.container import build_container, load_config
 from shikisha.config.discovery import Discovery, describe_endpoint, discover, found_tables, worker_names
@@ -219,5 +221,8 @@ def test_a_key_in_dotenv_beside_the_file_opens_its_workers(tmp_path: Path) -> No
     assert load_config(tmp_path / "shikisha.toml", {}).pool().names == ("a",)
 
 
-def test_variables_are_described() -> None:
-    assert all(name.startswith("SHIKISHA_") and VARIABLES[name] for name in VARIABLES)
+def test_variables_are_described_in_the_documentation() -> None:
+    text = (ROOT / "docs" / "how-to" / "endpoints.md").read_text()
+    rows = dict(re.findall(r"^\| `(SHIKISHA_\w+)` \| (.+?) \|$", text, re.MULTILINE))
+    told = {name: said.replace("`", "") for name, said in VARIABLES.items()}
+    assert {name: said.replace("`", "") for name, said in rows.items()} == told

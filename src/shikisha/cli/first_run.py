@@ -67,9 +67,9 @@ def obtain_container(
     found = find_endpoints()
     if not found.usable:
         for remark in found.remarks if performs else ():
-            output.print_note(f"left out: {remark}")
+            output.print_wrapped_note(f"left out: {remark}")
         for line in describe_found(found) if performs and found.endpoints else ():
-            output.print_note(line)
+            output.print_wrapped_note(line)
         container = load_config(shared.config)
         add_local_tools(container, Path() if files else None)
         return container
@@ -103,16 +103,16 @@ def _agree(found: Discovery, yes: bool) -> Discovery:
     """Return the part of what was found that may be used; ConfigError where that is none of it."""
     free = found.free
     if free.usable and not (found.usable[-1][0] not in free.endpoints):
-        output.print_note(f"no {CONFIG_FILE} here; found, and free:")
+        output.print_wrapped_note(f"no {CONFIG_FILE} here; found, and free:")
         _print_lines(found)
         return free
-    output.print_note(f"no {CONFIG_FILE} here; found:")
+    output.print_wrapped_note(f"no {CONFIG_FILE} here; found:")
     _print_lines(found)
     if yes:
         return found
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         if free.usable:
-            output.print_note("only what is free answers; --yes uses what costs money too")
+            output.print_wrapped_note("only what is free answers; --yes uses what costs money too")
             return free
         raise ConfigError(
             "this costs money, and nobody is here to ask: --yes agrees to it, `shikisha init` writes a configuration"
@@ -122,31 +122,28 @@ def _agree(found: Discovery, yes: bool) -> Discovery:
 
 def _print_lines(found: Discovery) -> None:
     for line in describe_found(found):
-        output.print_note(line)
+        output.print_wrapped_note(line)
     names = worker_names(found.usable)
     first, others = names[0], names[1:3]
     dollars = found.usable[0][1].dollars
     cost = "free" if not dollars else f"about ${dollars:.2g} for a question of 1,000 tokens with an answer of 500"
     stands = f"; {' and '.join(others)} stand{'s' if len(others) == 1 else ''} in if it fails" if others else ""
-    output.print_note(f"{first} answers ({cost}){stands}. One run may cost ${FIRST_RUN_DOLLARS:g} at most.")
+    paid = any(not endpoint.free for endpoint, _ in found.usable)
+    cap = f" One run may cost ${FIRST_RUN_DOLLARS:g} at most." if paid else ""
+    output.print_wrapped_note(f"{first} answers ({cost}){stands}.{cap}")
 
 
 def _ask(found: Discovery, free: Discovery) -> Discovery:
-    choices = [
-        "y: yes",
-        f"w: write {CONFIG_FILE} and go on",
-        *(["f: only what is free"] if free.usable else []),
-        "n: no",
-    ]
+    choices = ["[y]es", f"[w]rite {CONFIG_FILE} first", *(["[f]ree only"] if free.usable else []), "[n]o"]
     while True:
-        sys.stderr.write(f"Use them? [{', '.join(choices)}] ")
+        sys.stderr.write(f"Use them? {', '.join(choices)}: ")
         sys.stderr.flush()
         said = sys.stdin.readline().strip().lower()[:1]
         if said == "y":
             return found
         if said == "w":
             output.write_new_file(Path(CONFIG_FILE), found_template(found), force=False)
-            output.print_note(f"written: {CONFIG_FILE}")
+            output.print_wrapped_note(f"written: {CONFIG_FILE}")
             return found
         if said == "f" and free.usable:
             return free

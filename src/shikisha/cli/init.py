@@ -46,7 +46,7 @@ def init(
         output.print_json({"written": str(file), "found": found_json(found), "left_out": list(found.remarks)})
         return ExitCode.OK
     for line in describe_found(found):
-        output.print_note(line)
+        output.print_wrapped_note(line)
     if found.usable:
         output.print_note(f"written: {file}. Next: shikisha doctor --call (a little money), or shikisha run")
         return ExitCode.OK

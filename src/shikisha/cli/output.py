@@ -63,6 +63,11 @@ def print_note(text: str) -> None:
     _write(sys.stderr, clean_text(text))
 
 
+def print_wrapped_note(text: str) -> None:
+    """Print a remark in prose to stderr, on a terminal wrapped at words; not for what people copy."""
+    print_note(wrap_text(text, make_console().width) if sys.stderr.isatty() else text)
+
+
 def print_note_line(text: str) -> None:
     """Print a remark to stderr on one line, cut at the width of the terminal."""
     screen = make_console()

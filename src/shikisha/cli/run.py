@@ -187,12 +187,12 @@ def _warn_of_simulation(prompt: str, names: Sequence[str]) -> None:
     from shikisha.simulation.questions import parse_question
     from shikisha.workers.local_tools import EXAMPLES
 
-    output.print_note(SIMULATED_NOTE)
+    output.print_wrapped_note(SIMULATED_NOTE)
     if tool_for(prompt, names) is None and parse_question(prompt) is None:
         sample = next(item for item in simulated_items("train") if len(item.kinds) > 1).task.prompt
         tools = ", ".join(EXAMPLES[name] for name in names if name in EXAMPLES)
         more = f", or {tools}" if tools else ""
-        output.print_note(f'this question is none that they understand: try "{sample}"{more}')
+        output.print_wrapped_note(f'this question is none that they understand: try "{sample}"{more}')
 
 
 @asynccontextmanager

@@ -133,6 +133,7 @@ _EXTRA_OF_COMMAND: Mapping[str, str] = {
     "mcp": "server",
     "serve": "server",
     "train": "train",
+    "tune": "tune",
 }
 _EXTRA_OF_LIBRARY: Mapping[str, str] = {"numpy": "eval", "jinja2": "eval", "scipy": "learn", "sklearn": "learn"}
 

@@ -21,6 +21,7 @@ from shikisha.core.prompts import (
     plan_schema,
     planner_instructions,
     planner_message,
+    quote_lines,
 )
 from shikisha.engine.conductor import Conductor, ModelCall, NoPlan, Proposal, Rejection, Situation
 from shikisha.engine.pool import Member
@@ -36,7 +37,8 @@ class LanguageModelConductor:
     """Asks `member` (an endpoint, not a worker of the pool) for each plan; `fallback` proposes when it writes none.
 
     `style` says how it is addressed; Form.JSON is for structured output. It plans `rounds` times at most. Of a larger
-    pool the prompt shows a shortlist of `shown` workers (None: all of any pool).
+    pool the prompt shows a shortlist of `shown` workers (None: all of any pool). `advice` was learned from earlier
+    runs; it is quoted behind the instructions, as data.
     """
 
     name: str
@@ -45,6 +47,7 @@ class LanguageModelConductor:
     style: PromptStyle = PromptStyle()
     rounds: int = 3
     shown: int | None = None
+    advice: str = ""
 
     async def propose(self, situation: Situation) -> Proposal:
         """Ask for a plan; without a fallback, PlanError for no plan and WorkerError for no answer.
@@ -95,9 +98,15 @@ class LanguageModelConductor:
 
     def _turns(self, at: Situation) -> tuple[ChatMessage, ...]:
         return (
-            ChatMessage(Speaker.SYSTEM, planner_instructions(_max_steps(at), self.style, at.left.map_items)),
+            ChatMessage(Speaker.SYSTEM, self._instructions(at)),
             ChatMessage(Speaker.USER, planner_message(at.task, at.cards, at.rounds, self.style)),
         )
+
+    def _instructions(self, at: Situation) -> str:
+        text = planner_instructions(_max_steps(at), self.style, at.left.map_items)
+        if not self.advice:
+            return text
+        return f"{text}\n\nAdvice from earlier runs. Follow it where it fits.\n{quote_lines(self.advice)}"
 
     def _schema(self, at: Situation) -> Mapping[str, Json] | None:
         if self.style.form is not PlanFormat.JSON:

@@ -25,11 +25,11 @@ import numpy as np
 from shikisha.conductors.topologies import VOTE
 from shikisha.core.budget import Usage, format_dollars
 from shikisha.core.errors import PlanError, WorkerError
-from shikisha.core.plan import MAX_STEPS, Plan, Step
+from shikisha.core.plan import Plan, Step
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.worker import ApprovalMode, Card
 from shikisha.learned.learned_file import read_learned
-from shikisha.learned.step_samples import PLANNED, STANDS_BY, check_subtask, planned_workers, step_text
+from shikisha.learned.step_samples import DRAWN, PLANNED, STANDS_BY, check_subtask, planned_workers, step_text
 from shikisha.learned.step_value import STEP_VALUE, StepValue, check_chance, step_value_of
 from shikisha.routing.arrays import Floats
 
@@ -69,8 +69,9 @@ class ValueConductor:
     async def propose(self, situation: Situation) -> Proposal:
         """Return the plan of highest worth; the first proposer's own where the model may not be used."""
         first = await self.proposers[0].propose(situation)
-        if first.plan.ships or not set(self.model.labels) <= set(situation.task.labels):
-            return first
+        allowed = set(self.model.labels) <= set(situation.task.labels)
+        if first.plan.ships or not allowed or any(step.each is not None for step in first.plan.steps):
+            return first  # a step that is done for each of many items has no one chance
         acts = _draw(self.model.version, "acts", situation) < self.share
         if not acts:
             said = _joined(first.note, f"values {self.model.version} stand by (trial)")
@@ -80,7 +81,8 @@ class ValueConductor:
         if _draw(self.model.version, "explores", situation) < self.explore:
             plan, chance = table.drawn(first.plan, self.forms)
             said = f"values {self.model.version}: explores"
-            return self._proposal(first, plan, said, self.share * self.explore * chance)
+            drawn = self._proposal(first, plan, said, self.share * self.explore * chance)
+            return replace(drawn, beside={**drawn.beside, DRAWN: "workers, phrases, checks"})
         candidates = [
             one for name, plan in offers for one in table.candidates(name, plan, self.worth, forms=self.forms)
         ]
@@ -100,7 +102,7 @@ class ValueConductor:
                 plan = (await one.propose(situation)).plan
             except (PlanError, WorkerError):
                 continue  # it offers nothing here; what is in force has its plan
-            if not plan.ships:
+            if not plan.ships and all(step.each is None for step in plan.steps):
                 found.append((one.name, plan))
         return found
 
@@ -146,7 +148,7 @@ class _StepTable:
         self.able = [place for place, card in enumerate(situation.cards) if is_assignable(card)]
         self.prices = [call_price(model, card) for card in situation.cards]
         self.planned = {(step.subtask, step.worker) for step in planned.steps}
-        self.left = min(MAX_STEPS, situation.left.plan_steps, situation.left.steps)
+        self.left = min(situation.left.plan_steps, situation.left.steps)
         self.added = model.phrase_weights(self.names)
         self._logits = dict[str, tuple[Floats, Floats]]()
 

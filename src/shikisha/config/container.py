@@ -168,26 +168,44 @@ class Container:
         """Return a conductor by name; with a pool, check that the workers it names are in there."""
         known = self.conductors()
         if spec:
-            return self._with_notes(known.make(spec, pool))
+            return self._with_learned(known.make(spec, pool))
         if self.simulated_pool is not None and "conductor" not in self.settings.model_fields_set:
-            return self._with_notes(known.make(SIMULATION_CONDUCTOR, pool))
+            return self._with_learned(known.make(SIMULATION_CONDUCTOR, pool))
         with toml.error_location(f"{self.file}: conductor"):
-            return self._with_notes(known.make(self.settings.conductor, pool))
+            return self._with_learned(known.make(self.settings.conductor, pool))
 
-    def _with_notes(self, conductor: Conductor) -> Conductor:
-        """Return a prompted conductor with the configured notes; others read no cards, or learned from other ones."""
-        table = self.settings.notes
-        used = "notes" in self.settings.learned.use
-        if table.file is None or not used or not isinstance(conductor, LanguageModelConductor):
+    def _with_learned(self, conductor: Conductor) -> Conductor:
+        """Return a prompted conductor with notes, advice and lessons as configured; others stay as they are."""
+        if not isinstance(conductor, LanguageModelConductor):
             return conductor
-        with toml.error_location(f"{self.file}: notes.file"):
-            return NotedConductor(conductor, load_notes(self.folder / table.file), table.explore)
+        found: Conductor = conductor
+        learned, notes = self.settings.learned, self.settings.notes
+        prompt, lessons = (path if name in learned.use else None for name, path in learned.files)
+        if prompt is not None or lessons is not None:
+            adapters.require_extra("eval", "what was learned", "numpy")
+            from shikisha.config.learned_parts import advised_conductor
+
+            found = advised_conductor(conductor, self.folder, prompt, lessons, learned.share)
+        if notes.file is not None and "notes" in learned.use:
+            with toml.error_location(f"{self.file}: notes.file"):
+                found = NotedConductor(found, load_notes(self.folder / notes.file), notes.explore)
+        if learned.skills is not None and "skills" in learned.use:
+            adapters.require_extra("eval", "skills", "numpy")
+            from shikisha.config.learned_parts import skilled_conductor
+
+            found = skilled_conductor(found, self.folder / learned.skills)
+        return found
 
     def conductors(self, find: Callable[[str], Member] | None = None) -> ConductorFactory:
         """Return the factory of conductors; `find` returns a worker that writes plans, by default by building it."""
         find_member = find or (lambda name: self._member(name, self.names))
         return ConductorFactory(
-            self.settings.conductors, self.file, self.folder, lambda name: self._endpoint(name, find_member)
+            self.settings.conductors,
+            self.file,
+            self.folder,
+            lambda name: self._endpoint(name, find_member),
+            self.settings.learned.use.__contains__,
+            self._with_learned,
         )
 
     def resolved(self) -> str:

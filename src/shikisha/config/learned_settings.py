@@ -42,6 +42,11 @@ class LearnedTable(ConfigTable):
         description="what is used; leave one out to switch it off and keep its file",
     )
 
+    @property
+    def files(self) -> tuple[tuple[str, Path | None], ...]:
+        """What planners are shown, by its name in `use`."""
+        return ("prompt", self.prompt), ("lessons", self.lessons)
+
 
 class ValueTable(ConfigTable):
     """[conductors.NAME] kind = "value": plans are weighed by step values that `shikisha learn` wrote."""

@@ -18,17 +18,18 @@ from math import log, prod
 import numpy as np
 
 from shikisha.learned.step_encoder import NgramEncoder, fit_encoder
-from shikisha.learned.step_samples import RunSample, StepUnit
+from shikisha.learned.step_samples import ACTS, RunSample, StepUnit
 from shikisha.learned.step_value import CHECK_KEEPS, StepValue, check_chance, design_rows, split_phrases
 from shikisha.routing.arrays import Floats, Ints
 
 _EM_ROUNDS = 12
 _NEWTON_STEPS = 3
-_COINCIDENCE = 0.12  # chance that two wrong answers to one subtask are the same
+_COINCIDENCE = 0.3  # chance that two wrong answers to one subtask are the same
 # Of the constant, the planner's choice, phrases, and the vector's weights: for all workers, and for each around these.
 _COMMON_PRECISION = (0.3, 0.3, 8.0, 1.0)
 _OWN_PRECISION = (0.7, 2.0, 4.0, 0.35)
 _PHRASE_HELP = 0.15
+_PLANNER_TRUST = 0.3  # a planner's choice of a worker, before any run, added to a logit
 PHRASES = (
     "Reply with the result only.",
     "Mind the units: whole numbers, dates as YYYY-MM-DD.",
@@ -97,6 +98,9 @@ def _table(samples: Sequence[RunSample], encoder: NgramEncoder, names: Sequence[
     place = {name: at for at, name in enumerate(names)}
     for run in samples:
         vectors = design_rows([unit.subtask for unit in run.units], phrases, encoder)
+        if run.arm == ACTS:
+            # Which phrases were said was learned, and changed with time as all else did: only draws tell.
+            vectors[:, 1 : 1 + len(phrases)] = 0.5
         of_run = []
         for vector, unit in zip(vectors, run.units, strict=True):
             rows = []
@@ -230,8 +234,8 @@ def _regressions(
 
 
 def _prior_mean(width: int, phrases: int) -> Floats:
-    """Return what is believed before any run: standing phrases help a little, all else is even."""
-    return np.array([0.0, 0.0, *([_PHRASE_HELP] * phrases), *([0.0] * (width - 2 - phrases))])
+    """Return what is believed before any run: the planner knows something, phrases help a little, all else is even."""
+    return np.array([0.0, _PLANNER_TRUST, *([_PHRASE_HELP] * phrases), *([0.0] * (width - 2 - phrases))])
 
 
 def _precisions(parts: tuple[float, float, float, float], width: int, phrases: int) -> Floats:

@@ -84,7 +84,8 @@ class NgramEncoder:
 
 
 @lru_cache(maxsize=4096)
-def _bucket_tuple(text: str) -> tuple[int, ...]:
+def text_features(text: str) -> tuple[int, ...]:
+    """Return the hashes of a text's words, pairs of words and parts of words, ascending."""
     words = _TOKEN.findall(_DIGIT.sub("0", text[:MAX_ENCODED_CHARACTERS].lower()))
     grams = {f"w {word}" for word in words} | {f"b {one} {two}" for one, two in pairwise(words)}
     for word in set(words):
@@ -94,15 +95,15 @@ def _bucket_tuple(text: str) -> tuple[int, ...]:
 
 
 def _buckets_of(text: str) -> Ints:
-    return np.array(_bucket_tuple(text), dtype=np.int64)
+    return np.array(text_features(text), dtype=np.int64)
 
 
-def fit_encoder(texts: Sequence[str], size: int = 96, kinds: int = 12) -> NgramEncoder:
+def fit_encoder(texts: Sequence[str], size: int = 96, kinds: int = 8) -> NgramEncoder:
     """Return the encoder of these texts: the most telling word parts, the axes along which they differ, and kinds.
 
     Kinds are the centres of spherical k-means.
     """
-    documents = [_bucket_tuple(text) for text in dict.fromkeys(texts)]
+    documents = [text_features(text) for text in dict.fromkeys(texts)]
     counts = Counter(bucket for document in documents for bucket in document)
     least = 2 if len(documents) > 20 else 1
     often = [(bucket, count) for bucket, count in counts.items() if count >= least]

@@ -16,6 +16,8 @@ from shikisha.core.run import RoundRecord, Run
 _RIGHT = 0.999  # a score from which on an answer is right
 CHECK_OPENING = "Check this result, and correct it if it is wrong:"
 _WHOLE = ("answer the question", "solve the whole question")
+DRAWN = "drawn"  # in `PlanProposed.beside`: what of a plan was drawn; also the arm of such a run
+ACTS = "acts"  # the arm of a run whose plan values chose
 STANDS_BY = "stands by"  # in its place, where values left a task to the conductor in force
 PLANNED = "planned"  # in `PlanProposed.beside`: whom the planner itself named for each step
 
@@ -49,7 +51,8 @@ class StepUnit:
 class RunSample:
     """A run's units and its grade (None: not graded), its task, dollars, labels, and the propensity of its plans.
 
-    `arm` is "acts" where values chose the plan, STANDS_BY where they left it to the conductor in force, else empty.
+    `arm` is ACTS where values chose the plan, STANDS_BY where they left it to the conductor in force, DRAWN where
+    they explored, else empty.
     """
 
     run: str
@@ -99,7 +102,9 @@ def run_sample(run: Run) -> RunSample | None:
 
 def _arm(run: Run) -> str:
     said = [turn.proposed.beside.get(PLANNED, "") for turn in run.rounds if turn.proposed is not None]
-    return STANDS_BY if STANDS_BY in said else "acts" if any(said) else ""
+    if any(turn.proposed is not None and DRAWN in turn.proposed.beside for turn in run.rounds):
+        return DRAWN
+    return STANDS_BY if STANDS_BY in said else ACTS if any(said) else ""
 
 
 def _units_of(turn: RoundRecord, run: Run) -> Iterator[StepUnit]:

@@ -21,7 +21,7 @@ from shikisha.evals.statistics import mean_interval
 from shikisha.learned.fit_step_value import fit_step_value, run_chance
 from shikisha.learned.learned_file import LearnedGain
 from shikisha.learned.step_encoder import NgramEncoder
-from shikisha.learned.step_samples import STANDS_BY, RunSample, StepUnit
+from shikisha.learned.step_samples import ACTS, STANDS_BY, RunSample, StepUnit
 from shikisha.learned.step_value import StepValue
 
 MIN_RUNS = 60  # graded runs with steps; below, nothing is said
@@ -81,9 +81,7 @@ def evaluate_step_value(samples: Sequence[RunSample], worth: float) -> StepValue
 
 def trial_gain(graded: Sequence[RunSample], worth: float) -> LearnedGain | None:
     """Return the measured difference of worth a run between the arms of a trial; None without two full arms."""
-    arms = [
-        [worth * (run.right or 0.0) - run.dollars for run in graded if run.arm == arm] for arm in ("acts", STANDS_BY)
-    ]
+    arms = [[worth * (run.right or 0.0) - run.dollars for run in graded if run.arm == arm] for arm in (ACTS, STANDS_BY)]
     if min(map(len, arms)) < MIN_ARM:
         return None
     means = [float(np.mean(arm)) for arm in arms]

@@ -9,9 +9,11 @@ switches.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.noted import NotedConductor
+from shikisha.conductors.skilled import SkilledConductor
 from shikisha.conductors.value_conductor import ValueConductor
 from shikisha.core.budget import Caps
 from shikisha.core.events import AnswerGraded, GradeMark
@@ -21,6 +23,7 @@ from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.learned.fit_step_value import fit_step_value
+from shikisha.learned.skills import Skill, mine_skills
 from shikisha.learned.step_samples import RunSample, run_sample
 from shikisha.learned.step_value import StepValue
 from shikisha.notes.step_outcomes import WorkerOutcome, step_outcomes
@@ -36,12 +39,12 @@ WORTH = 0.05  # dollars that a right answer is worth, as in `best_plan`
 
 @dataclass(frozen=True, slots=True)
 class LearningSwitches:
-    """What is learned and used: `steps` (step values), `notes`, `skills`; `explore` is the share of drawn plans."""
+    """What is learned and used: step values, notes, skills; `explore` is by day the share of drawn plans."""
 
     steps: bool = True
     notes: bool = True
     skills: bool = True
-    explore: float = 0.2
+    explore: tuple[float, ...] = (0.9, 0.7, 0.5, 0.3, 0.2, 0.1, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class LearningState:
     runs: list[Run] = field(default_factory=list)
     values: StepValue = field(default_factory=lambda: fit_step_value([]))
     notes: WorkerNotes | None = None
+    skills: tuple[Skill, ...] = ()
 
     def learn(self, runs: Sequence[Run], switches: LearningSwitches) -> None:
         """Add a day's runs, and make again what is learned from all of them."""
@@ -82,6 +86,8 @@ class LearningState:
             self.values = fit_step_value(self.samples)
         if switches.notes and self.outcomes:
             self.notes = WorkerNotes.collect(self.outcomes)
+        if switches.skills:
+            self.skills = (*self.skills, *mine_skills(self.runs, self.skills))
 
 
 def planned_by_simulation(item: OfficeTask, luck: int = 0) -> LanguageModelConductor:
@@ -90,13 +96,17 @@ def planned_by_simulation(item: OfficeTask, luck: int = 0) -> LanguageModelCondu
     return LanguageModelConductor("lm:simulated", member, style=PromptStyle(PlanFormat.JSON), rounds=1)
 
 
-def learned_conductor(item: OfficeTask, state: LearningState, switches: LearningSwitches) -> Conductor:
+def learned_conductor(
+    item: OfficeTask, state: LearningState, switches: LearningSwitches, worth: float = WORTH, explore: float = 0.0
+) -> Conductor:
     """Return the conductor of one question with everything learned that is switched on."""
     inner: Conductor = planned_by_simulation(item)
     if switches.notes and state.notes is not None:
         inner = NotedConductor(inner, state.notes)
+    if switches.skills and state.skills:
+        inner = SkilledConductor(inner, state.skills)
     if switches.steps:
-        inner = ValueConductor("value", state.values, (inner,), WORTH, switches.explore)
+        inner = ValueConductor("value", state.values, (inner,), worth, explore)
     return inner
 
 
@@ -132,7 +142,9 @@ async def perform_week(
     state, results = LearningState(), list[DayResult]()
     for day in range(days):
         items = traffic.tasks(day * a_day, a_day)
-        runs, result = await perform_day(items, lambda item: learned_conductor(item, state, switches))
+        explore = switches.explore[min(day, len(switches.explore) - 1)]
+        conductor = partial(learned_conductor, state=state, switches=switches, explore=explore)
+        runs, result = await perform_day(items, conductor)
         results.append(result)
         state.learn(runs, switches)
     return state, results

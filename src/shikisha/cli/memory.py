@@ -1,0 +1,204 @@
+"""`memory`: lessons from failed runs: write them, see them, say why they are there, retire them, export them.
+
+Invariants: a lesson has evidence; a book is made from the runs that are still there; retiring is recorded in the file
+and holds until somebody brings the lesson back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shikisha.cli import output, session
+from shikisha.cli.exit_codes import ExitCode
+from shikisha.cli.options import SharedOptions, command
+from shikisha.core.budget import format_dollars
+from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.run import Run
+from shikisha.core.task import Task
+from shikisha.engine.engine import Engine
+from shikisha.learned.learned_file import write_learned
+from shikisha.learned.lessons import (
+    Lesson,
+    LessonBook,
+    LessonState,
+    book_file,
+    failed_runs,
+    failure_lessons,
+    judge_lessons,
+    load_book,
+    make_lesson,
+    merge_lessons,
+)
+from shikisha.learned.run_feedback import describe_run
+
+if TYPE_CHECKING:
+    from shikisha.config.container import Container
+    from shikisha.journal import Journal
+
+_ALL = 2**31  # runs
+_MOST_REFLECTIONS = 20  # a call
+_QUESTION = (
+    "Below is what came of a task that went wrong. Write one lesson, one sentence, that would have helped and holds "
+    "for other tasks of this kind. Name no answer of this task. Reply with the sentence only."
+)
+group = typer.Typer(
+    help="Lessons from failed runs: write, show, judge and retire them.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+Book = Annotated[Path, typer.Option("--file", help="The file of lessons.")]
+LessonId = Annotated[str, typer.Argument(metavar="LESSON", help="A lesson by the beginning of its id.")]
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="A task, or words of one.")]
+Reflector = Annotated[str, typer.Option("--reflector", help="A worker that writes a lesson for each failed run.")]
+Dollars = Annotated[float, typer.Option("--dollars", min=0, help="The most US dollars that reflection may cost.")]
+Labels = Annotated[str, typer.Option("--labels", help="Learn from runs with these labels (a,b), for tasks with them.")]
+
+
+@group.command("learn")
+@command
+def learn(
+    shared: SharedOptions, file: Book, reflector: Reflector = "", dollars: Dollars = 0.0, labels: Labels = ""
+) -> ExitCode:
+    """Write lessons from failed runs, and judge those that were on trial.
+
+    Without a reflector, lessons say which worker failed most at which work. Lessons whose runs were erased vanish.
+    """
+    output.refuse_unwritable(file)
+    if reflector and not dollars:
+        raise ConfigError("--reflector: say how much reflection may cost with --dollars")
+    wanted = frozenset(name.strip() for name in labels.split(",") if name.strip())
+
+    async def main() -> tuple[list[Run], list[Lesson]]:
+        async with session.open_existing_journal(shared) as journal:
+            found = [Run.fold(await journal.read(one.id)) for one in reversed(await journal.runs(limit=_ALL))]
+            runs = [run for run in found if set(run.started.labels) <= wanted]
+            lessons = failure_lessons(runs)
+            if reflector:
+                async with session.open_container(shared) as container:
+                    lessons += await _reflect(container, journal, runs, reflector, dollars)
+            return runs, lessons
+
+    old = load_book(file).lessons if file.exists() else ()
+    runs, new = session.run_async(main)
+    lessons = judge_lessons(merge_lessons(old, new), runs)
+    book = book_file(lessons, sorted(wanted), time())
+    write_learned(file, book)
+    _show(lessons, as_json=shared.json)
+    output.print_note(f"{file}: {len(lessons)} lessons, version {book.short_version}; use it with [learned] lessons")
+    return ExitCode.OK
+
+
+async def _reflect(
+    container: "Container", journal: "Journal", runs: Sequence[Run], reflector: str, dollars: float
+) -> list[Lesson]:
+    """Return a lesson for each of the newest failed runs, as far as the dollars go."""
+    from shikisha.conductors.fixed_conductors import fixed_conductor
+
+    pool = container.pool([reflector])
+    engine = Engine(journal, secret_store=container.secret_store, guarded_labels=container.guarded_labels)
+    spent, found = 0.0, list[Lesson]()
+    for run in reversed(failed_runs(runs)[-_MOST_REFLECTIONS:]):
+        if spent >= dollars or run.started.domain == "reflection":
+            continue
+        score = run.grade.score if run.grade is not None else None
+        task = Task(f"{_QUESTION}\n\n{describe_run(run, score)}", domain="reflection", labels=run.started.labels)
+        caps = replace(container.caps, dollars=dollars - spent)
+        written = await engine.run(task, pool, fixed_conductor(f"single?worker={reflector}"), caps)
+        spent += written.counted.dollars or 0.0
+        if written.answer:
+            found.append(make_lesson(written.answer, run.started.prompt, [run.id]))
+    output.print_note(f"{len(found)} lessons written for {format_dollars(spent)}")
+    return found
+
+
+@group.command("show")
+@command
+def show(shared: SharedOptions, file: Book) -> ExitCode:
+    """Show the lessons, and what runs with and without them came to."""
+    _show(load_book(file).lessons, as_json=shared.json)
+    return ExitCode.OK
+
+
+@group.command("search")
+@command
+def search(shared: SharedOptions, text: Text, file: Book) -> ExitCode:
+    """Show the lessons that a task would bring up."""
+    _show(load_book(file).recall(text), as_json=shared.json)
+    return ExitCode.OK
+
+
+@group.command("why")
+@command
+def why(shared: SharedOptions, lesson: LessonId, file: Book) -> ExitCode:
+    """Say which runs taught a lesson, and what it brought."""
+    found = _named(load_book(file), lesson)
+    if shared.json:
+        output.print_json(_row(found))
+        return ExitCode.OK
+    output.print_answer(f"{found.id} ({found.state}): {found.text}")
+    output.print_answer(f"about: {found.about[:200]}")
+    output.print_answer(f"runs: {', '.join(found.evidence)}")
+    output.print_answer(found.gain.describe())
+    return ExitCode.OK
+
+
+@group.command("retire")
+@command
+def retire(shared: SharedOptions, lesson: LessonId, file: Book) -> ExitCode:
+    """Show a lesson to no task any more; it stays in the file."""
+    return _change(shared, lesson, file, LessonState.RETIRED)
+
+
+@group.command("restore")
+@command
+def restore(shared: SharedOptions, lesson: LessonId, file: Book) -> ExitCode:
+    """Put a lesson on trial again."""
+    return _change(shared, lesson, file, LessonState.TRIAL)
+
+
+def _change(shared: SharedOptions, lesson: str, file: Path, state: LessonState) -> ExitCode:
+    book = load_book(file)
+    chosen = _named(book, lesson)
+    lessons = [replace(one, state=state) if one.id == chosen.id else one for one in book.lessons]
+    changed = book_file(lessons, book.source.labels, time())
+    write_learned(file, changed)
+    if shared.json:
+        output.print_json({"lesson": chosen.id, "state": str(state), "version": changed.version})
+    output.print_note(f"{chosen.id} is {state}; version {changed.short_version}")
+    return ExitCode.OK
+
+
+def _named(book: LessonBook, name: str) -> Lesson:
+    fitting = [one for one in book.lessons if one.id.startswith(name)]
+    if len(fitting) != 1:
+        raise UnknownName("lesson", name, [one.id for one in book.lessons[:20]])
+    return fitting[0]
+
+
+def _row(lesson: Lesson) -> dict[str, object]:
+    gain = lesson.gain
+    return {
+        "id": lesson.id,
+        "text": lesson.text,
+        "state": str(lesson.state),
+        "shown": list(lesson.shown),
+        "withheld": list(lesson.withheld),
+        "gain": [gain.mean, gain.low, gain.high],
+        "runs": list(lesson.evidence),
+    }
+
+
+def _show(lessons: Sequence[Lesson], *, as_json: bool) -> None:
+    if as_json:
+        output.print_json({"lessons": [_row(one) for one in lessons]})
+        return
+    rows = [
+        (one.id, str(one.state), f"{one.shown[1]:g}/{one.shown[0]}", f"{one.withheld[1]:g}/{one.withheld[0]}", one.text)
+        for one in lessons
+    ]
+    output.print_table(("lesson", "state", "right with", "without", "text"), rows, right=("right with", "without"))

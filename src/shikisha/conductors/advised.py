@@ -1,0 +1,54 @@
+"""A prompted conductor with what earlier runs led to: tuned advice, and lessons that fit the task at hand.
+
+Lessons that are still on trial are shown to a share of the tasks only, drawn by content; what was shown and what was
+withheld is in the proposal, so that the journal can say whether a lesson helps. Invariants: advice and lessons are
+quoted data and change what the planner reads, not what it may do (5); what has labels is used only for tasks that bear
+all of them.
+"""
+
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from shikisha.conductors.language_model import LanguageModelConductor
+from shikisha.engine.conductor import Proposal, Situation
+from shikisha.learned.learned_file import LearnedFile
+from shikisha.learned.lessons import LESSONS_SHOWN, Lesson, LessonBook, LessonState
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisedConductor:
+    """Shows `prompt` (advice) and fitting lessons of `book` to `inner`."""
+
+    inner: LanguageModelConductor
+    prompt: LearnedFile | None = None
+    book: LessonBook | None = None
+    share: float = 0.5
+
+    @property
+    def name(self) -> str:
+        """The inner conductor's name."""
+        return self.inner.name
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Return what the inner conductor proposes with advice and lessons."""
+        labels = situation.task.labels
+        parts, said, beside = list[str](), list[str](), dict[str, str]()
+        if self.prompt is not None and self.prompt.holds_for(labels):
+            parts.append(str(self.prompt.content["advice"]))
+            said.append(f"advice {self.prompt.short_version}")
+        if self.book is not None and self.book.source.holds_for(labels):
+            found = self.book.recall(situation.task.prompt)
+            shown = [lesson for lesson in found if self._shows(lesson, situation)]
+            parts += [lesson.text for lesson in shown]
+            if found:
+                beside[LESSONS_SHOWN] = ",".join(("" if one in shown else "-") + one.id for one in found)
+                said.append(f"{len(shown)} of {len(found)} lessons of {self.book.source.short_version}")
+        proposal = await replace(self.inner, advice="\n".join(part for part in parts if part)).propose(situation)
+        note = "; ".join(part for part in (proposal.note, *said) if part)
+        return replace(proposal, note=note, beside={**proposal.beside, **beside})
+
+    def _shows(self, lesson: Lesson, situation: Situation) -> bool:
+        if lesson.state is not LessonState.TRIAL:
+            return lesson.state is LessonState.KEPT
+        text = f"{lesson.id} {situation.task.content_hash}"
+        return int.from_bytes(sha256(text.encode()).digest()[:6], "big") / 2**48 < self.share

@@ -1,0 +1,50 @@
+"""A conductor that performs a skill where one fits the task, and asks its inner conductor where none does.
+
+A skill that fits saves the planner's call. Where its plan brought no answer, the inner conductor goes on. Invariants:
+only skills that were replayed here are used; a skill's workers are in the pool (1); the plan's note names the skill.
+"""
+
+from dataclasses import dataclass
+
+from shikisha.core.plan import Plan
+from shikisha.engine.conductor import Conductor, Proposal, Situation
+from shikisha.learned.skills import Skill
+
+
+@dataclass(frozen=True, slots=True)
+class SkilledConductor:
+    """Tries `skills` in their order, then `inner`."""
+
+    inner: Conductor
+    skills: tuple[Skill, ...]
+
+    @property
+    def name(self) -> str:
+        """The inner conductor's name."""
+        return self.inner.name
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Return the plan of the first skill that fits; ship its answer; else what the inner conductor proposes."""
+        skill = self._fitting(situation)
+        if skill is None:
+            return await self.inner.propose(situation)
+        name, plan = skill
+        if not situation.rounds:
+            return Proposal(plan, note=f"skill {name}")
+        last = situation.rounds[-1].final
+        if len(situation.rounds) == 1 and last is not None and last.ok:
+            return Proposal(Plan(), note=f"skill {name}")
+        return await self.inner.propose(situation)
+
+    def _fitting(self, situation: Situation) -> tuple[str, Plan] | None:
+        task, names = situation.task, [card.name for card in situation.cards]
+        if task.context or task.history or task.attachments or task.tools:
+            return None  # a skill knows the prompt alone
+        most = min(situation.left.plan_steps, situation.left.steps)
+        for skill in self.skills:
+            if not skill.admitted or not set(skill.labels) <= set(task.labels):
+                continue
+            plan = skill.plan(task.prompt, names)
+            if plan is not None and (situation.rounds or len(plan) <= most):
+                return skill.name, plan
+        return None

@@ -1,0 +1,333 @@
+"""Skills: plans with holes that right runs had in common, replayed before they are used, as folders that people read.
+
+A skill is mined from right runs whose tasks are the same but for some words: what differs becomes holes, and the plan's
+subtasks are written with the same holes. It is admitted only if filling it for runs that were held out gives the plan
+that was right there. A folder holds `SKILL.md` (the open format: name and description above the text) and `plan.json`,
+a learned file with its evidence and the hash of both.
+
+Invariants: a skill is data: workers by name, subtasks, access lists; one that was edited by hand is refused, and one
+from elsewhere is not used until it was replayed here; matching takes time linear in the task and the skill; what has
+labels is used only for tasks that bear them.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from hashlib import sha256
+from pathlib import Path
+
+from shikisha.core.errors import ConfigError, PlanError
+from shikisha.core.messages import Json
+from shikisha.core.plan import Plan, Step
+from shikisha.core.run import Run
+from shikisha.learned.fit_step_value import PHRASES
+from shikisha.learned.learned_file import LearnedFile, read_learned, write_learned
+from shikisha.learned.step_samples import check_subtask
+from shikisha.learned.step_value import split_phrases
+
+SKILL = "skill"
+MIN_TASKS = 3  # that a skill is generalized over
+MIN_HELD_OUT = 1  # further ones that it must reproduce
+MAX_HOLES = 12
+_MAX_PROMPT = 4_000  # characters of a task that is mined or matched
+_MAX_RUNS = 400  # right runs that are compared with one another
+_LEAST_COMMON = 0.5  # share of words that two tasks of one kind have in common
+_HOLE = re.compile(r"\{(\d+)\}")
+_WORD = re.compile(r"\s*\S+")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_RIGHT = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class SkillStep:
+    """One step: a subtask with holes, a worker by name, an access list."""
+
+    subtask: str
+    worker: str
+    access: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """`pieces` are the task's fixed texts; between two neighbors is a hole. `replays` are (tried, reproduced)."""
+
+    name: str
+    pieces: tuple[str, ...]
+    steps: tuple[SkillStep, ...]
+    evidence: tuple[str, ...]
+    replays: tuple[int, int]
+    labels: tuple[str, ...] = ()
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it was replayed here, and every replay gave what was right."""
+        return self.replays[0] >= MIN_HELD_OUT and self.replays[0] == self.replays[1]
+
+    def match(self, prompt: str) -> tuple[str, ...] | None:
+        """Return what fills the holes in this task; None where it is another kind of task."""
+        if len(prompt) > _MAX_PROMPT or not prompt.startswith(self.pieces[0]):
+            return None
+        at, values = len(self.pieces[0]), list[str]()
+        for piece in self.pieces[1:-1]:
+            found = prompt.find(piece, at + 1)
+            if found < 0:
+                return None
+            values.append(prompt[at:found])
+            at = found + len(piece)
+        last = self.pieces[-1]
+        if len(self.pieces) > 1:
+            end = len(prompt) - len(last)
+            if end <= at or not prompt.endswith(last):
+                return None
+            values.append(prompt[at:end])
+        elif at != len(prompt):
+            return None
+        return tuple(values)
+
+    def plan(self, prompt: str, workers: Sequence[str]) -> Plan | None:
+        """Return the plan for a task; None where it does not fit, or a worker is not in the pool."""
+        values = self.match(prompt)
+        if values is None or any(step.worker not in workers for step in self.steps):
+            return None
+        try:
+            return Plan(
+                tuple(
+                    Step(_filled(step.subtask, values), workers.index(step.worker), step.access) for step in self.steps
+                )
+            )
+        except (PlanError, IndexError):
+            return None
+
+    def to_file(self, made: float) -> LearnedFile:
+        """Return the skill as a learned file; the hash of its page is part of it."""
+        steps: list[Json] = [
+            {"subtask": step.subtask, "worker": step.worker, "access": list(step.access)} for step in self.steps
+        ]
+        content: Mapping[str, Json] = {
+            "name": self.name,
+            "pieces": list(self.pieces),
+            "steps": steps,
+            "replays": list(self.replays),
+            "page": sha256(self.page().encode()).hexdigest(),
+        }
+        return LearnedFile(SKILL, content, self.evidence, tuple(sorted(self.labels)), None, made)
+
+    def page(self) -> str:
+        """Return `SKILL.md`."""
+        task = "".join(
+            piece + ("" if at + 1 == len(self.pieces) else f"{{{at}}}") for at, piece in enumerate(self.pieces)
+        )
+        lines = [f"{at + 1}. {step.worker}: {step.subtask}" for at, step in enumerate(self.steps)]
+        description = " ".join(task.split())[:200].replace('"', "'")
+        return (
+            f'---\nname: {self.name}\ndescription: "Tasks like: {description}"\n---\n\n'
+            f"# {self.name}\n\nA task of the form\n\n> {task}\n\nis done in {len(self.steps)} steps. "
+            f"Numbers in braces are what fills the holes.\n\n" + "\n".join(lines) + "\n"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _RightRun:
+    run: str
+    prompt: str
+    plan: Plan
+    workers: tuple[str, ...]
+    labels: tuple[str, ...]
+
+
+def mine_skills(runs: Iterable[Run], known: Sequence[Skill] = ()) -> list[Skill]:
+    """Return the skills that right runs have in common and that hold-out runs confirm; none that is known already."""
+    right = [one for run in runs if (one := _right_run(run)) is not None][-_MAX_RUNS:]
+    left = [one for one in right if not any(skill.match(one.prompt) is not None for skill in known)]
+    found = list[Skill]()
+    while left:
+        first = left.pop(0)
+        like = [one for one in left if _is_alike(first, one)]
+        if len(like) + 1 < MIN_TASKS + MIN_HELD_OUT:
+            continue
+        skill = _generalize([first, *like[: MIN_TASKS - 1]], f"skill-{len(known) + len(found) + 1}")
+        if skill is None:
+            continue
+        tried = replay_skill(skill, like[MIN_TASKS - 1 :])
+        if tried.admitted:
+            found.append(tried)
+            left = [one for one in left if tried.match(one.prompt) is None]
+    return found
+
+
+def replay_skill(skill: Skill, held_out: Sequence[_RightRun]) -> Skill:
+    """Return the skill with how many held-out right runs it fits, and for how many it gives the plan that was right."""
+    tried = reproduced = 0
+    for one in held_out:
+        if skill.match(one.prompt) is None:
+            continue
+        tried += 1
+        names = sorted({step.worker for step in skill.steps})
+        plan = skill.plan(one.prompt, names)
+        same = plan is not None and [(step.subtask, step.access) for step in plan.steps] == [
+            (step.subtask, step.access) for step in one.plan.steps
+        ]
+        reproduced += same
+    return replace(skill, replays=(tried, reproduced))
+
+
+def replay_on_runs(skill: Skill, runs: Iterable[Run]) -> Skill:
+    """Return a skill from elsewhere after a replay on this journal's right runs."""
+    return replay_skill(skill, [one for run in runs if (one := _right_run(run)) is not None])
+
+
+def _right_run(run: Run) -> _RightRun | None:
+    """Return what a right run of one round shows; None for others."""
+    grade, end = run.grade, run.finished
+    if run.erased is not None or end is None or grade is None or grade.score is None or grade.score < _RIGHT:
+        return None
+    turns = [turn for turn in run.rounds if turn.plan is not None and turn.plan.steps]
+    prompt = run.started.prompt
+    if len(turns) != 1 or len(prompt) > _MAX_PROMPT or turns[0].plan is None or run.started.parent is not None:
+        return None
+    plan = plain_plan(turns[0].plan)
+    if any(step.each is not None for step in plan.steps):
+        return None
+    return _RightRun(run.id, prompt, plan, run.started.pool, run.started.labels)
+
+
+def plain_plan(plan: Plan) -> Plan:
+    """Return a plan without checks, second workers and standing phrases: what a planner would have written."""
+    steps, gives = list[Step](), dict[int, int]()
+    used = {seen for step in plan.steps for seen in step.access} | {len(plan.steps) - 1}
+    for at, step in enumerate(plan.steps):
+        checked = [seen for seen in step.access if step.subtask == check_subtask(plan.steps[seen].subtask)]
+        if checked:
+            gives[at] = gives[checked[-1]]
+            continue
+        if at not in used and any(other.subtask == step.subtask for other in plan.steps[at + 1 :]):
+            continue
+        access = tuple(sorted({gives[seen] for seen in step.access if seen in gives}))
+        gives[at] = len(steps)
+        steps.append(replace(step, subtask=split_phrases(step.subtask, PHRASES)[0], access=access))
+    return Plan(tuple(steps))
+
+
+def _is_alike(one: _RightRun, two: _RightRun) -> bool:
+    shape = [step.access for step in one.plan.steps] == [step.access for step in two.plan.steps]
+    if not shape or one.labels != two.labels:
+        return False
+    words, others = one.prompt.split(), two.prompt.split()
+    common = sum((Counter(words) & Counter(others)).values())
+    return common >= _LEAST_COMMON * max(len(words), len(others))
+
+
+def _generalize(runs: Sequence[_RightRun], name: str) -> Skill | None:
+    """Return the skill that these runs have in common; None where they have too little, or plans that differ."""
+    words = [_WORD.findall(one.prompt) for one in runs]
+    fixed = [True] * len(words[0])
+    for other in words[1:]:
+        same = [False] * len(words[0])
+        for block in SequenceMatcher(None, words[0], other, autojunk=False).get_matching_blocks():
+            same[block.a : block.a + block.size] = [True] * block.size
+        fixed = [a and b for a, b in zip(fixed, same, strict=True)]
+    pieces = _pieces(words[0], fixed)
+    if not 1 < len(pieces) <= MAX_HOLES + 1 or sum(map(len, pieces)) < _LEAST_COMMON * len(runs[0].prompt):
+        return None
+    draft = Skill(name, pieces, (), (), (0, 0))
+    plans = []
+    for one in runs:
+        values = draft.match(one.prompt)
+        if values is None:
+            return None
+        plans.append([_holed(step.subtask, values) for step in one.plan.steps])
+    if any(plan != plans[0] for plan in plans[1:]):
+        return None
+    last = runs[-1]
+    steps = tuple(
+        SkillStep(subtask, last.workers[step.worker], step.access)
+        for subtask, step in zip(plans[0], last.plan.steps, strict=True)
+    )
+    return replace(draft, steps=steps, evidence=tuple(one.run for one in runs), labels=last.labels)
+
+
+def _pieces(words: Sequence[str], fixed: Sequence[bool]) -> tuple[str, ...]:
+    """Return the fixed texts between holes; the first and the last may be empty."""
+    pieces, hole = [""], False
+    for word, stays in zip(words, fixed, strict=True):
+        if stays:
+            pieces[-1] += word
+            hole = False
+        elif not hole:
+            space = word[: len(word) - len(word.lstrip())]
+            pieces[-1] += space
+            pieces.append("")
+            hole = True
+    return tuple(pieces)
+
+
+def _holed(subtask: str, values: Sequence[str]) -> str:
+    """Return a subtask with each hole's value replaced by the hole's number, longest values first."""
+    order = sorted(range(len(values)), key=lambda at: -len(values[at]))
+    marks = {at: f"\x00{at}\x00" for at in order}
+    for at in order:
+        stripped = values[at].strip().rstrip("?.!,;:")
+        if stripped:
+            subtask = subtask.replace(stripped, marks[at])
+    for at, mark in marks.items():
+        subtask = subtask.replace(mark, f"{{{at}}}")
+    return subtask
+
+
+def _filled(subtask: str, values: Sequence[str]) -> str:
+    return _HOLE.sub(lambda hole: values[int(hole[1])].strip().rstrip("?.!,;:"), subtask)
+
+
+def write_skill(folder: Path, skill: Skill, made: float) -> Path:
+    """Write a skill's folder; return it."""
+    target = folder / skill.name
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        (target / "SKILL.md").write_text(skill.page(), "utf-8")
+    except OSError as error:
+        raise ConfigError(f"{target}: cannot be written: {error.strerror or error}") from None
+    write_learned(target / "plan.json", skill.to_file(made))
+    return target
+
+
+def read_skill(folder: Path, *, ours: bool = True) -> Skill:
+    """Read a skill's folder; ConfigError where it is none or was changed. Not `ours`: its replays do not count."""
+    learned = read_learned(folder / "plan.json", SKILL)
+    content = learned.content
+    try:
+        pieces, rows, replays = content["pieces"], content["steps"], content["replays"]
+        if not isinstance(pieces, list) or not isinstance(rows, list) or not isinstance(replays, list):
+            raise TypeError("pieces, steps and replays are lists")
+        name = str(content["name"])
+        if not _NAME.fullmatch(name) or not 1 <= len(pieces) <= MAX_HOLES + 1:
+            raise ValueError("a name has a-z, 0-9 and -, and a skill at most 12 holes")
+        steps = tuple(_read_step(row, len(pieces) - 1) for row in rows)
+        counts = (int(str(replays[0])), int(str(replays[1])))
+        skill = Skill(name, tuple(map(str, pieces)), steps, learned.evidence, counts, learned.labels)
+        page = (folder / "SKILL.md").read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{folder / 'SKILL.md'}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ConfigError(f"{folder}: no skill: {error}") from None
+    if sha256(page.encode()).hexdigest() != content.get("page"):
+        raise ConfigError(f"{folder / 'SKILL.md'}: it was changed after it was written: mine or import it again")
+    return skill if ours else replace(skill, replays=(0, 0))
+
+
+def _read_step(row: Json, holes: int) -> SkillStep:
+    if not isinstance(row, Mapping):
+        raise TypeError("a step is an object")
+    access = row["access"]
+    if not isinstance(access, list):
+        raise TypeError("an access list is a list")
+    subtask = str(row["subtask"])
+    if any(int(number) >= holes for number in _HOLE.findall(subtask)):
+        raise ValueError("a subtask names a hole that the task does not have")
+    return SkillStep(subtask, str(row["worker"]), tuple(int(str(seen)) for seen in access))
+
+
+def read_skills(folder: Path) -> list[Skill]:
+    """Read all skills of a folder; none where there is no folder."""
+    return [read_skill(path.parent) for path in sorted(folder.glob("*/plan.json"))]

@@ -1,0 +1,29 @@
+"""Advice for a planner as a learned file: what `tune` found, what it brought, and on which tasks.
+
+Invariant: advice is text, never code; it is shown to the planner as quoted lines and cannot pass for its instructions.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shikisha.core.errors import ConfigError
+from shikisha.learned.learned_file import LearnedFile, LearnedGain, read_learned
+
+PROMPT = "prompt"
+MAX_ADVICE = 4_000  # characters
+
+
+def prompt_file(
+    advice: str, evidence: Sequence[str], labels: Sequence[str], gain: LearnedGain | None, made: float
+) -> LearnedFile:
+    """Return advice as a learned file."""
+    return LearnedFile(PROMPT, {"advice": advice}, tuple(evidence), tuple(sorted(labels)), gain, made)
+
+
+def load_advice(file: Path) -> LearnedFile:
+    """Read advice; ConfigError where there is none, it was changed, or it is too long."""
+    learned = read_learned(file, PROMPT)
+    advice = learned.content.get("advice")
+    if not isinstance(advice, str) or len(advice) > MAX_ADVICE:
+        raise ConfigError(f"{file}: advice: expected a text of at most {MAX_ADVICE:,} characters")
+    return learned

@@ -7,7 +7,6 @@ faults, dollars of each step. Invariant: all of it is quoted material, cut to a 
 from shikisha.core.budget import format_dollars
 from shikisha.core.prompts import quote_lines
 from shikisha.core.run import RoundRecord, Run
-from shikisha.evals.graders.inferred_scores import accepted_attempt
 
 _SHOWN = 400  # characters of a text
 _MAX_STEPS = 20
@@ -35,7 +34,7 @@ def _round_lines(turn: RoundRecord) -> list[str]:
         shown = ", ".join(map(str, step.access)) or "no other step"
         lines.append(f"Step {index} by model {step.worker}, shown {shown}: {_cut(step.subtask)}")
         record = turn.steps.get(index)
-        attempt = None if record is None else accepted_attempt(record)
+        attempt = None if record is None else record.accepted_attempt
         if record is not None and record.finished is not None and record.finished.fault is not None:
             lines.append(f"  no answer: {record.finished.fault}: {_cut(record.finished.message)}")
         elif attempt is not None and record is not None and (result := record.result) is not None:

@@ -161,7 +161,8 @@ export class Device {
   // Do what was decided: `local` are the device's workers, {name: async (subtask, task, granted) => answer}.
   async perform(task, decided, local, key = "") {
     if (decided.where === "nowhere") throw new Error("private: nobody on this device can do it, and it goes nowhere else");
-    if (decided.where === "server") return ask(this.pool.server, task, key);
+    if (decided.where === "server")
+      return ask(this.pool.server, task, key, decided.workers.filter(each => !each.device).map(each => each.name));
     const results = [];
     for (const step of decided.plan)
       results.push(await local[step.worker](step.subtask, task, step.access.map(place => results[place])));
@@ -187,12 +188,14 @@ function shortened(cache, heads, most, depth) {
 }
 
 // The one place that sends anything.
-export async function ask(server, task, key) {
+export async function ask(server, task, key, workers = []) {
   if (task.private) throw new Error("private: this task is sent nowhere");
+  const headers = { "Content-Type": "application/json", Authorization: `Bearer ${key}` };
+  if (workers.length) headers["X-Shikisha-Workers"] = workers.join(", "); // what was decided here holds there
+  if (task.type) headers["X-Shikisha-Domain"] = task.type;
   const messages = [{ role: "user", content: task.text }];
-  const answer = await fetch(`${server}/v1/chat/completions`, { method: "POST",
-    headers: { "Content-Type": "application/json", Authorization: `Bearer ${key}` },
-    body: JSON.stringify({ model: "shikisha", messages, metadata: task.type ? { type: task.type } : undefined }) });
+  const answer = await fetch(`${server}/v1/chat/completions`, { method: "POST", headers,
+    body: JSON.stringify({ model: "shikisha", messages }) });
   const told = await answer.json();
   if (!answer.ok) throw new Error(told.error ? told.error.message : `the server answered ${answer.status}`);
   const dollars = Number(answer.headers.get("x-shikisha-cost") || NaN);

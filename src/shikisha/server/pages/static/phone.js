@@ -97,9 +97,14 @@
     }
   });
   const link = document.querySelector("form[data-link] input[name=token]");
-  if (link && location.hash.length > 1) {
-    link.value = decodeURIComponent(location.hash.slice(1));
+  function takeToken() {
+    if (location.hash.length < 2) return;
+    link.value = location.hash.slice(1);
     history.replaceState(null, "", location.pathname);
+  }
+  if (link) {
+    takeToken();
+    window.addEventListener("hashchange", takeToken);
   }
   if (window.isSecureContext && "serviceWorker" in navigator)
     navigator.serviceWorker.register("/ui/sw.js", { scope: "/ui/" }).catch(() => undefined);

@@ -408,7 +408,7 @@ def import_journal(place: Path) -> Target:
         cells = [
             ["cell", table, column, row, value]
             for table in tables
-            if not table.startswith("sqlite")
+            if not table.startswith(("sqlite", "run_words"))  # the word index is SQLite's own business
             for column in columns[table]
             for row, value in opened.execute(f"SELECT rowid, {column} FROM {table} LIMIT 12")  # noqa: S608 - our own names
             if isinstance(value, str | int | float | None)

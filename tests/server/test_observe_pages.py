@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -22,6 +23,7 @@ from shikisha.evals.tasksets.layouts import own_item
 from shikisha.evals.tasksets.task_rows import TaskRow
 from shikisha.journal.queries import TaskAndAnswer
 from shikisha.plots.day_charts import ChartForm, DaySeries, day_bar_chart, day_line_chart
+from shikisha.plots.text_diff import diff_plans, diff_words
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.keys import Key, KeyCaps
 from shikisha.server.keys.grants import BudgetAmount, DailySpend
@@ -223,6 +225,69 @@ async def test_a_chat_goes_on_with_its_turns_and_their_labels(tmp_path: Path) ->
         assert (await client.get("/ui/try?" + urlencode({"session": "x" * 300}))).status_code == 400
 
 
+class Structure(HTMLParser):
+    """What a page lacks that readers without eyes or a mouse need, as far as its source shows it."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.wrong: list[str] = []
+        self.ids: list[str] = []
+        self.labels: set[str] = set()
+        self.fields: list[str] = []
+        self.headings: list[int] = []
+        self.named: list[tuple[str, list[str]]] = []  # open elements that need a name, and what they say
+        self.inside_label = 0
+        self.feed(page)
+        self.wrong += [f"the id {name} twice" for name in set(self.ids) if self.ids.count(name) > 1]
+        self.wrong += [f"no label for {name}" for name in self.fields if name not in self.labels]
+        pairs = zip([0, *self.headings], self.headings, strict=False)
+        self.wrong += [f"h{after} after h{before}" for before, after in pairs if after > before + 1]
+        if self.headings.count(1) != 1:
+            self.wrong.append(f"{self.headings.count(1)} first headings")
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        self.ids += [told["id"] or ""] if "id" in told else []
+        self.labels |= {told["for"] or ""} if tag == "label" and "for" in told else set()
+        self.inside_label += tag == "label"
+        if tag in ("input", "select", "textarea") and told.get("type") != "hidden" and not self.inside_label:
+            self.fields.append(told.get("id") or "?")
+        if tag in ("h1", "h2", "h3", "h4"):
+            self.headings.append(int(tag[1]))
+        if tag == "svg" and not (told.get("aria-hidden") or (told.get("role") and told.get("aria-label"))):
+            self.wrong.append("a drawing without a name")
+        if tag == "html" and told.get("lang") != "en":
+            self.wrong.append("no language")
+        if tag in ("a", "button", "th", "summary", "label"):
+            self.named.append((tag, [told.get("aria-label") or ""]))
+
+    def handle_data(self, data: str) -> None:
+        for _, said in self.named:
+            said.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside_label -= tag == "label"
+        if self.named and self.named[-1][0] == tag:
+            _, said = self.named.pop()
+            if not "".join(said).strip():
+                self.wrong.append(f"an empty {tag}")
+
+
+async def test_every_page_has_the_structure_that_all_readers_need(tmp_path: Path) -> None:
+    async with served(tmp_path, ANSWERS) as at, browsing(at) as client:
+        runs = [await begin(at, f"task {number}", session_id="s") for number in range(2)]
+        ways = ["overview", "sessions", "sessions/s", "runs", "runs?text=task&least=0", "try", "try?session=s"]
+        ways += ["approvals", "workers", "compare", f"compare?left={runs[0]}&right={runs[1]}", "keys", "nothing-here"]
+        ways += [f"runs/{runs[0]}", f"runs/{runs[0]}/journal", "login", "device", "offline"]
+        found = {way: Structure((await client.get(f"/ui/{way}")).text).wrong for way in ways}
+        assert {way: wrong for way, wrong in found.items() if wrong} == {}
+
+
+def test_the_structure_check_sees_what_is_wrong() -> None:
+    page = '<html><h1>A</h1><h3 id="x">B</h3><input id="x"><th></th><a href="/"></a><svg></svg>'
+    assert len(Structure(page).wrong) == 7
+
+
 # figures --------------------------------------------------------------------------------------------------------------
 
 
@@ -300,3 +365,47 @@ def test_a_line_breaks_where_nothing_is_known_and_every_value_has_a_point() -> N
     assert all(0 <= mark.x <= drawn.width and 0 <= mark.y <= drawn.bottom for mark in drawn.marks)
     assert not drawn.empty
     assert day_line_chart(days, (DaySeries("right", (None,) * 30),), ChartForm(str)).empty
+
+
+# differences ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("", ""),
+        ("", "new"),
+        ("Is the harbour open?", "Is the harbour closed on Sunday?"),
+        ("a b " * 400, "b a a " * 300),
+        ("x" * 10_000, "y\n" * 5_000),
+        ("  spaces  at\tends ", "spaces at ends"),
+    ],
+)
+def test_what_is_kept_and_what_is_changed_make_both_texts(one: str, other: str) -> None:
+    pieces = diff_words(one, other)
+    assert "".join(piece.text for piece in pieces if piece.kind != "in") == one
+    assert "".join(piece.text for piece in pieces if piece.kind != "out") == other
+
+
+def test_only_what_differs_is_marked() -> None:
+    found = [(piece.kind, piece.text) for piece in diff_words("Is the harbour open?", "Is the harbour closed?")]
+    assert found == [("same", "Is the harbour"), ("out", " open"), ("in", " closed"), ("same", "?")]
+
+
+def test_plans_are_compared_step_by_step() -> None:
+    one = Plan((Step("Draft it.", 0), Step("Read it.", 1, (0,))))
+    other = Plan((Step("Draft it.", 0), Step("Read it twice.", 0, ()), Step("Send it.", 1, (1,))))
+    found = diff_plans((one, other), (("writer", "critic"), ("writer", "sender")))
+    assert [step.kind for step in found] == ["same", "changed", "in"]
+    assert (found[1].workers, found[1].sees) == (("critic", "writer"), ((0,), ()))
+    assert [piece.text for piece in found[1].subtask if piece.kind == "in"] == [" twice"]
+
+
+async def test_two_runs_are_shown_with_what_differs(tmp_path: Path) -> None:
+    async with served(tmp_path, ANSWERS) as at, browsing(at) as client:
+        one, other = await begin(at, "Is the harbour open?"), await begin(at, "Is the <b>harbour</b> closed?")
+        page = (await client.get(f"/ui/compare?left={one}&right={other}")).text
+        assert "open</del>" in page
+        assert "closed</ins>" in page
+        assert "&lt;b" in page.partition("What differs")[2]
+        assert "<b>harbour" not in page

@@ -13,7 +13,7 @@ from shikisha.core.events import RunPaused, RunResumed, RunStarted, RunStatus
 from shikisha.core.plan import step_depths
 from shikisha.plots import run_charts
 from shikisha.plots.run_charts import PlanGraph, StepArrow
-from shikisha.plots.svg import day_bars, sparkline
+from shikisha.plots.svg import sparkline
 from support import member, plan_of, pool_of, run_events
 
 SHAPES: dict[str, list[tuple[int, ...]]] = {
@@ -124,9 +124,3 @@ def test_a_spark_has_gaps_where_nothing_is_known() -> None:
 
 def test_a_spark_begins_at_0_and_reaches_the_top_that_is_said() -> None:
     assert sparkline([0.5, 0.5], height=26.0, top=1.0).last == (117.0, 13.0)
-
-
-def test_bars_stand_on_the_floor_and_the_smallest_is_seen() -> None:
-    drawn = day_bars([(0.0, "none"), (1e-9, "little"), (5.0, "much")])
-    assert [column.height for column in drawn.columns] == [0.0, 1.5, 69.0]
-    assert all(column.y + column.height == pytest.approx(drawn.height) for column in drawn.columns)

@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "doctor": ("doctor", "doctor", "Check that everything is there to run."),
     "demo": ("demo", "demo", "Compare conductors on simulated workers."),
     "eval": ("eval", "evaluate", "Evaluate conductors on a taskset or an outcome log."),
+    "view": ("view", "view", "Show the samples of an evaluation in the browser."),
     "compare": ("compare", "compare", "Compare two evaluations task by task."),
     "grade": ("grade", "grade", "Grade the answers of an outcome log that have no score."),
     "learn": ("learn", "learn", "Learn a routing policy from outcomes."),

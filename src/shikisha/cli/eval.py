@@ -26,6 +26,7 @@ from shikisha.evals.baselines import BaselineMode
 from shikisha.evals.entrant_metrics import EvaluationReport
 from shikisha.evals.html_report import render_html_report
 from shikisha.evals.report import dump_report
+from shikisha.evals.samples import RUNS_FILE
 from shikisha.evals.taskset import parse_split
 from shikisha.evals.terminal_report import print_report
 from shikisha.workers.replay import ReplayContent
@@ -106,6 +107,13 @@ class EvalLimitOptions:
             help="Baselines to run: none, free (no further calls) or all; free is the default where calls cost.",
         ),
     ] = ""
+    steps: Annotated[
+        bool | None,
+        typer.Option(
+            "--steps/--no-steps",
+            help="Keep plans, steps and answers for `shikisha view`; the default for your own workers.",
+        ),
+    ] = None
     keep: Annotated[
         Path | None, typer.Option("--keep", help="The folder for samples and replies; by default one in ./evaluations.")
     ] = None
@@ -215,6 +223,9 @@ def _build_setup(
         reply=_REPLY_KINDS[subject.reply],
     )
     keep = limits.keep or Path(_DEFAULT_FOLDER) / _folder_name(setup)
+    played = setup.log is None and subject.taskset not in _SIMULATED_TASKSETS
+    if journal is None and (played if limits.steps is None else limits.steps):
+        setup = replace(setup, journal=str(keep / RUNS_FILE))
     return replace(setup, keep=str(keep), evaluation=f"eval-{sha256(str(keep.absolute()).encode()).hexdigest()[:8]}")
 
 

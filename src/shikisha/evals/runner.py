@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from hashlib import sha256
 from time import perf_counter
 from typing import Protocol, TypeAlias
 
@@ -29,7 +28,7 @@ from shikisha.evals.graders import Grade, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.evals.response_cache import RUN_ACCOUNT, EvaluationBudget, RunAccount
 from shikisha.evals.reward import PAPER_WEIGHTS, Reward, RewardWeights, grade_events, run_reward, step_workers
-from shikisha.evals.samples import Entrant, Sample, SampleStore
+from shikisha.evals.samples import Entrant, Sample, SampleStore, run_digest
 from shikisha.evals.taskset import TaskItem
 
 
@@ -105,8 +104,8 @@ class TaskRunner:
 
     def run_id(self, entrant: Entrant, item: TaskItem, attempt: int) -> str:
         """Return the id of this run: the same whenever this evaluation is begun again."""
-        what = f"{entrant.name}\0{entrant.version}\0{item.task.id}\0{item.task.content_hash}\0{attempt}"
-        return f"{self.evaluation}-{sha256(what.encode()).hexdigest()[:20]}"
+        task = (item.task.id, item.task.content_hash)
+        return f"{self.evaluation}-{run_digest((entrant.name, entrant.version), task, attempt)}"
 
     async def _run(self, entrant: Entrant, item: TaskItem, run_id: str) -> Run:
         own, begun = run_id, 0

@@ -4,6 +4,7 @@
                       anything else is refused in this folder
     samples.jsonl     one line a sample; of two for the same (entrant, task) the later one counts
     calls-*.jsonl     replies (see `response_cache`)
+    runs.db           a journal of the runs, where their steps are kept for `shikisha view`
     evaluation.lock   held by the process that works in the folder
 
 Invariants: a Sample holds everything that reports and comparisons count, and nothing in it is derived from another one;
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 from sys import intern
 from typing import TypeVar, cast
@@ -32,8 +34,9 @@ from shikisha.evals.response_cache import LineAppender
 from shikisha.evals.taskset import TaskItem
 
 FOLDER_FORMAT = "shikisha evaluation folder 1"
+RUNS_FILE = "runs.db"
 _EMPTY_FOLDER_FILES = frozenset(
-    {"evaluation.json", "evaluation.partial", "evaluation.lock"}
+    {"evaluation.json", "evaluation.partial", "evaluation.lock", RUNS_FILE, f"{RUNS_FILE}-wal", f"{RUNS_FILE}-shm"}
 )  # what says nothing that was played
 T = TypeVar("T", bound=tuple[object, ...])
 
@@ -202,11 +205,48 @@ class SampleStore:
         self._tries[pair] += 1
 
 
-def _read_samples(path: Path) -> Iterable[Sample]:
+def run_digest(entrant: tuple[str, str], task: tuple[str, str], attempt: int) -> str:
+    """Return what the id of a run ends with: of an entrant (name, version) on a task (id, content hash), for a try."""
+    return sha256("\0".join((*entrant, *task, str(attempt))).encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSample:
+    """A sample of a folder, and how many there were of its entrant and task before it."""
+
+    sample: Sample
+    earlier: int = 0
+
+    def digests(self) -> tuple[str, ...]:
+        """Return what its run's id may end with, the likeliest first; a try may leave no sample."""
+        sample = self.sample
+        of = ((sample.entrant, sample.version), (sample.task_id, sample.task_hash))
+        return tuple(run_digest(*of, attempt) for attempt in reversed(range(self.earlier + 1)))
+
+
+def read_kept_samples(folder: Path) -> tuple[KeptSample, ...]:
+    """Return the samples of a folder that count, in the order in which their pairs were played first."""
+    path = folder / "samples.jsonl"
+    if not path.exists():
+        raise ConfigError(
+            f"{folder}: no evaluation's folder: it has no samples.jsonl (`shikisha eval --keep` makes one)"
+        )
+    found: dict[tuple[str, str], KeptSample] = {}
+    for sample in _read_samples(path, growing=True):
+        pair = (sample.entrant, sample.task_id)
+        earlier = found[pair].earlier + 1 if pair in found else 0
+        found[pair] = KeptSample(sample, earlier)
+    return tuple(found.values())
+
+
+def _read_samples(path: Path, *, growing: bool = False) -> Iterable[Sample]:
+    """Yield the samples of a file; `growing`: its last line may not be whole yet."""
     if not path.exists():
         return
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
+            if growing and not line.endswith("\n"):
+                return
             try:
                 yield Sample.loads(line)
             except (ValueError, KeyError, TypeError) as error:

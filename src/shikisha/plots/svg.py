@@ -308,7 +308,7 @@ _PAD = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    """Pieces of a line, the filled ground beneath each, lone points, and the last point."""
+    """Pieces of a line, the filled ground beneath each, lone points, the last point, and the value at the top."""
 
     width: float
     height: float
@@ -316,6 +316,7 @@ class Sparkline:
     grounds: tuple[str, ...]
     points: tuple[tuple[float, float], ...]
     last: tuple[float, float] | None
+    top: float
 
 
 def sparkline(
@@ -334,41 +335,7 @@ def sparkline(
         if len(piece) > 1
     )
     lone = tuple(piece[0] for piece in pieces if len(piece) == 1)
-    return Sparkline(width, height, lines, grounds, lone, pieces[-1][-1] if pieces else None)
-
-
-@dataclass(frozen=True, slots=True)
-class DayBar:
-    """A bar: its left upper corner, width and height; `words` are what a reader sees or hears."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class DayBars:
-    """Bars over days."""
-
-    width: float
-    height: float
-    columns: tuple[DayBar, ...]
-
-
-def day_bars(values: Sequence[tuple[float, str]], width: float = 320.0, height: float = 72.0) -> DayBars:
-    """Return (value, words) as bars from 0; a value above 0 is visible, however small."""
-    most = max((value for value, _ in values), default=0.0) or 1.0
-    step = width / max(len(values), 1)
-    gap = min(4.0, step / 5)
-    found = []
-    for index, (value, words) in enumerate(values):
-        tall = max(value / most * (height - _PAD), 1.5) if value > 0 else 0.0
-        found.append(
-            DayBar(round(index * step + gap / 2, 1), round(height - tall, 1), step - gap, round(tall, 1), words)
-        )
-    return DayBars(width, height, tuple(found))
+    return Sparkline(width, height, lines, grounds, lone, pieces[-1][-1] if pieces else None, most)
 
 
 def _line_pieces(shares: Sequence[float | None], step: float, height: float) -> Iterator[list[tuple[float, float]]]:

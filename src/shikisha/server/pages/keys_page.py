@@ -19,7 +19,7 @@ from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
 from shikisha.core.task import storage_problem
 from shikisha.core.text import one_line
-from shikisha.plots.svg import DayBars, day_bars
+from shikisha.plots.day_charts import ChartForm, DayChart, DaySeries, day_bar_chart
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys import IssuedKey, Key, KeyCaps, KeySpec
 from shikisha.server.keys.grants import NO_AMOUNT, BudgetAmount, DailySpend, read_spend
@@ -74,7 +74,7 @@ class KeyView:
     total: BudgetAmount
     today: BudgetAmount
     meters: tuple[CapMeter, ...]
-    days: DayBars
+    days: DayChart
 
     @property
     def spent(self) -> float:
@@ -92,7 +92,7 @@ class KeysView:
     """All keys that are shown; `days` adds their days up, of those in sight."""
 
     keys: tuple[KeyView, ...]
-    days: DayBars
+    days: DayChart
     today: float
     total: float
 
@@ -152,10 +152,9 @@ def _sum_amounts(portions: Iterable[BudgetAmount]) -> BudgetAmount:
     return found
 
 
-def _bars_by_day(used: Mapping[str, BudgetAmount]) -> DayBars:
-    return day_bars(
-        [(dollars_of(each.dollars), f"{day}: {format_dollars(dollars_of(each.dollars))}") for day, each in used.items()]
-    )
+def _bars_by_day(used: Mapping[str, BudgetAmount]) -> DayChart:
+    spent = DaySeries("", tuple(dollars_of(each.dollars) for each in used.values()))
+    return day_bar_chart(tuple(used), (spent,), ChartForm(format_dollars, height=120.0))
 
 
 def _shown_days(now: float) -> list[str]:

@@ -18,8 +18,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from shikisha.core.events import RunStatus
+from shikisha.core.plan import Plan
 from shikisha.journal.run_index import SESSION_NAMES
 from shikisha.journal.run_search import MAX_HITS, TextHit, TextQuery, first_hits
+from shikisha.plots.text_diff import diff_plans, diff_words
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.lifecycle.run_progress import may_be_reviewed
 from shikisha.server.lifecycle.service import RunService
@@ -409,6 +411,17 @@ def run_comparison_lines(one: RunView, other: RunView) -> tuple[ComparisonLine, 
     )
 
 
+def run_differences(one: RunView, other: RunView) -> dict[str, object]:
+    """Return what differs in the tasks, the first plans and the answers of two runs."""
+    plans = [next((turn.plan for turn in view.run.rounds if turn.plan is not None), Plan()) for view in (one, other)]
+    answers = (one.story.answer or "", other.story.answer or "")
+    return {
+        "prompt_diff": diff_words(one.story.prompt, other.story.prompt),
+        "plan_diff": diff_plans((plans[0], plans[1]), (one.story.pool, other.story.pool)),
+        "answer_diff": diff_words(*answers) if all(answers) else (),
+    }
+
+
 def shared_tasks(
     served: Sequence[ServedRun], names: tuple[str, str], by: str, most: int = 20
 ) -> tuple[SharedTask, ...]:
@@ -445,7 +458,8 @@ async def show_comparison(request: Request, session: ReaderLogin, service: Servi
     left, right = query.get("left", "").strip(), query.get("right", "").strip()
     if left and right:
         runs = [await _view_of_run(service, session, name) for name in (left, right)]
-        return render_page(request, "compare_runs.html.jinja", {"runs": runs, "lines": run_comparison_lines(*runs)})
+        shown = {"runs": runs, "lines": run_comparison_lines(*runs), **run_differences(*runs)}
+        return render_page(request, "compare_runs.html.jinja", shown)
     by = "conductor" if query.get("by") == "conductor" else "model"
     served = (await service.store.search(RunFilter(tenant=session.tenant, limit=_COMPARED_RUNS))).runs
     found = stats_by_name(served, (await recent_activity(request, service, session)).scores, by)

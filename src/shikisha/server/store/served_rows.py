@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement, Connection, Insert, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Insert, and_, bindparam, exists, func, or_, select, true, update
 
 from shikisha.core.budget import Amount
 from shikisha.core.events import RunStatus
@@ -23,6 +23,7 @@ from shikisha.journal.schema import RUN_TEXTS, RUN_WORKERS, RUNS, SERVED
 
 MAX_INTEGER = 2**63 - 1
 _FRESH_SECONDS = 3_600.0
+_MAX_SESSION_RUNS = 1_000
 RIGHT_SCORE = 0.5  # a grade from here on counts as right
 
 
@@ -311,14 +312,20 @@ def _indexed_conditions(connection: Connection, asked: RunFilter) -> list[Column
         own = RUN_WORKERS.c.run == SERVED.c.run
         where.append(exists().where(own, RUN_WORKERS.c.worker == storable(asked.worker)))
     if asked.session:
-        own = exists().where(RUNS.c.run == SERVED.c.run, RUNS.c.session == storable(asked.session))
-        # A turn of a chat counts at once, however far behind the index is.
-        named = [
-            SERVED.c.metadata.contains(f'"{name}": {json.dumps(asked.session)}', autoescape=True)
-            for name in SESSION_NAMES
-        ]
-        where.append(or_(own, and_(SERVED.c.created > time.time() - _FRESH_SECONDS, or_(*named))))
+        where.append(SERVED.c.run.in_(_runs_of_session(connection, asked)))
     if asked.right is not None:
         marked = RUNS.c.score >= RIGHT_SCORE if asked.right else RUNS.c.score < RIGHT_SCORE
         where.append(exists().where(RUNS.c.run == SERVED.c.run, marked))
     return where
+
+
+def _runs_of_session(connection: Connection, asked: RunFilter) -> list[str]:
+    """Return the newest runs of a session; a turn of a chat counts at once, however far behind the index is."""
+    own = RUNS.c.tenant == storable(asked.tenant) if asked.tenant is not None else true()
+    indexed = select(RUNS.c.run).where(RUNS.c.session == storable(asked.session), own)
+    newest = indexed.order_by(RUNS.c.began.desc()).limit(_MAX_SESSION_RUNS)
+    names = (f'"{name}": {json.dumps(asked.session)}' for name in SESSION_NAMES)
+    named = or_(*(SERVED.c.metadata.contains(name, autoescape=True) for name in names))
+    fresh = select(SERVED.c.run).where(SERVED.c.created > time.time() - _FRESH_SECONDS, named)
+    fresh = fresh.order_by(SERVED.c.created.desc()).limit(_MAX_SESSION_RUNS)
+    return [*connection.execute(newest).scalars(), *connection.execute(fresh).scalars()]

@@ -60,6 +60,10 @@ class LearnOptions:
         bool,
         typer.Option("--test-signal", help="Scores are of tests that also run in service: ask on where they fail."),
     ] = False
+    random_assignment: Annotated[
+        bool,
+        typer.Option("--random-assignment", help="Workers were drawn without regard to the task, as in A/B tests."),
+    ] = False
     rung: Annotated[str, typer.Option("--rung", help="Select this candidate policy, whatever the evidence says.")] = ""
 
 
@@ -106,6 +110,7 @@ def learn(
         limits=limits,
         rung=options.rung,
         test_signal=options.test_signal,
+        random_assignment=options.random_assignment,
     )
     with _show_progress() as progress:
         policy = learn_policy(request, progress)

@@ -41,6 +41,7 @@ from shikisha.routing.fit.outcome_matrix import (
 )
 from shikisha.routing.fit.partial_logs import PartialFit, fit_partial_log
 from shikisha.routing.fit.pool_recommendation import recommend_pool
+from shikisha.routing.fit.random_assignment import estimate_propensities
 from shikisha.routing.fit.task_clusters import assign_types, find_task_types
 from shikisha.routing.policy_data import Policy, PolicyOrigin
 
@@ -53,7 +54,8 @@ class LearnRequest:
 
     `second` is the worth of a second of waiting in dollars, `speed` the worth of speed to the table rule, `limits` are
     the largest shares of tasks by worker, `rung` is the candidate to select whatever the evidence says. With
-    `test_signal` a policy will know the score of an answer before it decides.
+    `test_signal` a policy will know the score of an answer before it decides; `random_assignment` says that workers of
+    a partial log without propensities were drawn without regard to the task.
     """
 
     log: Path | None = None
@@ -65,6 +67,7 @@ class LearnRequest:
     limits: Mapping[str, float] = field(default_factory=dict)
     rung: str = ""
     test_signal: bool = False
+    random_assignment: bool = False
 
 
 def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
@@ -105,6 +108,9 @@ def _fit_policy(
     panel, costs = complete_costs(panel)
     caveats, kind, rivals = find_caveats(panel), measure_coverage(panel).kind, find_incumbents(runs)
     whole, recorded, ungraded = kind is LogKind.FULL, panel, tuple[str, ...]()
+    if order.random_assignment and not whole:
+        panel, drawn = estimate_propensities(panel)
+        costs, kind, recorded = (*costs, *drawn), measure_coverage(panel).kind, panel
     if whole:
         panel, ungraded = complete_grades(panel, order.seed)
     priced, waits = add_latency_cost(panel, order.second)
@@ -168,7 +174,7 @@ def _fit_partial_log(
     tell("learning from a partially observed log")
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     about = PolicyOrigin(source.name, source.hash, len(panel), today, source.cost_kind, order.seed, source.notes)
-    return fit_partial_log(panel, order.seed, about)
+    return fit_partial_log(panel, order.seed, about, singles_only=order.random_assignment)
 
 
 @contextmanager

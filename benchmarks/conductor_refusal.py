@@ -3,9 +3,12 @@
     python benchmarks/conductor_refusal.py [CHECKPOINT] [--json]
 
 The checkpoint is a folder with a `model.onnx` (by default the shipped one). Its own tasks are those of the
-rehearsal's three splits, three seeds each, with the pools that were drawn for them. The everyday prompts were written
-for this script as different people would type them; they meet chat workers as a README would describe them, the same
-without descriptions, and the embedded orchestra. Nothing is decoded: only whether the conductor would begin to write.
+rehearsal's three splits, three seeds each, with the pools that were drawn for them. The 300 everyday prompts were
+written for this script as different people would type them (`everyday.txt`); they meet chat workers as a README would
+describe them, the same without descriptions, and the embedded orchestra. Nothing is decoded: only whether the conductor
+would begin to write. The office has no shipped conductor: its rows are a reading range fitted on 1,500 tasks of the
+training authors, and asked about 3,000 tasks of authors that it never saw and about the everyday prompts. The control
+is the nearest training sentence by the text encoder, given the threshold that refuses 2 % of the held-out tasks.
 """
 
 import sys
@@ -13,139 +16,24 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 
+import numpy as np
+
 from common import Figure, report
 from shikisha.conductors.onnx_checkpoint import open_onnx_checkpoint, shipped_checkpoint
+from shikisha.conductors.reading_range import ReadingRange, fit_reading_range, split_sentences
 from shikisha.conductors.trained_model import TrainedConductor
 from shikisha.config.container import load_config
 from shikisha.core.budget import Price
 from shikisha.core.task import Task
 from shikisha.engine.worker import Card
+from shikisha.retrieval.text_encoder import Floats, shipped_encoder
+from shikisha.simulation.office.office_tasks import office_tasks
+from shikisha.simulation.office.questions import AuthorSplit
 from shikisha.simulation.task_generator import generate_tasks
 from shikisha.simulation.vocabulary import WordingSplit
 
 SEEDS, TASKS = (5, 6, 7), 1000
-EVERYDAY = """\
-Write a haiku and then translate it into French.
-What is the capital of Australia?
-Summarize this meeting in three bullet points.
-fix my sql: select * form users where id = 3
-Which of these invoices is overdue?
-Can you help me write a polite email to my landlord about the broken heating?
-explain recursion like I'm five
-Translate "Where is the train station?" into Japanese.
-How do I reverse a linked list in Python?
-Give me a recipe for lentil soup with what is left in the fridge: carrots, onions, rice.
-why is the sky blue
-Draft a cover letter for a junior accountant position.
-What are the side effects of ibuprofen?
-plan a weekend trip to Lisbon for two, cheap
-Is it safe to eat raw eggs when pregnant?
-Compare the iPhone and the Pixel cameras.
-Who wrote Pride and Prejudice?
-Rewrite this paragraph so that it sounds less formal.
-What time is it in Tokyo when it is noon in New York?
-my docker container exits with code 137, what does it mean
-Prove that the square root of two is irrational.
-How much is a 15% tip on $48.60?
-Suggest ten names for a coffee shop.
-What does "schadenfreude" mean?
-Write unit tests for this function.
-Is this contract clause enforceable in Germany?
-Turn these notes into a project plan with milestones.
-How many calories does a banana have?
-What happened in Berlin in 1989?
-Debug: TypeError: 'NoneType' object is not subscriptable
-Make a quiz about photosynthesis for eighth graders.
-Which programming language should I learn first?
-Can you proofread my essay?
-What's the difference between a virus and a bacterium?
-Convert 12 miles to kilometers.
-Generate a regex that matches ISO dates.
-Tell me a joke about lawyers.
-Write a limerick about my cat, whose name is Biscuit.
-How does compound interest work?
-Recommend a good book about the Roman Empire.
-Classify this review as positive or negative: "Battery died after a week."
-Extract all email addresses from the text below.
-What is the boiling point of ethanol?
-How can I get rid of ants in the kitchen?
-Outline a talk on climate adaptation for city councils.
-Is 91 prime?
-Solve for x: 3x + 7 = 22
-Which tax form do freelancers need in the US?
-Write a bash script that backs up my home directory every night.
-What should I wear to a winter wedding?
-Summarise the attached PDF.
-What's the population of Nigeria?
-Give feedback on my pitch deck.
-Who is the current prime minister of Canada?
-How do vaccines train the immune system?
-Create a workout plan for beginners, three days a week.
-Explain the trolley problem and where it breaks down.
-What are three good interview questions for a nurse?
-Find the bug in this loop: for (i = 0; i <= n; i++) sum += a[i];
-Please shorten this to 280 characters.
-Write a product description for a bamboo toothbrush.
-How long should I boil an egg?
-Describe the plot of Hamlet in two sentences.
-When is the next solar eclipse visible from Spain?
-Which of the following is a mammal: shark, dolphin, tuna?
-Write a SQL query that returns the top five customers by revenue.
-How many days are there until Christmas?
-Calculate the monthly payment on a 30 year mortgage of 320000 at 6.1 percent.
-Can you count the letters in "strawberry"?
-What is the sum of the first hundred odd integers?
-Sort these words alphabetically: pear, fig, apple, plum.
-I was charged twice for order 88213, please refund one of them.
-Set up a meeting with Priya on Thursday afternoon.
-What's the weather like tomorrow in Oslo?
-Turn on the lights in the living room.
-Read the thermostat and tell me whether I should open a window.
-Which of our suppliers raised prices more than 10% since March?
-Look up the phone number of the nearest pharmacy.
-Give me the minutes of the last board meeting.
-Write a function in Rust that parses a CSV line.
-Refactor this class so that it has no global state.
-Why does my React component render twice?
-What is the time complexity of quicksort?
-Design a database schema for a library.
-Explain what this Kubernetes manifest does.
-Why am I getting a CORS error?
-Set the variable to null and return early.
-Add a dark mode toggle to the page.
-Review this pull request for security problems.
-Write release notes from these commits.
-Which model is cheaper for long documents?
-Is the claim in the second paragraph supported by the source?
-Is it going to rain?
-hello
-hi there, how are you today?
-thanks!
-Can we do this more cheaply?
-What do you think about universal basic income?
-Should I take the job offer?
-Give me the pros and cons of electric cars.
-Make this sound more confident.
-How do you say "good morning" in Korean?
-Name the planets in order of distance from the sun.
-What is 17 squared?
-In which year was the Eiffel Tower finished?
-What is the largest number that can be written with three nines?
-Who won the world cup in 2014?
-How many times does the letter e appear in this sentence?
-What is the day of the week on July 4, 2031?
-Can you tell me which of these two loans is the better deal?
-Put these events in chronological order.
-How far is the moon from the earth?
-Multiply the two matrices below.
-Explain the offside rule.
-Estimate how many piano tuners work in Chicago.
-A train leaves at 3 pm at 60 mph; when does it arrive 200 miles away?
-If Anna is twice as old as Ben and Ben is 9, how old is Anna?
-What is a good name for a dog?
-Could you say that again in simpler words?
-Write an apology to a customer whose parcel was lost.
-""".splitlines()
+EVERYDAY = (Path(__file__).parent / "everyday.txt").read_text("utf-8").splitlines()
 CHAT = (
     Card("cheap", "Quick and cheap; good at short, clear tasks.", kind="chat", price=Price(0.0, 0.0)),
     Card("dear", "Slow and careful; strong at reasoning and code.", kind="chat", price=Price(1.25, 10.0)),
@@ -157,6 +45,42 @@ BLANK = tuple(Card(card.name, kind=card.kind, price=card.price) for card in CHAT
 def refused(conductor: TrainedConductor, asked: Iterable[tuple[Task, Sequence[Card]]]) -> float:
     """Return the percentage of tasks that it says it cannot read."""
     return 100 * mean(conductor.unreadable(cards, task) is not None for task, cards in asked)
+
+
+def office_figures() -> list[Figure]:
+    """Return what a reading range for the office tells, and what the controls do."""
+    taught = list(office_tasks(AuthorSplit.TRAIN, 1, count=1_500))
+    own, authors = [item.task.prompt for item in taught], [item.question.author for item in taught]
+    sentences = [item.question.sentences for item in taught]
+    asked = [item.task.prompt for seed in SEEDS for item in office_tasks(AuthorSplit.HELDOUT, seed, count=TASKS)]
+    fitted = fit_reading_range(own, authors, sentences)
+    found = [
+        Figure(
+            "office, reading range: held-out tasks (3,000) told", told(fitted.familiarities(asked), fitted), "%", 2.0
+        ),
+        Figure(
+            f"office, reading range: everyday prompts ({len(EVERYDAY)}) told",
+            told(fitted.familiarities(EVERYDAY), fitted),
+            "%",
+            97.0,
+            at_least=True,
+        ),
+    ]
+    clean = list(dict.fromkeys(each for said in sentences for each in said))
+    vectors = shipped_encoder().encode(clean)
+    least = np.quantile([nearest(vectors, text) for text in asked], 0.02)
+    share = 100 * float(np.mean([nearest(vectors, text) < least for text in EVERYDAY]))
+    return [*found, Figure("office, nearest sentence by the encoder, at 2 % of held-out: everyday told", share, "%")]
+
+
+def told(familiarities: Floats, fitted: ReadingRange) -> float:
+    """Return the percentage below the threshold."""
+    return 100 * float(np.mean(familiarities < fitted.threshold))
+
+
+def nearest(vectors: Floats, text: str) -> float:
+    """Return how near a text's nearest sentence is to one of these."""
+    return float((shipped_encoder().encode(split_sentences(text)) @ vectors.T).max())
 
 
 def main() -> None:
@@ -179,7 +103,7 @@ def main() -> None:
     ]
     few = [(item.task, CHAT) for item in generate_tasks(WordingSplit.HELDOUT, SEEDS[0], count=TASKS)]
     found.append(Figure("own questions, chat workers: refused", refused(conductor, few), "%", 95.0, at_least=True))
-    report("What a trained conductor refuses to read", found)
+    report("What a trained conductor refuses to read", [*found, *office_figures()])
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ All workers are simulated (the office). For each crew: runs of random plans (one
 wording) are performed through the engine and graded as right or wrong, as a person would. Notes are made from these
 runs: grades of whole runs, no label of a kind of work. Then new questions of the same authors are planned by the
 worker with the highest noted chance at each sentence less 20 a dollar, and, with held-out authors, in words that the
-notes never saw. Controls, on the same runs and questions: cards believed, random plans, the worker with the best
-share over all its work (notes without the text), and the rule that is told the true kind of each sentence and each
-step's true outcome.
+notes never saw. Wordings are compared by shared words, and by meaning (the text encoder).
+
+Controls, on the same runs and questions: cards believed, random plans, the worker with the best share over all its work
+(notes without the text), and the rule that is told the true kind of each sentence and each step's true outcome.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from shikisha.core.run import Run
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.notes.step_outcomes import step_outcomes
 from shikisha.notes.worker_notes import WorkerNotes
+from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.simulation.office import office_conductors as play
 from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, TreatmentKind, best_plan
 from shikisha.simulation.office.company import WorkKind
@@ -121,9 +123,12 @@ async def measure(number: int, counts: Sequence[int], tasks: int) -> dict[str, d
     runs, _ = await perform(past, random_plans)
     policies: dict[str, Policy] = {"random plans": random_plans, "cards believed": play.card_policy}
     for count in counts:
-        notes = WorkerNotes.collect(step_outcomes(runs[:count]))
+        outcomes = step_outcomes(runs[:count])
+        notes = WorkerNotes.collect(outcomes)
         policies[f"{count} runs: best share over all work"] = by_notes(notes, reads=False)
-        policies[f"{count} runs: notes"] = by_notes(notes)
+        policies[f"{count} runs: notes, by words"] = by_notes(notes)
+        by_meaning = WorkerNotes.collect(outcomes, shipped_encoder().encode)
+        policies[f"{count} runs: notes, by meaning"] = by_notes(by_meaning)
         policies[f"{count} runs: rule told kinds and steps' outcomes"] = told_rule(runs[:count], past[:count])
     found: dict[str, dict[str, float]] = {}
     for split in AuthorSplit:

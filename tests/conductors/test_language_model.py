@@ -10,7 +10,7 @@ from shikisha.core.budget import Caps
 from shikisha.core.errors import FaultKind, PlanError, WorkerError
 from shikisha.core.events import RunStatus
 from shikisha.core.plan import Plan, Step
-from shikisha.core.prompts import PlanFormat, PromptStyle, render_plan_lists
+from shikisha.core.prompts import PlanFormat, PromptStyle, RepeatedTask, render_plan_lists
 from shikisha.core.run import Result, RoundResult
 from shikisha.core.task import Task
 from shikisha.engine.conductor import Proposal, Situation
@@ -42,13 +42,18 @@ class Endpoint:
 
 
 async def propose(
-    endpoint: Endpoint, *rounds: RoundResult, form: PlanFormat = PlanFormat.LISTS, bare: bool = False
+    endpoint: Endpoint,
+    *rounds: RoundResult,
+    form: PlanFormat = PlanFormat.LISTS,
+    bare: bool = False,
+    repeats: RepeatedTask = RepeatedTask.TELL,
 ) -> Proposal:
     async def ask(member: Member, request: Request) -> Reply:
         return await member.worker.perform(request)
 
     member = Member(Card("planner"), endpoint)
-    conductor = LanguageModelConductor("lm:planner", member, None if bare else FALLBACK, PromptStyle(form))
+    fallback = None if bare else FALLBACK
+    conductor = LanguageModelConductor("lm:planner", member, fallback, PromptStyle(form), repeats=repeats)
     return await conductor.propose(Situation(Task("2 + 2?"), CARDS, rounds, Caps(), ask))
 
 
@@ -74,6 +79,25 @@ async def test_invariant_9_the_fallback_is_named_and_what_it_replaced_is_kept() 
     assert [step.subtask for step in proposal.plan.steps] == ["stand in"]
     assert [r.text for r in proposal.rejected] == [OUTSIDER, "no lists"]
     assert "wrote no plan in 2 tries" in proposal.note
+
+
+@pytest.mark.parametrize(
+    ("step", "repeats", "told"),
+    [
+        (Step("2 + 2", 0), RepeatedTask.TELL, True),
+        (Step(" 2 + 2? ", 0), RepeatedTask.FALLBACK, True),
+        (Step("2 + 2?", 1), RepeatedTask.FALLBACK, False),
+        (Step("Add 2 and 2.", 0), RepeatedTask.FALLBACK, False),
+    ],
+)
+async def test_a_plan_that_only_repeats_the_task_is_told_or_replaced(
+    step: Step, repeats: RepeatedTask, told: bool
+) -> None:
+    proposal = await propose(Endpoint([render_plan_lists(Plan((step,)))]), repeats=repeats)
+    replaced = told and repeats is RepeatedTask.FALLBACK
+    assert ("only repeats the task for the first worker" in proposal.note) is told
+    assert proposal.substituted == ("fixed:stand-in" if replaced else None)
+    assert proposal.plan.steps[0].subtask == ("stand in" if replaced else step.subtask.strip())
 
 
 async def test_invariant_1_a_plan_for_a_worker_outside_the_pool_is_never_proposed() -> None:

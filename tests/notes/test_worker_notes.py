@@ -18,8 +18,9 @@ from shikisha.core.events import AnswerGraded, GradeBasis, GradeMark
 from shikisha.core.run import Run
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.journal import open_journal
-from shikisha.notes.step_outcomes import WorkerOutcome, step_outcomes, subtask_terms
+from shikisha.notes.step_outcomes import WorkerOutcome, step_outcomes, subtask_terms, subtask_wording
 from shikisha.notes.worker_notes import WorkerNotes, load_notes
+from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.workers.vote import VoteWorker
 
 
@@ -105,6 +106,29 @@ def test_shares_converge_to_the_workers_own_under_random_chains() -> None:
     assert all(abs(known[worker] - share) < 0.08 for worker, share in truth.items()), known
 
 
+def test_by_meaning_a_note_answers_for_other_words() -> None:
+    one = WorkerOutcome("r", "a", (), 1.0, True, GradeBasis.PERSON, 0.0, 0.0)
+    said = {"Who supervises Ada Abbot?": 1.0, "What is the sum of 17 and 4?": 0.0}
+    outcomes = [
+        replace(one, run=f"r{at}", share=share, terms=subtask_terms(text), wording=subtask_wording(text))
+        for text, share in said.items()
+        for at in range(8)
+    ]
+    asked = {"the manager of Boris Xu, please": 1.0, "calculate 312 plus 9": 0.0}
+    by_words = WorkerNotes.collect(outcomes)
+    assert {round(by_words.estimate(text, ["a"])[0].mean, 3) for text in asked} == {0.5}
+    by_meaning = WorkerNotes.collect(outcomes, shipped_encoder().encode)
+    found = [by_meaning.estimate(text, ["a"])[0].mean for text in asked]
+    assert found[0] > 0.55 > 0.45 > found[1]
+    assert by_meaning.estimate("", ["a"])[0].tries == 0
+    assert by_meaning.version == by_words.version
+
+
+def test_a_wording_has_no_names_and_no_digits() -> None:
+    assert subtask_wording("Is INV-4411 of Ada Abbot above 12%?") == "Is INV-0000 of Name Name above 00 % ?"
+    assert len(subtask_wording("word " * 10_000)) <= 300
+
+
 async def test_a_file_comes_back_and_one_that_was_edited_is_refused(tmp_path: Path) -> None:
     notes = WorkerNotes.collect(step_outcomes([await graded(TWO, 1.0, {"a": "1", "b": "2"})]))
     file = tmp_path / "our.notes"
@@ -118,7 +142,7 @@ async def test_a_file_comes_back_and_one_that_was_edited_is_refused(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"format": "x"}', '{"format": "shikisha-notes/1", "version": "", "notes": [1]}']
+    "text", ["", "[]", "{", '{"format": "x"}', '{"format": "shikisha-notes/2", "version": "", "notes": [1]}']
 )
 def test_what_is_no_file_of_notes_is_refused_by_name(tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.notes"

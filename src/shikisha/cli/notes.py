@@ -8,6 +8,7 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
+from shikisha.config.adapters import text_encoding
 from shikisha.core.budget import format_dollars
 from shikisha.core.run import Run
 from shikisha.notes.step_outcomes import step_outcomes
@@ -27,7 +28,7 @@ def notes(shared: SharedOptions, out: Out = None, file: From = None, text: ForTe
     Right and wrong come from graded runs (feedback, graders, judges) and failed checks. With --out, the notes become a
     file that conductors see once [notes] file names it.
     """
-    found = load_notes(file) if file is not None else session.run_async(lambda: _collect(shared))
+    found = load_notes(file, text_encoding()) if file is not None else session.run_async(lambda: _collect(shared))
     if out is not None:
         found.save(out)
         output.print_note(f"{out}: {len(found.notes)} notes, version {found.version[:12]}")
@@ -55,7 +56,7 @@ def notes(shared: SharedOptions, out: Out = None, file: From = None, text: ForTe
 async def _collect(shared: SharedOptions) -> WorkerNotes:
     async with session.open_existing_journal(shared) as journal:
         runs = [Run.fold(await journal.read(one.id)) for one in reversed(await journal.runs(limit=_ALL))]
-    return WorkerNotes.collect(step_outcomes(runs))
+    return WorkerNotes.collect(step_outcomes(runs), text_encoding())
 
 
 def _largest(found: WorkerNotes, limit: int) -> list[WorkerNote]:

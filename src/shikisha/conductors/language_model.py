@@ -3,10 +3,12 @@
 Endpoints that support it are held to a JSON Schema; every text goes through the one strict parser. A text that is no
 plan goes back to the model once, with the error; then the configured fallback conductor plans. Invariants: the model
 can name workers of the pool and nothing else (1, 5); every rejected text, and the fallback's name, are in the
-`Proposal`, so no substitution is hidden (9). Deliberately absent: memory between calls, repair of near misses, and
-retries after faults, which the engine's attempts do.
+`Proposal`, so no substitution is hidden (9). A first plan that only repeats the task for the first of several workers
+says nothing that the model understood: the proposal's note tells it, or the fallback plans. Deliberately absent:
+memory between calls, repair of near misses, and retries after faults, which the engine's attempts do.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +19,7 @@ from shikisha.core.plan_parser import parse_plan
 from shikisha.core.prompts import (
     PlanFormat,
     PromptStyle,
+    RepeatedTask,
     parse_error_message,
     plan_schema,
     planner_instructions,
@@ -28,8 +31,17 @@ from shikisha.engine.pool import Member
 from shikisha.engine.worker import ChatMessage, Json, Request, Speaker
 
 PLAN_ATTEMPTS = 2
+_REPEATED = "its plan only repeats the task for the first worker"
 # Enough of a rejected text to show it to the model again.
 _REJECTED_CHARACTERS = 20_000
+
+
+def repeats_task(plan: Plan, at: Situation) -> bool:
+    """Whether a first plan is one step that gives the task's own words to the first of several workers."""
+    if at.rounds or len(at.cards) < 2 or len(plan.steps) != 1 or plan.steps[0].worker != 0:
+        return False
+    own, said = (" ".join(re.findall(r"\w+", text.lower())) for text in (at.task.prompt, plan.steps[0].subtask))
+    return own == said
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +50,8 @@ class LanguageModelConductor:
 
     `style` says how it is addressed; Form.JSON is for structured output. It plans `rounds` times at most. Of a larger
     pool the prompt shows a shortlist of `shown` workers (None: all of any pool). `advice` was learned from earlier
-    runs; it is quoted behind the instructions, as data.
+    runs; it is quoted behind the instructions, as data. `repeats` says what happens to a plan that only repeats the
+    task.
     """
 
     name: str
@@ -48,6 +61,7 @@ class LanguageModelConductor:
     rounds: int = 3
     shown: int | None = None
     advice: str = ""
+    repeats: RepeatedTask = RepeatedTask.TELL
 
     async def propose(self, situation: Situation) -> Proposal:
         """Ask for a plan; without a fallback, PlanError for no plan and WorkerError for no answer.
@@ -70,7 +84,15 @@ class LanguageModelConductor:
             if self.fallback is None:
                 raise
             proposal = await self._stand_in(self.fallback, situation, error.what)
+        else:
+            if repeats_task(proposal.plan, situation):
+                proposal = await self._repeated(proposal, situation)
         return replace(proposal, rejected=tuple(rejected))
+
+    async def _repeated(self, proposal: Proposal, at: Situation) -> Proposal:
+        if self.repeats is RepeatedTask.FALLBACK and self.fallback is not None:
+            return await self._stand_in(self.fallback, at, _REPEATED)
+        return replace(proposal, note=f"{proposal.note}; {_REPEATED}" if proposal.note else _REPEATED)
 
     async def _stand_in(self, fallback: Conductor, at: Situation, problem: str) -> Proposal:
         proposal = await fallback.propose(at)

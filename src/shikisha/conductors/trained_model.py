@@ -20,6 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from shikisha.conductors.plan_grammar import GrammarConstraint, PlanGrammar, TokenPieces
+from shikisha.conductors.reading_range import ReadingRange
 from shikisha.conductors.shortlist import choose_shortlist
 from shikisha.core.errors import ConfigError, PlanError, UnreadableTask
 from shikisha.core.plan_parser import parse_plan
@@ -211,7 +212,7 @@ class PlanModel(Protocol):
 class PlanDecoding:
     """Decoding: a `temperature` (0: greedy) and a `seed`; `constrained`: only plans can be written.
 
-    `unknown` is the largest share of unknown tokens in the prompt; the conductor refuses more.
+    `unknown` is the largest share of unknown tokens in the prompt; the conductor refuses more. At 1 it refuses nothing.
     """
 
     temperature: float = 0.0
@@ -230,7 +231,7 @@ class PlanDecoding:
 class TrainedConductor:
     """Asks `author` for each plan; `fallback` proposes when it writes none. It plans `rounds` times at most.
 
-    `taskset` is what its model card says it was trained on.
+    `taskset` is what its model card says it was trained on, and `reading` tells questions that are unlike these.
     """
 
     name: str
@@ -239,14 +240,16 @@ class TrainedConductor:
     manner: PlanDecoding = PlanDecoding()
     rounds: int | None = None
     taskset: str = ""
+    reading: ReadingRange | None = None
 
     @property
     def purpose(self) -> str:
         """The purpose in words; empty where the model reads any text and its card names no taskset."""
         tasks = f"for tasks like those of {self.taskset!r}, which it was trained on" if self.taskset else ""
-        if self.author.words is None:
-            return tasks
         after = f"{self.fallback.name} then plans" if self.fallback else "it has no fallback"
+        if self.author.words is None:
+            unlike = f"it refuses questions that are unlike its own ({after})" if self.reading else ""
+            return "; ".join(filter(None, (tasks, unlike)))
         known = f"it knows {self.author.words} words and refuses what has too many others ({after})"
         return f"{tasks}; {known}" if tasks else known
 
@@ -269,6 +272,27 @@ class TrainedConductor:
 
         The limit holds for question and descriptions separately too: a long one must not hide the other's words.
         """
+        return self._unknown_words(cards, task) or self._unlike(task)
+
+    def _unlike(self, task: Task | None) -> str | None:
+        """Return why the question is too unlike those that the model was trained on; None if it is not."""
+        if task is None or self.reading is None or self.manner.unknown >= 1:
+            return None
+        found = self.reading.familiarity(task.prompt)
+        if found >= self.reading.threshold:
+            return None
+        least = f"familiarity {found:.1f}, least {self.reading.threshold:.1f}"
+        return f"the question is unlike those of {self._learned} that the model was trained on ({least}){self._advice}"
+
+    @property
+    def _learned(self) -> str:
+        return f"tasks of {self.taskset!r}" if self.taskset else "other tasks"
+
+    @property
+    def _advice(self) -> str:
+        return "" if self.fallback else "; name another conductor, or a fallback of this one"
+
+    def _unknown_words(self, cards: Sequence[Card], task: Task | None) -> str | None:
         if self.author.words is None:
             return None
         parts = [("the workers' descriptions", " ".join(card.description for card in cards), 1)]
@@ -282,11 +306,9 @@ class TrainedConductor:
         for what, text, times in parts:
             unknown, count = self.author.unknown(text)
             if unknown > times * self.manner.unknown * count:
-                learned = f"tasks of {self.taskset!r}" if self.taskset else "other tasks"
-                advice = "" if self.fallback else "; name another conductor, or a fallback of this one"
                 return (
                     f"the model knows {self.author.words} words, and {unknown / count:.0%} of {what} are others: "
-                    f"it was trained on {learned}{advice}"
+                    f"it was trained on {self._learned}{self._advice}"
                 )
         return None
 

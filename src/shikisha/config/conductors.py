@@ -62,12 +62,15 @@ def is_checkpoint(path: str, folder: Path = Path()) -> bool:
 def trained_conductor(name: str, table: TrainedTable, folder: Path, fallback: Conductor | None) -> Conductor:
     """Return the conductor of a checkpoint, whose relative path begins in `folder`; ConfigError when it has none."""
     require_extra("edge", name, "numpy")
+    from shikisha.conductors.reading_range import READING_FILE, load_reading_range
     from shikisha.conductors.trained_model import PlanDecoding, TrainedConductor
 
     place = _checkpoint_folder(table.path, folder)
     stamps = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in _checkpoint_files(place))
     manner = PlanDecoding(table.temperature, table.seed, table.constrained, table.unknown)
-    return TrainedConductor(name, _open_checkpoint(place, stamps), fallback, manner, table.rounds, _taskset_of(place))
+    author = _open_checkpoint(place, stamps)
+    reading = load_reading_range(place / READING_FILE) if (place / READING_FILE).is_file() else None
+    return TrainedConductor(name, author, fallback, manner, table.rounds, _taskset_of(place), reading)
 
 
 def checkpoint_hashes(path: str, folder: Path) -> Iterator[str]:
@@ -261,6 +264,7 @@ class ConductorFactory:
             PromptStyle(form, table.described, table.examples),
             table.rounds,
             table.shown,
+            repeats=table.repeats,
         )
 
 

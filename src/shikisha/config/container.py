@@ -188,7 +188,9 @@ class Container:
             found = advised_conductor(conductor, self.folder, prompt, lessons, learned.share)
         if notes.file is not None and "notes" in learned.use:
             with toml.error_location(f"{self.file}: notes.file"):
-                found = NotedConductor(found, load_notes(self.folder / notes.file), notes.explore)
+                found = NotedConductor(
+                    found, load_notes(self.folder / notes.file, adapters.text_encoding()), notes.explore
+                )
         if learned.skills is not None and "skills" in learned.use:
             adapters.require_extra("eval", "skills", "numpy")
             from shikisha.config.learned_parts import skilled_conductor

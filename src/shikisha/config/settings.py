@@ -24,7 +24,7 @@ from shikisha.core.budget import Caps, Price
 from shikisha.core.call import ApprovalMode
 from shikisha.core.events import OnCheckFailure
 from shikisha.core.plan import MOST_ITEMS, MOST_STEPS
-from shikisha.core.prompts import MAX_UNKNOWN_SHARE, PlanFormat
+from shikisha.core.prompts import MAX_UNKNOWN_SHARE, PlanFormat, RepeatedTask
 from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import ToolEffect
 from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, AutonomyPolicy, EscalationRules, OnFailure
@@ -225,6 +225,11 @@ class LmTable(ConfigTable):
         ge=1,
         description="the most workers that the prompt describes; of a larger pool those whose cards fit the task best",
     )
+    repeats: RepeatedTask = Field(
+        default=RepeatedTask.TELL,
+        description="what to do with a first plan that only repeats the task for the first worker: tell it in the "
+        "plan's note, or let the fallback plan",
+    )
 
 
 class FixedTable(ConfigTable):
@@ -330,7 +335,7 @@ class TrainedTable(ConfigTable):
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="the share of words outside its vocabulary above which it refuses a task",
+        description="the share of words outside its vocabulary above which it refuses a task; 1: it refuses nothing",
     )
 
 

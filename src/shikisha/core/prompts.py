@@ -49,6 +49,13 @@ class PlanFormat(StrEnum):
     JSON = "json"  # the JSON twin, for endpoints that can be held to a schema
 
 
+class RepeatedTask(StrEnum):
+    """What happens to a first plan that only repeats the task for the first worker."""
+
+    TELL = "tell"  # it is performed, and the proposal's note says so
+    FALLBACK = "fallback"  # the fallback plans, where there is one
+
+
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
     """How a conductor is addressed: the plan's form, models described or bare, with or without the examples."""

@@ -19,14 +19,19 @@ from shikisha.retrieval.terms import split_word
 
 _RIGHT = 0.999  # a score from which on an answer is right
 _MOST_TERMS = 24
+_MOST_CHARACTERS, MOST_WORDING = 2_000, 300
 _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
+_WORD_OR_SIGN = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*|[?%+*/=$-]")
+_DIGIT = re.compile(r"\d")
+_OPENS_SENTENCE = '.?!:\n"'
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOutcome:
     """One answered step: `share` (0 to 1) is how likely it was right; `basis` is whose word that rests on.
 
-    `terms` are the subtask's words without names and numbers, `labels` those of the task's data.
+    `terms` are the subtask's words without names and numbers, `labels` those of the task's data, `wording` the subtask
+    with both masked.
     """
 
     run: str
@@ -38,6 +43,20 @@ class WorkerOutcome:
     dollars: float
     seconds: float
     labels: frozenset[str] = frozenset()
+    wording: str = ""
+
+
+def subtask_wording(text: str) -> str:
+    """Return a subtask with its names and digits masked: what kind of work it is, for one who reads sentences."""
+    said: list[str] = []
+    at = 0
+    for match in _WORD_OR_SIGN.finditer(text[:_MOST_CHARACTERS]):
+        opens = at == 0 or any(sign in text[at : match.start()] for sign in _OPENS_SENTENCE)
+        at = match.end()
+        word = match[0]
+        named = word[0].isupper() and not opens and not word.isupper()
+        said.append("Name" if named else _DIGIT.sub("0", word))
+    return " ".join(said)[:MOST_WORDING]
 
 
 def subtask_terms(text: str) -> tuple[str, ...]:
@@ -50,7 +69,7 @@ def subtask_terms(text: str) -> tuple[str, ...]:
     at = 0
     for match in _WORD.finditer(text):
         between = text[at : match.start()]
-        opens = at == 0 or any(sign in between for sign in '.?!:\n"')
+        opens = at == 0 or any(sign in between for sign in _OPENS_SENTENCE)
         at = match.end()
         word = match[0]
         if any(sign.isdigit() for sign in word) or (word[0].isupper() and not opens and not word.isupper()):
@@ -148,4 +167,5 @@ def _outcome(run: Run, plan: Plan, index: int, attempt: Attempt, share: float, b
         dollars=attempt.charged.dollars or 0.0,
         seconds=0.0 if finished is None else finished.seconds,
         labels=frozenset(run.started.labels),
+        wording=subtask_wording(plan.steps[index].subtask),
     )

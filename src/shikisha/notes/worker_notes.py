@@ -2,8 +2,8 @@
 
 A note is one worker at one wording (a subtask without names and numbers): how often it was tried, how many of these
 answers were right, dollars, seconds, and the runs that say so. An estimate for a new text weighs every note by how
-alike the wordings are (cosine over rare words), so there is no fixed list of kinds. What is known of a worker at all,
-and of all workers, fills in where little is known (shrinkage).
+alike the wordings are (by meaning where `encode` is given, else by shared rare words), so there is no fixed list of
+kinds. What is known of a worker at all, and of all workers, fills in where little is known (shrinkage).
 
 The blame for a wrong run of several steps is shared by expectation maximization: with P the product of the steps' own
 chances, a step of a wrong run was right all the same with (p − P) / (1 − P), where p is the estimate for its worker at
@@ -16,24 +16,31 @@ a journal and made again without a run that was erased. Deliberately absent: wha
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from math import log, prod, sqrt
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
-from shikisha.notes.step_outcomes import WorkerOutcome, subtask_terms
+from shikisha.notes.step_outcomes import MOST_WORDING, WorkerOutcome, subtask_terms, subtask_wording
 
-FORMAT = "shikisha-notes/1"
+if TYPE_CHECKING:
+    from shikisha.retrieval.text_encoder import Floats
+
+EncodeTexts: TypeAlias = Callable[[Sequence[str]], "Floats"]
+FORMAT = "shikisha-notes/2"
 # Worker, terms, labels.
 _NoteKey: TypeAlias = tuple[str, tuple[str, ...], tuple[str, ...]]
 _SHRINKAGE = 1.5  # outcomes that the worker's own average is worth at a kind of work
 _WORKER_SHRINKAGE = 4.0  # outcomes that the average of all workers is worth for a worker
 _LEAST_ALIKE = 0.15  # cosine below which two wordings have nothing to do with one another
 _SHARPNESS = 3.0  # power of the cosine
+# By meaning: cosines between which two wordings go from unrelated to the same kind of work, and the power of that.
+_UNRELATED, _SAME_KIND, _MEANING_SHARPNESS = 0.25, 0.65, 2.0
+_MOST_NEIGHBORS = 256  # wordings that one wording is compared with
 _BLAME_ROUNDS = 20  # of expectation maximization, which is slow where most runs are wrong
 _MOST_RUNS = 20  # run ids kept for each note; their number is kept whole
 _MAX_FILE = 64 * 1024 * 1024
@@ -52,6 +59,7 @@ class WorkerNote:
     bases: tuple[str, ...]
     runs: tuple[str, ...]
     labels: tuple[str, ...] = ()
+    wording: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +80,16 @@ class NoteEstimate:
 
 @dataclass
 class WorkerNotes:
-    """Notes in memory, indexed by word."""
+    """Notes in memory, indexed by word, and by meaning where `encode` turns texts into unit vectors [N, d]."""
 
     notes: tuple[WorkerNote, ...]
     version: str
+    encode: EncodeTexts | None = None
     _postings: dict[str, list[int]] = field(default_factory=dict)
     _norms: list[float] = field(default_factory=list)
     _rarity: dict[str, float] = field(default_factory=dict)
+    _places: dict[str, list[int]] = field(default_factory=dict)
+    _vectors: "Floats | None" = None
 
     def __post_init__(self) -> None:
         postings = defaultdict[str, list[int]](list)
@@ -89,11 +100,16 @@ class WorkerNotes:
         self._postings = dict(postings)
         self._rarity = {term: log(1 + count / len(places)) for term, places in postings.items()}
         self._norms = [sqrt(sum(self._rarity[term] ** 2 for term in note.terms)) or 1.0 for note in self.notes]
+        places = defaultdict[str, list[int]](list)
+        for place, note in enumerate(self.notes):
+            places[note.wording or " ".join(note.terms)].append(place)
+        self._places = dict(places)
+        self._vectors = None if self.encode is None or not places else self.encode(list(places))
 
     @classmethod
-    def collect(cls, outcomes: Sequence[WorkerOutcome]) -> "WorkerNotes":
+    def collect(cls, outcomes: Sequence[WorkerOutcome], encode: EncodeTexts | None = None) -> "WorkerNotes":
         """Return the notes that these outcomes make; blame for wrong runs is shared over all of them."""
-        found = cls._of(outcomes)
+        found = cls._of(outcomes, encode)
         groups = defaultdict[str, list[WorkerOutcome]](list)
         for one in outcomes:
             if not one.certain:
@@ -104,21 +120,22 @@ class WorkerNotes:
             chances = found._chances(kernel)
             blamed = [share_blame(group, [chances[_key(one)] for one in group]) for group in groups.values()]
             found = cls._of([*certain, *(one for group in blamed for one in group)])
-        return found
+        return cls(found.notes, found.version, encode) if groups else found
 
     @classmethod
-    def _of(cls, outcomes: Iterable[WorkerOutcome]) -> "WorkerNotes":
+    def _of(cls, outcomes: Iterable[WorkerOutcome], encode: EncodeTexts | None = None) -> "WorkerNotes":
         groups = defaultdict[_NoteKey, list[WorkerOutcome]](list)
         for one in outcomes:
             groups[_key(one)].append(one)
         notes = tuple(_note(key, found) for key, found in sorted(groups.items()))
-        return cls(notes, _version(notes))
+        return cls(notes, _version(notes), encode)
 
     def _kernel(self) -> dict[tuple[str, ...], dict[tuple[str, ...], float]]:
         """Return how alike the wordings are, for each pair that is."""
+        wordings = {note.terms: note.wording for note in self.notes}
         return {
-            terms: {self.notes[place].terms: weight for place, weight in self._alike(terms).items()}
-            for terms in {note.terms for note in self.notes}
+            terms: {self.notes[place].terms: weight for place, weight in self._alike(terms, wording).items()}
+            for terms, wording in wordings.items()
         }
 
     def _chances(self, kernel: Mapping[tuple[str, ...], Mapping[tuple[str, ...], float]]) -> dict[_NoteKey, float]:
@@ -141,7 +158,7 @@ class WorkerNotes:
     def estimate(self, text: str, workers: Sequence[str], labels: Iterable[str] = ()) -> list[NoteEstimate]:
         """Return what is known of each worker at a text, in their order."""
         shown = frozenset(labels)
-        alike = self._alike(subtask_terms(text))
+        alike = self._alike(subtask_terms(text), subtask_wording(text))
         tries, right = defaultdict[str, float](float), defaultdict[str, float](float)
         totals = defaultdict[str, list[float]](lambda: [0.0, 0.0, 0.0])
         for place, note in enumerate(self.notes):
@@ -168,16 +185,25 @@ class WorkerNotes:
             for worker in workers
         ]
 
-    def _alike(self, words: Sequence[str]) -> dict[int, float]:
-        """Return how alike each note's wording is to these words: a power of the cosine over rarity; few are."""
+    def _alike(self, words: Sequence[str], wording: str) -> dict[int, float]:
+        """Return how alike each note's wording is to this one, for those that are: by meaning, or by rare words."""
+        if self.encode is not None and self._vectors is not None:
+            cosines = self._vectors @ self.encode([wording or " ".join(words)])[0]
+            near = sorted(
+                ((float(cosine), at) for at, cosine in enumerate(cosines) if cosine > _UNRELATED), reverse=True
+            )
+            alike = ((min(1.0, (cosine - _UNRELATED) / (_SAME_KIND - _UNRELATED)), at) for cosine, at in near)
+            places = list(self._places.values())
+            kept = [(share**_MEANING_SHARPNESS, at) for share, at in alike][:_MOST_NEIGHBORS]
+            return {place: weight for weight, at in kept for place in places[at]}
         terms = [term for term in words if term in self._rarity]
         norm = sqrt(sum(self._rarity[term] ** 2 for term in terms)) or 1.0
         dots = defaultdict[int, float](float)
         for term in terms:
             for place in self._postings[term]:
                 dots[place] += self._rarity[term] ** 2
-        cosines = {place: dot / norm / self._norms[place] for place, dot in dots.items()}
-        return {place: cosine**_SHARPNESS for place, cosine in cosines.items() if cosine >= _LEAST_ALIKE}
+        overlaps = {place: dot / norm / self._norms[place] for place, dot in dots.items()}
+        return {place: overlap**_SHARPNESS for place, overlap in overlaps.items() if overlap >= _LEAST_ALIKE}
 
     def save(self, file: Path) -> None:
         """Write the notes as JSON, whole or not at all."""
@@ -187,7 +213,7 @@ class WorkerNotes:
         part.replace(file)
 
 
-def load_notes(file: Path) -> WorkerNotes:
+def load_notes(file: Path, encode: EncodeTexts | None = None) -> WorkerNotes:
     """Read notes; ConfigError where there are none, or where they are not what was written."""
     try:
         if file.stat().st_size > _MAX_FILE:
@@ -205,13 +231,14 @@ def load_notes(file: Path) -> WorkerNotes:
         raise ConfigError(
             f"{file}: its content is not that of version {version[:12]}: it was changed after it was made"
         )
-    return WorkerNotes(notes, version)
+    return WorkerNotes(notes, version, encode)
 
 
 def _read_note(row: Mapping[str, object]) -> WorkerNote:
     terms, bases, runs, labels = (_read_texts(row[name]) for name in ("terms", "bases", "runs", "labels"))
     tries, right, dollars, seconds = (_read_number(row[name]) for name in ("tries", "right", "dollars", "seconds"))
-    return WorkerNote(str(row["worker"]), terms, int(tries), right, dollars, seconds, bases, runs, labels)
+    wording = str(row.get("wording", ""))[:MOST_WORDING]
+    return WorkerNote(str(row["worker"]), terms, int(tries), right, dollars, seconds, bases, runs, labels, wording)
 
 
 def _read_texts(value: object) -> tuple[str, ...]:
@@ -266,6 +293,7 @@ def _note(key: _NoteKey, found: Sequence[WorkerOutcome]) -> WorkerNote:
         bases,
         runs[-_MOST_RUNS:],
         labels,
+        found[0].wording,
     )
 
 

@@ -1,0 +1,101 @@
+"""Reading ranges: own tasks are familiar, ordinary requests are not, and the conductor that cannot read says so."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.conductors.onnx_checkpoint import open_onnx_checkpoint, shipped_checkpoint
+from shikisha.conductors.reading_range import (
+    ReadingRange,
+    background,
+    fit_reading_range,
+    hash_sentences,
+    load_reading_range,
+)
+from shikisha.conductors.trained_model import PlanDecoding, TrainedConductor
+from shikisha.core.errors import ConfigError, UnreadableTask
+from shikisha.core.plan import Plan, Step
+from shikisha.engine.conductor import Situation
+from shikisha.simulation.office.office_tasks import office_tasks
+from shikisha.simulation.office.questions import AuthorSplit
+from shikisha.simulation.task_generator import generate_tasks
+from shikisha.simulation.vocabulary import WordingSplit
+
+EVERYDAY = (Path(__file__).parents[2] / "benchmarks/everyday.txt").read_text("utf-8").splitlines()
+
+
+@pytest.fixture(scope="module")
+def office() -> ReadingRange:
+    taught = list(office_tasks(AuthorSplit.TRAIN, 3, count=250))
+    authors, sentences = [item.question.author for item in taught], [item.question.sentences for item in taught]
+    return fit_reading_range([item.task.prompt for item in taught], authors, sentences)
+
+
+def test_held_out_tasks_are_read_and_everyday_ones_are_not(office: ReadingRange) -> None:
+    asked = [item.task.prompt for item in office_tasks(AuthorSplit.HELDOUT, 4, count=200)]
+    assert np.mean(office.familiarities(asked) < office.threshold) < 0.08
+    assert np.mean(office.familiarities(EVERYDAY) < office.threshold) > 0.75
+    assert not office.reads("")
+    assert not office.reads("指揮者" * 10_000)
+    assert not office.reads("\ud800 ?" * 10_000)
+
+
+def test_a_filler_paragraph_hides_no_question(office: ReadingRange) -> None:
+    filler = "I hope your week is going well! Ours has been a bit of a mess, the printer broke twice. "
+    assert office.reads(f"{filler}Who is the manager of Ada Abbot?")
+    assert not office.reads(filler)
+
+
+def test_a_range_comes_back_from_its_file_and_another_file_is_refused(office: ReadingRange, tmp_path: Path) -> None:
+    file = tmp_path / "reading.json"
+    office.save(file)
+    again = load_reading_range(file)
+    assert np.allclose(again.familiarities(EVERYDAY[:50]), office.familiarities(EVERYDAY[:50]), atol=0.3)
+    body = json.loads(file.read_text())
+    for wrong, said in (
+        ({"format": "x"}, "expected the format"),
+        ({"places": [10**6], "weights": [1]}, "expected a weight for each place"),
+        ({"threshold": float("nan")}, "expected finite numbers"),
+        ({"bias": "much"}, "no reading range"),
+    ):
+        file.write_text(json.dumps(body | wrong))
+        with pytest.raises(ConfigError, match=said):
+            load_reading_range(file)
+    file.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="no reading range"):
+        load_reading_range(file)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_reading_range(tmp_path / "none.json")
+
+
+def test_too_few_tasks_are_refused() -> None:
+    with pytest.raises(ConfigError, match="needs at least 10"):
+        fit_reading_range(["one", "two"])
+
+
+def test_features_mask_names_and_digits_and_the_background_is_there() -> None:
+    first, second = hash_sentences(["who is Ada Abbot in B214?"]), hash_sentences(["who is Uma Xu in B905?"])
+    assert np.array_equal(first.places, second.places)
+    assert len(background()) > 1_000
+
+
+def test_a_trained_conductor_says_what_is_unlike_its_tasks_and_the_fallback_plans(office: ReadingRange) -> None:
+    author = open_onnx_checkpoint(shipped_checkpoint())
+    tasks = generate_tasks(WordingSplit.HELDOUT, 11, count=50)
+    own = next(item for item in tasks if not office.reads(item.task.prompt))  # the worlds share dates and sums
+    situation = Situation(own.task, own.pool.cards)
+    conductor = TrainedConductor("lm:it", author, taskset="office", reading=office)
+    assert "unlike those of tasks of 'office'" in (conductor.unreadable(own.pool.cards, own.task) or "")
+    assert conductor.unreadable(own.pool.cards) is None
+    with pytest.raises(UnreadableTask, match="name another conductor, or a fallback"):
+        asyncio.run(conductor.propose(situation))
+    stand_in = ScriptedConductor([Plan((Step("stand in", 1),))], "fixed:stand-in")
+    proposal = asyncio.run(TrainedConductor("lm:it", author, stand_in, reading=office).propose(situation))
+    assert proposal.substituted == "fixed:stand-in"
+    assert "unlike those of other tasks" in proposal.note
+    unlimited = TrainedConductor("lm:it", author, manner=PlanDecoding(unknown=1.0), reading=office)
+    assert unlimited.unreadable(own.pool.cards, own.task) is None

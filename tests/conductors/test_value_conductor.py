@@ -10,14 +10,18 @@ from shikisha import Caps, Card, Engine, Member, Plan, Pool, Reply, Step, Task
 from shikisha.conductors.value_conductor import ValueConductor, is_assignable, value_conductor
 from shikisha.core.budget import Price
 from shikisha.core.errors import ConfigError, PlanError
+from shikisha.core.run import RoundResult
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import ApprovalMode
 from shikisha.learned.fit_step_value import fit_step_value
 from shikisha.learned.learned_file import write_learned
+from shikisha.learned.registered_file import check_registrable
 from shikisha.learned.step_samples import PLANNED, STANDS_BY, RunSample, StepAnswer, StepUnit, run_sample
 from shikisha.learned.step_value import StepValue
+from shikisha.routing.policy_registry import ChangeAuthor, add_policy, read_registry, update_registry
 
+ME = ChangeAuthor(who="me", at=1.0)
 PRICE = Price(call=0.001)
 CARDS = (
     Card("ann", "", price=PRICE),
@@ -161,3 +165,28 @@ async def test_a_file_says_whether_its_values_act_alone(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(ConfigError):
         value_conductor("value", tmp_path / "a.json", (Plans(PLANNED_PLAN),), 0.05, 0.0, None)
+
+
+async def test_a_registry_says_which_values_act_and_a_run_keeps_them(tmp_path: Path) -> None:
+    learned = VALUES.to_file((), (), None, 0.0)
+    for place, forms in enumerate((True, False)):
+        write_learned(tmp_path / f"{place}.json", replace(learned, content={**learned.content, "forms": forms}))
+        add_policy(tmp_path / "shelf", tmp_path / f"{place}.json", ME, check_registrable)
+    live, other = (policy.version for policy in read_registry(tmp_path / "shelf").policies)
+    made = value_conductor("value", tmp_path / "shelf", (Plans(PLANNED_PLAN),), 0.05, 0.0, 1.0)
+    found = await made.propose(situation())
+    assert (found.version, found.plan.steps[0].worker) == (live, 0)
+    update_registry(tmp_path / "shelf", lambda shelf: shelf.with_live(other, ME))
+    assert (await made.propose(situation())).version == other
+    past = RoundResult(found.plan, (), live)
+    later = replace(situation(), rounds=(past,))
+    kept = value_conductor("value", tmp_path / "shelf", (PlansOn(PLANNED_PLAN),), 0.05, 0.0, 1.0)
+    assert (await kept.propose(later)).version == live
+
+
+class PlansOn(Plans):
+    """Proposes its plan in every round."""
+
+    async def propose(self, situation: Situation) -> Proposal:
+        del situation
+        return Proposal(PLANNED_PLAN)

@@ -8,21 +8,25 @@ all of them.
 
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from pathlib import Path
 
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.learned.learned_file import LearnedFile
 from shikisha.learned.lessons import LESSONS_SHOWN, Lesson, LessonBook, LessonState
+from shikisha.learned.registered_file import registered_file
+from shikisha.learned.tuned_prompt import PROMPT, advice_of
 
 
 @dataclass(frozen=True, slots=True)
 class AdvisedConductor:
-    """Shows `prompt` (advice) and fitting lessons of `book` to `inner`."""
+    """Shows `prompt` (advice; or that of a `registry`) and fitting lessons of `book` to `inner`."""
 
     inner: LanguageModelConductor
     prompt: LearnedFile | None = None
     book: LessonBook | None = None
     share: float = 0.5
+    registry: Path | None = None
 
     @property
     def name(self) -> str:
@@ -33,9 +37,12 @@ class AdvisedConductor:
         """Return what the inner conductor proposes with advice and lessons."""
         labels = situation.task.labels
         parts, said, beside = list[str](), list[str](), dict[str, str]()
-        if self.prompt is not None and self.prompt.holds_for(labels):
-            parts.append(str(self.prompt.content["advice"]))
-            said.append(f"advice {self.prompt.short_version}")
+        prompt = self.prompt
+        if self.registry is not None:
+            prompt = registered_file(self.registry, situation.task.content_hash, PROMPT).learned
+        if prompt is not None and prompt.holds_for(labels):
+            parts.append(advice_of(prompt, "advice"))
+            said.append(f"advice {prompt.short_version}")
         if self.book is not None and self.book.source.holds_for(labels):
             found = self.book.recall(situation.task.prompt)
             shown = [lesson for lesson in found if self._shows(lesson, situation)]

@@ -28,7 +28,8 @@ from shikisha.core.errors import PlanError, WorkerError
 from shikisha.core.plan import Plan, Step
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.worker import ApprovalMode, Card
-from shikisha.learned.learned_file import read_learned
+from shikisha.learned.learned_file import LearnedFile, read_learned
+from shikisha.learned.registered_file import registered_file
 from shikisha.learned.step_samples import DRAWN, PLANNED, STANDS_BY, check_subtask, planned_workers, step_text
 from shikisha.learned.step_value import STEP_VALUE, StepValue, check_chance, step_value_of
 from shikisha.routing.arrays import Floats
@@ -119,15 +120,48 @@ class ValueConductor:
 
 def value_conductor(
     name: str, file: Path, proposers: tuple[Conductor, ...], worth: float, explore: float, share: float | None
-) -> ValueConductor:
-    """Return the conductor of a file; ConfigError where it cannot be read.
+) -> "ValueConductor | RegisteredValueConductor":
+    """Return the conductor of a file, or of a registry's folder; ConfigError where it cannot be read.
 
     `share` None: values act on all tasks if the file says that a trial showed their gain, else on half.
     """
+    if file.is_dir():
+        return RegisteredValueConductor(name, file, proposers, worth, explore, share)
     learned = read_learned(file, STEP_VALUE)
-    model = step_value_of(learned, str(file))
+    return _of_learned(name, learned, learned.short_version, proposers, worth, explore, share)
+
+
+def _of_learned(
+    name: str,
+    learned: LearnedFile,
+    version: str,
+    proposers: tuple[Conductor, ...],
+    worth: float,
+    explore: float,
+    share: float | None,
+) -> ValueConductor:
+    model = replace(step_value_of(learned, name), version=version)
     acts = share if share is not None else TRIAL_SHARE if learned.content.get("trial") is not False else 1.0
     return ValueConductor(name, model, proposers, worth, explore, acts, learned.content.get("forms") is not False)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredValueConductor:
+    """Acts by the step values of a policy registry: the live ones, a canary's on its share of the tasks."""
+
+    name: str
+    folder: Path
+    proposers: tuple[Conductor, ...]
+    worth: float
+    explore: float
+    share: float | None
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Return what the values that act for this task propose; a run keeps the version that began it."""
+        began = situation.rounds[0].version if situation.rounds else ""
+        found = registered_file(self.folder, situation.task.content_hash, STEP_VALUE, began)
+        parts = (found.learned, found.version, self.proposers, self.worth, self.explore, self.share)
+        return await _of_learned(self.name, *parts).propose(situation)
 
 
 @dataclass(frozen=True, slots=True)

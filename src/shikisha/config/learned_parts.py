@@ -15,12 +15,10 @@ def advised_conductor(
     inner: LanguageModelConductor, folder: Path, prompt: Path | None, lessons: Path | None, share: float
 ) -> AdvisedConductor:
     """Return a prompted conductor with the advice and the lessons of these files; ConfigError for one that is bad."""
-    return AdvisedConductor(
-        inner,
-        None if prompt is None else load_advice(folder / prompt),
-        None if lessons is None else load_book(folder / lessons),
-        share,
-    )
+    book = None if lessons is None else load_book(folder / lessons)
+    if prompt is not None and (folder / prompt).is_dir():
+        return AdvisedConductor(inner, None, book, share, folder / prompt)
+    return AdvisedConductor(inner, None if prompt is None else load_advice(folder / prompt), book, share)
 
 
 def skilled_conductor(inner: Conductor, folder: Path) -> Conductor:

@@ -23,7 +23,13 @@ def prompt_file(
 def load_advice(file: Path) -> LearnedFile:
     """Read advice; ConfigError where there is none, it was changed, or it is too long."""
     learned = read_learned(file, PROMPT)
+    advice_of(learned, str(file))
+    return learned
+
+
+def advice_of(learned: LearnedFile, name: str) -> str:
+    """Return the advice in a learned file; ConfigError where there is none, or it is too long."""
     advice = learned.content.get("advice")
     if not isinstance(advice, str) or len(advice) > MAX_ADVICE:
-        raise ConfigError(f"{file}: advice: expected a text of at most {MAX_ADVICE:,} characters")
-    return learned
+        raise ConfigError(f"{name}: advice: expected a text of at most {MAX_ADVICE:,} characters")
+    return advice

@@ -81,3 +81,23 @@ def test_a_triage_that_learns_saves_money_at_about_the_same_quality(tmp_path: Pa
     assert ours["saved"] > 0.2
     assert ours["right"] > found["always the small model"]["right"]
     assert "learned" in (tmp_path / "money.svg").read_text()
+
+
+@pytest.mark.slow
+def test_a_margin_is_kept_when_the_best_model_becomes_three_times_as_expensive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(example("margin/margin.py").main(["--folder", str(tmp_path), "--requests", "600"]))
+    found = json.loads((tmp_path / "margin.json").read_text())
+    assert found["the rate plan"]["chat after"] == pytest.approx(0.6, abs=0.03)
+    assert found["the mix that was right before"]["chat after"] < 0.3
+    assert "60.0%" in capsys.readouterr().out
+    assert "the price triples" in (tmp_path / "money.svg").read_text()
+
+
+def test_requests_of_the_margin_example_cost_three_times_as_much_in_the_second_half() -> None:
+    margin = example("margin/margin.py")
+    made = margin.requests(400, 1)
+    costs = [asked.dollars("best") / (2 if asked.domain == "code" else 1) for asked in made]
+    assert sum(costs[200:]) / sum(costs[:200]) == pytest.approx(3.0, rel=0.15)
+    assert margin.requests(400, 1) == made

@@ -218,13 +218,16 @@ def fill(schema: Mapping[str, Any], task: str) -> dict[str, Any] | None:
 
 
 def simulated_model(asked: ReceivedChatRequest) -> ScriptedAnswer:
-    """Answer from a tool's result, else call the best tool that was not tried, else search, else give up."""
+    """Answer from a tool's result; else make the mistake, call the best tool not tried, search, or give up."""
     task = next(text for role, text in asked.messages if role == "user").partition("\n\nYour part")[0]
     made: Any = asked.calls
     called = [str(each["function"]["name"]) for each in made]
     for name, result in zip(called, asked.tool_results, strict=False):
         if name != "find_tools" and (found := read_result(result)):
             return ScriptedAnswer(text=found)
+    if not called:  # the mistake: a tool that sounds right, and that nobody offered
+        made_up = "_".join(["get", *sorted(words(task))])[:60]
+        return ScriptedAnswer(calls=(ScriptedToolCall(name=made_up, arguments={}),))
     offered: Any = asked.body.get("tools") or []
     fits: list[tuple[float, str, dict[str, Any]]] = []
     for each in offered:
@@ -236,9 +239,6 @@ def simulated_model(asked: ReceivedChatRequest) -> ScriptedAnswer:
     score, best, arguments = max(fits, key=lambda each: each[0], default=(0.0, "", {}))
     if score >= 4:
         return ScriptedAnswer(calls=(ScriptedToolCall(name=best, arguments=arguments),))
-    if not called:  # the mistake: a tool that sounds right, and that nobody offered
-        made_up = "_".join(["get", *sorted(words(task))])[:60]
-        return ScriptedAnswer(calls=(ScriptedToolCall(name=made_up, arguments={}),))
     if "find_tools" not in called:
         return ScriptedAnswer(calls=(ScriptedToolCall(name="find_tools", arguments={"query": task[:500]}),))
     return ScriptedAnswer(text="I found no tool that answers this.")

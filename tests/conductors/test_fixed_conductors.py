@@ -3,11 +3,11 @@
 import pytest
 
 from shikisha.conductors.fixed_conductors import FIXED_TOPOLOGIES, CascadeConductor, ScriptedConductor, fixed_conductor
-from shikisha.conductors.topologies import ANSWER, TOPOLOGIES, RoleAssignment, TopologyOptions
+from shikisha.conductors.topologies import TOPOLOGIES, RoleAssignment, TopologyOptions
 from shikisha.core.budget import Price
 from shikisha.core.errors import ConfigError, Fault, FaultKind, PlanError, UnknownName
 from shikisha.core.events import CheckStatus
-from shikisha.core.plan import MAX_STEPS, Plan, Step
+from shikisha.core.plan import ANSWER, MAX_STEPS, Plan, Step
 from shikisha.core.run import CheckVerdict, Result, RoundResult
 from shikisha.core.task import Task
 from shikisha.engine.conductor import Situation

@@ -13,12 +13,11 @@ from test_step import Wants
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.conductors.language_model import LanguageModelConductor
-from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE
 from shikisha.core.budget import Caps, Price, Usage
 from shikisha.core.call import Reply
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.events import AnswerGraded, OnCheckFailure
-from shikisha.core.plan import Plan, Step
+from shikisha.core.plan import ANSWER, ANSWER_ALONE, Plan, Step
 from shikisha.core.prompts import render_plan_lists
 from shikisha.core.run import Run
 from shikisha.core.task import Task

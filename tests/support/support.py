@@ -5,11 +5,10 @@ from inspect import isawaitable
 from typing import TypedDict, Unpack
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
-from shikisha.conductors.topologies import ANSWER
 from shikisha.core.budget import Caps, Price
 from shikisha.core.errors import WorkerError
 from shikisha.core.events import Event
-from shikisha.core.plan import Plan, Step
+from shikisha.core.plan import ANSWER, Plan, Step
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.approvals import Approver

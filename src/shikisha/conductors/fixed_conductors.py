@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from shikisha.conductors.topologies import (
-    ANSWER,
-    ANSWER_ALONE,
     NO_TOPOLOGY_OPTIONS,
     TOPOLOGIES,
     RoleAssignment,
@@ -23,7 +21,7 @@ from shikisha.conductors.topologies import (
     reject_unused_options,
 )
 from shikisha.core.errors import ConfigError, PlanError, UnknownName
-from shikisha.core.plan import Plan, Step
+from shikisha.core.plan import ANSWER, ANSWER_ALONE, Plan, Step
 from shikisha.core.run import Result, RoundResult
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.worker import Card

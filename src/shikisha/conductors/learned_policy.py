@@ -23,10 +23,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shikisha.conductors.topologies import ANSWER_ALONE
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, PlanError, ShikishaError
-from shikisha.core.plan import Plan, Step
+from shikisha.core.plan import ANSWER_ALONE, Plan, Step
 from shikisha.core.run import Result, RoundResult
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.worker import Card

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from shikisha.core.budget import Price, Usage
 from shikisha.core.errors import ConfigError, UnknownName
-from shikisha.core.plan import Plan, Step
+from shikisha.core.plan import ANSWER, ANSWER_ALONE, Plan, Step
 from shikisha.engine.worker import Card
 
 VOTE = "vote"
@@ -22,8 +22,6 @@ _MOST_PARTS = 99
 # To compare prices: as much in as out.
 _TYPICAL_USAGE = Usage(1_000, 1_000)
 
-ANSWER = "Answer the question."
-ANSWER_ALONE = "Answer the question on your own. Show briefly how you come to your answer, then state it."
 _WHOLE_TASK_PHRASES = frozenset(
     {ANSWER.casefold().rstrip("."), ANSWER_ALONE.casefold().rstrip("."), "solve the whole question"}
 )

@@ -15,7 +15,6 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 
 from shikisha.conductors.fixed_conductors import OneWorkerConductor, ScriptedConductor
-from shikisha.conductors.topologies import ANSWER_ALONE
 from shikisha.config import adapters, conductors
 from shikisha.config.container import Container, agent_tools, load_config
 from shikisha.config.eval_tasks import EvaluationSetup, EvaluationTasks, load_evaluation_tasks
@@ -23,7 +22,7 @@ from shikisha.config.grader_services import open_judge, sandbox_named
 from shikisha.config.learned_settings import ValueTable
 from shikisha.config.settings import FixedTable, LmTable, PolicyTable, RulesTable, TrainedTable
 from shikisha.core.errors import ConfigError
-from shikisha.core.plan import Plan, Step
+from shikisha.core.plan import ANSWER_ALONE, Plan, Step
 from shikisha.core.tools import ToolEffect
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine

@@ -23,7 +23,6 @@ from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeCond
 from shikisha.conductors.group_chat import MAX_CHOICE_TRIES, GroupChatConductor
 from shikisha.conductors.language_model import PLAN_ATTEMPTS, LanguageModelConductor
 from shikisha.conductors.noted import NotedConductor
-from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE
 from shikisha.config.eval_processes import start_processes
 from shikisha.config.eval_ray import join_ray_cluster
 from shikisha.config.eval_setup import EvaluationStage, frozen_heap, only_reads, open_stage, refuse_duplicate_names
@@ -32,7 +31,7 @@ from shikisha.config.grader_services import open_judge, sandbox_named
 from shikisha.core.budget import Amount, Caps, format_dollars
 from shikisha.core.call import Card, Request
 from shikisha.core.errors import ConfigError
-from shikisha.core.plan import MAX_STEPS
+from shikisha.core.plan import ANSWER, ANSWER_ALONE, MAX_STEPS
 from shikisha.core.visibility import max_usage, request_messages
 from shikisha.engine.conductor import Conductor
 from shikisha.evals.baselines import BaselineMode, EntrantSpec, EvaluationPlan, requested_entrant

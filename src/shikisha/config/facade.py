@@ -24,7 +24,7 @@ from weakref import finalize
 from pydantic import BaseModel, ValidationError
 
 from shikisha.conductors.fixed_conductors import fixed_conductor
-from shikisha.conductors.topologies import ANSWER, ANSWER_ALONE, RoleAssignment, TopologyOptions
+from shikisha.conductors.topologies import RoleAssignment, TopologyOptions
 from shikisha.config.container import Container, build_container
 from shikisha.config.price_catalogue import known_price
 from shikisha.config.providers import (
@@ -121,7 +121,7 @@ class _LoneFunction:
 
     async def perform(self, request: Request) -> Reply:
         """Call the function."""
-        given = request.task.prompt if request.subtask in (ANSWER, ANSWER_ALONE) else request.subtask
+        given = request.words
         if self.parameter is not None and not given.lstrip().startswith("{"):
             given = json.dumps({self.parameter: given})
         return await self.function.perform(replace(request, subtask=given))

@@ -17,6 +17,7 @@ from shikisha.core.budget import FREE, Amount, Caps, Price, Usage
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import FinishReason
 from shikisha.core.messages import ChatMessage, Json, ToolCall, ToolExchange
+from shikisha.core.plan import ANSWER, ANSWER_ALONE
 from shikisha.core.task import Task
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ class Request:
     labels: frozenset[str] = frozenset()
     wishes: ClientOptions = NO_CLIENT_OPTIONS
     exchanges: tuple[ToolExchange, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What the worker is to do, in words: the task's prompt where the plan says no more than to answer it."""
+        return self.task.prompt if self.subtask in (ANSWER, ANSWER_ALONE) else self.subtask
 
     def under(self, key: str, on_text: Callable[[str], None] | None, spawn: "ChildRunLauncher | None") -> "Request":
         """Return this request for one attempt: under its key, with who hears it and what starts its child runs."""

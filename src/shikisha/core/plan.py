@@ -20,6 +20,8 @@ from shikisha.core.errors import PlanError
 MAX_STEPS = 5  # of one plan, unless the configuration allows more
 MOST_STEPS = 64  # that it may allow
 MOST_ITEMS = 999  # of one map step
+ANSWER = "Answer the question."
+ANSWER_ALONE = "Answer the question on your own. Show briefly how you come to your answer, then state it."
 _ITEM_NUMBERS = 1000  # step numbers that belong to one map step
 EACH_PATTERN = r"each (0|[1-9][0-9]?)"
 _EACH = re.compile(EACH_PATTERN)

@@ -170,7 +170,7 @@ def _with_note(exchange: ToolExchange, note: str) -> ToolExchange:
 
 
 async def _offer_first(turns: _AgentTurns) -> None:
-    """Offer the tools that fit the subtask best, as the journal says or as the sources find them."""
+    """Offer the tools that fit best what the agent is to do, as the journal says or as the sources find them."""
     agent, calls = turns.agent, turns.calls
     counts = [await _ask_source(source.count()) for source in agent.sources]
     turns.searchable = any(count > agent.offer for count in counts)
@@ -178,8 +178,8 @@ async def _offer_first(turns: _AgentTurns) -> None:
     if isinstance(past, ToolsOffered):
         _take_offer(turns, load_offer(past.tools))
         return
-    found, withheld = await _search(turns, turns.request.subtask)
-    await _offer(turns, found, withheld, turns.request.subtask if turns.searchable else "")
+    found, withheld = await _search(turns, turns.request.words)
+    await _offer(turns, found, withheld, turns.request.words if turns.searchable else "")
 
 
 async def _search(turns: _AgentTurns, query: str) -> tuple[list[OfferedTool], dict[str, str]]:

@@ -73,7 +73,7 @@ async def show_sessions(request: Request, session: ReaderLogin, service: Service
     )
     following = ""
     if len(found) == _PAGE:
-        following = urlencode({"after": f"{found[-1].last!r}~{found[-1].session}"})
+        following = urlencode({"after": f"{found[-1].last!r}~{found[-1].tenant}~{found[-1].session}"})
     shown = {"sessions": found, "next": following, "shown_at": time(), "everybody": session.tenant is None}
     return render_page(request, "sessions.html.jinja", shown)
 
@@ -93,9 +93,10 @@ def _tenant_of(request: Request, session: PageSession) -> str | None:
     return session.tenant if session.tenant is not None else request.query_params.get("tenant")
 
 
-def _read_cursor(text: str) -> tuple[float, str] | None:
-    at, _, name = text.partition("~")
+def _read_cursor(text: str) -> tuple[float, str, str] | None:
+    at, _, rest = text.partition("~")
+    tenant, _, name = rest.partition("~")
     try:
-        return (float(at), name) if name else None
+        return (float(at), tenant, name) if name else None
     except ValueError:
         return None

@@ -162,9 +162,9 @@ class SessionFigures:
 
 
 def list_sessions(
-    connection: Connection, tenant: str | None, after: tuple[float, str] | None = None, limit: int = _SESSIONS
+    connection: Connection, tenant: str | None, after: tuple[float, str, str] | None = None, limit: int = _SESSIONS
 ) -> Sequence[SessionFigures]:
-    """Return sessions, that with the newest run first, from a cursor (the last's `last` and name) on."""
+    """Return sessions, that with the newest run first, from a cursor (the last's `last`, tenant and name) on."""
     last = func.max(RUNS.c.began)
     columns = (
         RUNS.c.session,
@@ -183,8 +183,11 @@ def list_sessions(
         where.append(RUNS.c.tenant == storable(tenant))
     query = select(*columns).where(*where).group_by(RUNS.c.session, RUNS.c.tenant)
     if after is not None:
-        query = query.having(or_(last < after[0], and_(last == after[0], RUNS.c.session < after[1])))
-    found = connection.execute(query.order_by(last.desc(), RUNS.c.session.desc()).limit(limit))
+        value, tenant_name, session = after
+        same = RUNS.c.session == session
+        behind = or_(RUNS.c.session < session, and_(same, RUNS.c.tenant < tenant_name))
+        query = query.having(or_(last < value, and_(last == value, behind)))
+    found = connection.execute(query.order_by(last.desc(), RUNS.c.session.desc(), RUNS.c.tenant.desc()).limit(limit))
     return tuple(
         SessionFigures(
             name, of, int(runs), first, newest, int(tokens), float(dollars), int(unpriced), int(graded), int(right)

@@ -1,0 +1,89 @@
+"""Filters, orders, sums by day, sessions and mean costs: the same answers from SQLite and PostgreSQL."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fresh import fresh
+from journals import keep, whole
+from postgres import Cluster
+from stores import opened, order
+
+from shikisha.core.budget import Amount
+from shikisha.core.events import AnswerGraded, GradeMark, RunStatus
+from shikisha.journal.run_search import TextQuery
+from shikisha.server.pages.overview_page import read_period
+from shikisha.server.store import RunFilter, RunOrder, RunStore, ServedState
+from shikisha.server.store.run_figures import list_sessions, mean_call_dollars
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return fresh(str(tmp_path / "journal.db"))
+    running: Cluster = request.getfixturevalue("postgres")
+    return running.fresh()
+
+
+async def found(store: RunStore, asked: RunFilter) -> list[str]:
+    """The runs, page by page of two."""
+    seen: list[str] = []
+    while True:
+        page = await store.search(replace(asked, limit=2))
+        seen += [each.run for each in page.runs]
+        if page.after is None:
+            return seen
+        asked = replace(asked, after=page.after)
+
+
+async def test_both_stores_filter_sort_and_sum_alike(url: str) -> None:
+    async with opened(url) as (journal, store):
+        for number, dollars in enumerate((0.3, None, 0.1, 0.2)):
+            labels = ("private", 'a "b%') if number == 1 else ()
+            own = order(f"r{number}", tenant="one" if number < 3 else "two", labels=labels, domain=f"d{number % 2}")
+            metadata = {"session_id": "s%"} if number < 2 else {"session": "other"}
+            await store.add_run(replace(own, created=100.0 + number, metadata=metadata, key="k"))
+            used = Amount(10 * number, dollars)
+            store.mark(f"r{number}", ServedState.ENDED, status=RunStatus.DONE, used=used)
+            mark, score = (GradeMark.RIGHT, 1.0) if number % 2 else (GradeMark.WRONG, 0.0)
+            grade = AnswerGraded(run=f"r{number}", at=12.0, checker="text", mark=mark, score=score)
+            await keep(journal, [*whole(f"r{number}", answer=f"The harbour number{number}."), grade])
+        assert (await journal.index()).complete
+        for asked, expected in (
+            (RunFilter(), "3210"),
+            (RunFilter(order=RunOrder.COST), "0321"),
+            (RunFilter(order=RunOrder.COST, ascending=True), "1230"),
+            (RunFilter(order=RunOrder.TOKENS), "3210"),
+            (RunFilter(tenant="one", ascending=True), "012"),
+            (RunFilter(words=TextQuery("harbour", "one")), "210"),
+            (RunFilter(words=TextQuery("number3")), "3"),
+            (RunFilter(words=TextQuery("number3", "one")), ""),
+            (RunFilter(worker="ann"), "3210"),
+            (RunFilter(worker="bob"), ""),
+            (RunFilter(label='a "b%'), "1"),
+            (RunFilter(label="priv"), ""),
+            (RunFilter(domain="d1"), "31"),
+            (RunFilter(session="s%"), "10"),
+            (RunFilter(session="s%", tenant="two"), ""),
+            (RunFilter(session="s_"), ""),
+            (RunFilter(least=0.15, most=0.25), "3"),
+            (RunFilter(since=101.0, until=103.0), "21"),
+            (RunFilter(right=True), "31"),
+            (RunFilter(right=False), "20"),
+        ):
+            assert await found(store, asked) == [f"r{number}" for number in expected], asked
+        period = await journal.query(partial(read_period, tenant="one", since=0))
+        (day,) = period.days.values()
+        assert (day.runs, day.done, day.graded, day.right, day.tokens) == (3, 3, 3, 1, 45)
+        assert (round(day.dollars, 9), day.unpriced) == (0.06, 0)  # what the journal says, not the row
+        assert set(period.workers) == {"ann"}
+        assert set(period.keys) == {"k"}
+        assert (await journal.query(partial(mean_call_dollars, workers=["ann", "bob"], tenant="two"))) == {
+            "ann": pytest.approx(0.02)
+        }
+        seen, last = [], None
+        while page := await journal.query(partial(list_sessions, tenant=None, after=last, limit=1)):
+            seen += [(each.session, each.tenant, each.runs) for each in page]
+            last = (page[-1].last, page[-1].tenant, page[-1].session)
+        assert seen == [("s%", "one", 2), ("other", "two", 1), ("other", "one", 1)]  # all began at once

@@ -18,6 +18,7 @@ from shikisha.routing.fit.model_selection import (
     assign_folds,
     choose_candidate,
     fit_candidates,
+    num_evaluated_folds,
     replay_frontier,
     replay_settings,
     select_policy,
@@ -84,6 +85,11 @@ def test_a_rung_is_kept_only_where_the_interval_of_its_gain_excludes_harm(
 def test_the_combined_dial_is_kept_unless_it_does_harm(gained: tuple[float, float, float], kept: str) -> None:
     proofs = {TABLE: HeldOutEvidence(0.7), COMBINED: HeldOutEvidence(0.7, gains=(AreaGain(TABLE, *gained),))}
     assert choose_candidate((TABLE, COMBINED), proofs) == kept
+
+
+@pytest.mark.parametrize(("each", "count"), [(100, 5), (1_000, 5), (2_000, 3), (20_000, 1)])
+def test_large_logs_are_evaluated_on_as_many_folds_as_have_enough_tasks(each: int, count: int) -> None:
+    assert num_evaluated_folds(np.repeat(np.arange(5), each)) == count
 
 
 def test_uncertain_gains_are_shrunk_to_the_usual_one_and_harm_is_not_taken() -> None:

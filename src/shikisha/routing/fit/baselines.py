@@ -19,6 +19,7 @@ from shikisha.routing.fit.model_selection import (
     assign_folds,
     concat_frontiers,
     core_executor,
+    num_evaluated_folds,
     single_threaded_blas,
 )
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
@@ -333,9 +334,10 @@ def measure_baselines(matrix: OutcomeMatrix, seed: int, report: Callable[[str], 
     if len(set(matrix.hashes)) < 2 * FOLDS:
         return ()
     folds = assign_folds(matrix.hashes, f"outer {seed}")
+    count = num_evaluated_folds(folds)
 
     def one(fold: int) -> dict[str, Frontier]:
-        report(f"baselines: fold {fold + 1} of {FOLDS}")
+        report(f"baselines: fold {fold + 1} of {count}")
         train, held_out = (
             matrix.at(np.flatnonzero(folds != fold)),
             matrix.at(np.flatnonzero(folds == fold)).for_evaluation(),
@@ -343,7 +345,7 @@ def measure_baselines(matrix: OutcomeMatrix, seed: int, report: Callable[[str], 
         return quick_frontiers(train, assign_folds(train.hashes, f"fit {seed}"), held_out, _MEASURED_BUDGETS)
 
     with core_executor() as threads:
-        by_fold = list(threads.map(one, range(FOLDS)))
+        by_fold = list(threads.map(one, range(count)))
     records = baseline_records(
         {name: concat_frontiers([fold[name] for fold in by_fold]) for name in by_fold[0]}, len(REPORTED_BUDGETS)
     )

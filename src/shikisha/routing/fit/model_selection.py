@@ -1,9 +1,10 @@
 """Model selection: fit all candidates, evaluate each on held-out tasks, select the best that the evidence supports.
 
-Candidates from simple to complex are fitted for each of five outer folds and evaluated on the fold left out. The last
-one is the combined dial over the settings of all others (`combined_dial`); it is selected unless the 95 % interval of
-its paired gain in area over the simplest one, at equal spending, is harm. Without it, a more complex candidate is
-selected only where that interval over the one selected so far excludes harm. Then all are fitted on all tasks.
+Candidates from simple to complex are fitted for each of five outer folds and evaluated on the fold left out (of large
+logs, only for as many folds as have enough tasks). The last one is the combined dial over the settings of all others
+(`combined_dial`); it is selected unless the 95 % interval of its paired gain in area over the simplest one, at equal
+spending, is harm. Without it, a more complex candidate is selected only where that interval over the one selected so
+far excludes harm. Then all are fitted on all tasks.
 Invariants: every figure reported of a candidate comes from tasks that neither its fit nor its operating points have
 seen; folds depend on the content of tasks, so copies of a task share a fold; where workers are new, evidence covers the
 others, and only the final fit includes new workers, whose uncertainty widens the errors of settings that ask them;
@@ -79,6 +80,8 @@ TABLE, ROUTER, CASCADE, POLICY = "table", "router", "cascade", "policy"
 FOLDS = 5
 # Replaying more tasks takes time without changing the errors much.
 MAX_REPLAYED_TASKS = 3_000
+# With so many held-out tasks a difference in area is known to .002, and another fold costs another fit.
+ENOUGH_EVALUATED = 5_000
 # With fewer tasks only the table is fitted.
 MIN_TASKS = 100
 _Z = 1.96
@@ -220,6 +223,12 @@ def assign_folds(hashes: Sequence[str], salt: str, count: int = FOLDS) -> Ints:
     keys = [sha256(f"{salt}\0{content}".encode()).digest() for content in hashes]
     ranks = {key: rank for rank, key in enumerate(sorted(set(keys)))}
     return np.array([ranks[key] % count for key in keys], np.int64)
+
+
+def num_evaluated_folds(folds: Ints) -> int:
+    """Return how many outer folds are held out in turn: as many as have ENOUGH_EVALUATED tasks, or all."""
+    tasks = np.cumsum(np.bincount(folds))
+    return min(int(np.searchsorted(tasks, ENOUGH_EVALUATED)) + 1, len(tasks))
 
 
 def _trim_unused(
@@ -493,11 +502,13 @@ def _cross_validate(
         return {}
     folds = assign_folds(matrix.hashes, f"outer {options.seed}")
 
+    count = num_evaluated_folds(folds)
+
     def one(fold: int) -> _FoldEvaluation:
-        report(f"fold {fold + 1} of {FOLDS}")
+        report(f"fold {fold + 1} of {count}")
         return _evaluate_fold(matrix, folds == fold, options, names)
 
-    evaluations = list(threads.map(one, range(FOLDS)))
+    evaluations = list(threads.map(one, range(count)))
     return _build_evidence(evaluations, names, len(matrix.workers))
 
 

@@ -30,6 +30,14 @@ _MIN_STRATUM = 50
 _PROJECTIONS = 12
 _FORMS = ("longer prompts", "more digits", "more formulas", "more lettered options")
 _EASE, _WORDS = "tasks on which others score higher", "prompts with other words"
+_OPPOSITES = {
+    "longer prompts": "shorter prompts",
+    "more digits": "fewer digits",
+    "more formulas": "fewer formulas",
+    "more lettered options": "fewer lettered options",
+    _EASE: "tasks on which others score lower",
+    _WORDS: _WORDS,
+}
 # How many workers were asked may go with scores by so many standard errors.
 _MAX_ERRORS = 4.0
 # A worker with fewer tasks, or others with fewer, cannot be compared.
@@ -92,27 +100,26 @@ class Imbalance:
 
 
 def find_imbalance(matrix: OutcomeMatrix, strata: Ints) -> Imbalance | None:
-    """Return the worker whose tasks differ most from others' within strata; None where chance explains it."""
+    """Return the worker whose tasks differ most from others' within strata; None where chance explains it.
+
+    What others score has a test of its own: among many features of prompts it would go unnoticed.
+    """
     features, names = _task_features(matrix)
     centered = _centered(features, strata)
     found: list[tuple[float, Imbalance]] = []
-    compared = [
-        worker
-        for worker, count in enumerate(matrix.there.sum(axis=0).tolist())
-        if min(count, len(matrix) - count) >= _MIN_COMPARED
-    ]
-    for worker in compared:
+    for worker, count in enumerate(matrix.there.sum(axis=0).tolist()):
+        if min(count, len(matrix) - count) < _MIN_COMPARED:
+            continue
         asked = _centered(matrix.there[:, [worker]].astype(float), strata)[:, 0]
-        columns = np.concatenate([centered, _centered(_ease_of_others(matrix, worker)[:, None], strata)], axis=1)
-        slopes, errors = _standardized(columns, asked)
-        surprise = _chi_square_as_normal(float(slopes @ np.linalg.pinv(errors) @ slopes), np.linalg.matrix_rank(errors))
-        scores = slopes / np.sqrt(np.maximum(np.diag(errors), 1e-12))
-        place = int(np.abs(scores).argmax())
-        what = (*names, _EASE)[place]
-        what = what if scores[place] > 0 else what.replace("longer", "shorter").replace("more", "fewer")
-        what = what.replace("higher", "lower") if scores[place] < 0 else what
-        tasks = int(matrix.there[:, worker].sum())
-        found.append((surprise, Imbalance(matrix.workers[worker], what, abs(float(scores[place])), tasks)))
+        ease = _centered(_ease_of_others(matrix, worker)[:, None], strata)
+        for columns, told in ((centered, names), (ease, (_EASE,))):
+            slopes, errors = _standardized(columns, asked)
+            freedom = int(np.linalg.matrix_rank(errors))
+            surprise = _chi_square_as_normal(float(slopes @ np.linalg.pinv(errors) @ slopes), freedom)
+            scores = slopes / np.sqrt(np.maximum(np.diag(errors), 1e-12))
+            place = int(np.abs(scores).argmax())
+            what = told[place] if scores[place] > 0 else _OPPOSITES[told[place]]
+            found.append((surprise, Imbalance(matrix.workers[worker], what, abs(float(scores[place])), count)))
     if not found:
         return None
     surprise, worst = max(found, key=lambda one: one[0])

@@ -205,7 +205,7 @@ def fit_reading_range(
     """Fit on own tasks. `groups` name what each is of (an author, a kind); `sentences` carry each task's question.
 
     Without `sentences` every sentence of a task counts as own, greetings too. The threshold refuses the share `refused`
-    of tasks whose group was left out. ConfigError for fewer than ten tasks.
+    of tasks whose group was left out, or fewer. ConfigError for fewer than ten tasks.
     """
     if len(own) < 2 * _GROUPS:
         raise ConfigError(f"{len(own)} tasks: a reading range needs at least {2 * _GROUPS}")
@@ -219,7 +219,8 @@ def fit_reading_range(
         asked = [text for text, name in zip(own, named, strict=True) if name == group]
         if inside:
             left_out += _fit(hashed.rows(inside), 0.0).familiarities(asked).tolist()
-    return _fit(hashed, float(np.quantile(left_out, refused)) if left_out else 0.0)
+    # Never above even odds: where all tasks are alike, so are the scores of those that were left out.
+    return _fit(hashed, min(0.0, float(np.quantile(left_out, refused))) if left_out else 0.0)
 
 
 def _fit(own: HashedSentences, threshold: float) -> ReadingRange:

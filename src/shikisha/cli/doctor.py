@@ -49,6 +49,7 @@ _CALL_PROMPTS = {"python": 'print("ready")'}  # for kinds that do not understand
 _NOT_CALLED = {
     "human": "it is a person",
     "http": "a call may change something, and needs its own arguments",
+    "local": "it reads questions of its own kind only",
     "mcp": "a call may change something, and needs its own arguments",
     "a2a": "a call may change something",
     "agent": "its tools may change something",

@@ -34,7 +34,7 @@ from shikisha.learned.step_samples import DRAWN, PLANNED, STANDS_BY, check_subta
 from shikisha.learned.step_value import STEP_VALUE, StepValue, check_chance, step_value_of
 from shikisha.routing.arrays import Floats
 
-_NON_TEXT = frozenset({VOTE, "human", "http", "mcp", "python", "tool", "conductor"})
+_NON_TEXT = frozenset({VOTE, "human", "http", "local", "mcp", "python", "tool", "conductor"})
 _TYPICAL = Usage(300, 60)
 TRIAL_SHARE = 0.5
 _SWEEPS = 3

@@ -24,7 +24,7 @@ from shikisha.routing.policy_data import KnownWorker, Policy
 ENOUGH_OUTCOMES = 100
 MAX_CHANCE = 0.25
 # Kinds of workers that do not answer a whole task.
-_PARTIAL_WORKERS = frozenset({"conductor", "human", "mcp", "python", "vote"})
+_PARTIAL_WORKERS = frozenset({"conductor", "human", "local", "mcp", "python", "vote"})
 # The price of a worker counts as much as this many outcomes.
 _PRIOR = 2.0
 # The upper bound is this many standard deviations above the mean (one-sided 95 %).

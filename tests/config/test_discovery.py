@@ -37,6 +37,13 @@ async def test_a_local_server_is_found_with_its_models_and_windows() -> None:
     assert describe_endpoint(endpoint)[2:] == ("qwen2.5:7b, llama3.2 and 1 more", "free")
 
 
+async def test_ollama_says_its_windows_in_its_own_protocol() -> None:
+    shown = {"model_info": {"general.architecture": "qwen2", "qwen2.context_length": 32768}}
+    async with model_server(ModelServer(extra={"/api/show": shown})) as server:
+        found = await discover({**nobody_here(), "OLLAMA_HOST": server.url})
+    assert [model.context_tokens for _, model in found.usable] == [32768]
+
+
 async def test_a_provider_is_found_by_its_key_with_prices_of_the_catalogue() -> None:
     async with model_server(ModelServer(models=["gpt-6.1-terra", "tts-1", "gpt-6-luna", "gpt-4o"])) as server:
         found = await discover({**nobody_here(), "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.url})

@@ -203,6 +203,8 @@ async def _ask_local(
             rows = await asking.models(base_url)
             if name == "litellm_proxy":
                 rows = await asking.with_prices(base_url, rows)
+            if name == "ollama":
+                rows = await asking.with_windows(base_url, rows)
     except _NotThereError:
         return f"{label} at {place} ({variable}) does not answer" if environment.get(variable) else None
     except _UnusableError as error:
@@ -323,12 +325,26 @@ class _ModelLister:
             return rows
         return [{**(info if isinstance(info := told.get(str(row["id"])), Mapping) else {}), **row} for row in rows]
 
-    async def _get(self, url: str) -> object:
+    async def with_windows(self, base_url: str, rows: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
+        """Return the rows, the first ones with the context windows that Ollama says in its own protocol."""
+        told: dict[str, object] = {}
+        for name in model_names([str(row["id"]) for row in rows])[:_MODELS_EACH]:
+            with suppress(_NotThereError, _UnusableError):
+                body = json.dumps({"model": name}).encode()
+                shown = await self._get(f"{base_url.rstrip('/').removesuffix('/v1')}/api/show", body)
+                info = shown.get("model_info") if isinstance(shown, Mapping) else None
+                for key, value in info.items() if isinstance(info, Mapping) else ():
+                    if str(key).endswith(".context_length"):
+                        told[name] = value
+        return [{"max_input_tokens": told[str(row["id"])], **row} if row["id"] in told else row for row in rows]
+
+    async def _get(self, url: str, body: bytes | None = None) -> object:
+        method, headers = ("GET", self._headers) if body is None else ("POST", {**self._headers, **_JSON})
         try:
-            async with asyncio.timeout(self._seconds), self._client.ask("GET", url, self._headers) as response:
+            async with asyncio.timeout(self._seconds), self._client.ask(method, url, headers, body) as response:
                 if not response.succeeded:
                     raise _UnusableError(_STATUS.get(response.status, f"answers with status {response.status}"))
-                body = await response.read_all()
+                answered = await response.read_all()
         except TimeoutError:
             raise _NotThereError(f"no answer within {self._seconds:g} s") from None
         except WorkerError as error:
@@ -336,12 +352,13 @@ class _ModelLister:
                 raise _NotThereError(one_line(self._secrets.scrub(str(error)), 120)) from None
             raise _UnusableError(one_line(self._secrets.scrub(str(error)), 120)) from None
         try:
-            loaded: object = json.loads(body)
+            loaded: object = json.loads(answered)
         except (ValueError, RecursionError):
             raise _UnusableError(_NONSENSE) from None
         return loaded
 
 
+_JSON = {"Content-Type": "application/json"}
 _NONSENSE = 'answers, and not with a list of models ({"data": [{"id": NAME}]})'
 _STATUS = {
     401: "the key is missing or refused (status 401)",

@@ -98,10 +98,10 @@ def test_caps_can_be_set_and_lifted(tmp_path: Path) -> None:
         ("[budgets]\nsteps = 'x'", "shikisha.toml: budgets.steps: expected a valid integer"),
         ("[budgets]\nplan_steps = 65", "shikisha.toml: budgets.plan_steps: expected less than or equal to 64"),
         ("[budgets]\ndollars = nan", "shikisha.toml: budgets.dollars: expected a finite number"),
-        ("[workers.a]", "shikisha.toml: workers.a.kind: expected one of chat, embedding, http"),
+        ("[workers.a]", "shikisha.toml: workers.a.kind: expected one of a2a, chat, embedding, http"),
         (
             "[workers.a]\nkind = 'chta'",
-            "shikisha.toml: workers.a.kind: unknown kind of worker 'chta': known are agent,",
+            "shikisha.toml: workers.a.kind: unknown kind of worker 'chta': known are a2a, agent,",
         ),
         ("[workers.a]\nkind = 'chat'", "shikisha.toml: workers.a.model: is missing"),
         ("[workers.a]\nkind = 'chat'\nmodel = 'm'\nmodle = 'm'", "did you mean 'model'?"),
@@ -120,7 +120,7 @@ def test_caps_can_be_set_and_lifted(tmp_path: Path) -> None:
         ("conductor = 'fixed:single?worker=c'" + TWO, "shikisha.toml: conductor: unknown worker 'c'"),
         (
             "conductor = 'judge'" + TWO,
-            "unknown conductor 'judge': known are fixed:NAME, lm:DIR, lm:ENDPOINT, policy:FILE, random:SEED, ",
+            "unknown conductor 'judge': known are chat:ORDER, fixed:NAME, lm:DIR, lm:ENDPOINT, policy:FILE, ",
         ),
         ("conductor = 'lm:c'" + TWO, "shikisha.toml: conductor: unknown worker 'c'"),
         ("conductor = 'lm:a?fallbak=b'" + TWO, "lm:a?fallbak=b: fallbak: unknown key"),

@@ -169,7 +169,6 @@ NESTED = functools.reduce(lambda inner, _: closed(a=inner), range(10), closed())
         (closed(a={"type": "string", "pattern": "^(?=a)"}), False),
         (NESTED, False),
         ({"type": "object", "properties": {"a": {"type": "string"}}}, False),
-        ({"type": "array", "items": {"type": "string"}}, False),
         ({"anyOf": [closed(), closed(a={"type": "string"})]}, False),
     ],
 )
@@ -178,6 +177,12 @@ async def test_a_schema_is_sent_to_an_endpoint_that_can_be_held_to_it(schema: Js
     asked = await body_of(Request(Task("q"), "s", schema=schema), structured_output=True)
     expected = {"name": "answer", "schema": schema} | ({"strict": True} if strict else {})
     assert asked.body["response_format"] == {"type": "json_schema", "json_schema": expected}
+
+
+async def test_a_list_is_asked_for_in_words_since_schemas_are_of_objects() -> None:
+    schema: dict[str, Json] = {"type": "array", "items": {"type": "string"}}
+    asked = await body_of(Request(Task("q"), "s", schema=schema), structured_output=True)
+    assert "response_format" not in asked.body
 
 
 async def test_any_json_object_is_asked_for_as_json_mode() -> None:

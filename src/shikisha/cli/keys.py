@@ -16,7 +16,7 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions, command, import_errors_name_extra
+from shikisha.cli.options import JsonOption, SharedOptions, command, import_errors_name_extra
 from shikisha.config.container import load_config
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import TaskError
@@ -209,10 +209,13 @@ def passkeys(
     return ExitCode.OK
 
 
-def vapid() -> ExitCode:
+def vapid(json: JsonOption = False) -> ExitCode:
     """Make a key with which the server signs notifications. Put it into the variable SHIKISHA_VAPID_KEY."""
     with import_errors_name_extra("phone"):
         from shikisha.server.ops.push import new_vapid_key
+    if json:
+        output.print_json({"key": new_vapid_key()})
+        return ExitCode.OK
     output.print_note("keep it in the environment variable that [push] key_env names; it is shown only once:")
     output.print_answer(new_vapid_key())
     return ExitCode.OK

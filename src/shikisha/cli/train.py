@@ -90,12 +90,13 @@ def export(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> ExitCode:
-    """Export a checkpoint to ONNX, to conduct without torch; with --web as a page that decides on the device.
+    """Export a checkpoint to ONNX, to conduct without torch.
 
     The folder conducts as lm:DIR. Writes model.onnx next to the weights. With --out it writes all that conducting takes
     into a new folder: model.onnx, tokenizer.json, config.json, card.json, README.md. Nothing is written unless ONNX
-    Runtime and transformers generate the same tokens. With --web DIR may be `shipped`, and --out names the page's
-    folder: the pool of the configuration, its workers on the device or behind the server, works without a network.
+    Runtime and transformers generate the same tokens. With --web it becomes a page that decides on the device: DIR may
+    be `shipped`, and --out names the page's folder: the pool of the configuration, its workers on the device or behind
+    the server, works without a network.
     """
     if web.web:
         return _export_web(folder, web, to, config, json=json)

@@ -8,7 +8,7 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import JournalOption, import_errors_name_extra
+from shikisha.cli.options import JournalOption, JsonOption, import_errors_name_extra
 from shikisha.core.errors import ConfigError
 
 _DEFAULT_FOLDER = "evaluations"  # where `eval` keeps what it was not told a folder for
@@ -21,7 +21,7 @@ def view(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0: any free port.")] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
     journal: JournalOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
+    json: JsonOption = False,
 ) -> ExitCode:
     """Show the samples of an evaluation in the browser.
 
@@ -33,7 +33,7 @@ def view(
         from shikisha.server import viewer
 
     def ready(address: str) -> None:
-        if as_json:
+        if json:
             output.print_json({"url": address, "folder": str(chosen)})
         else:
             output.print_line(address)

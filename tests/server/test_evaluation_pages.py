@@ -30,7 +30,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     evaluating = Evaluated(tmp_path_factory.mktemp("evaluation"), rows=rows)
     careful, hasty = "careful=fixed:single?worker=wise", "hasty=fixed:single?worker=rash"
-    evaluating.run("--conductor", careful, "--conductor", hasty, controls="none")
+    report = str(evaluating.folder / "report.html")
+    evaluating.run("--conductor", careful, "--conductor", hasty, "--html", report, controls="none")
     assert evaluating.code == 0, evaluating.said
     return evaluating.folder / "kept"
 

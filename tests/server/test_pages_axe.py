@@ -163,8 +163,8 @@ async def look_at_a_chat(page: Page, at: At, findings: Findings, of: tuple[str, 
     await findings.look(page, "session", *of)
 
 
-async def look_at_an_evaluation(browser: Browser, address: str, findings: Findings) -> None:
-    """Look at the pages of `shikisha view`."""
+async def look_at_an_evaluation(browser: Browser, address: str, report: Path, findings: Findings) -> None:
+    """Look at the pages of `shikisha view`, and at the page of an evaluation."""
     for size, window in SIZES.items():
         for scheme in SCHEMES:
             context = await browser.new_context(
@@ -176,6 +176,8 @@ async def look_at_an_evaluation(browser: Browser, address: str, findings: Findin
             await findings.look(page, "evaluation", size, scheme)
             await page.locator("table.samples tbody a").first.click()
             await findings.look(page, "sample", size, scheme)
+            await page.goto(report.as_uri())
+            await findings.look(page, "eval --html", size, scheme)
             await context.close()
 
 
@@ -187,7 +189,7 @@ async def test_axe_finds_nothing_on_any_page(tmp_path: Path, kept: Path) -> None
         browser = await stack.enter_async_context(chromium())
         await look_everywhere(browser, at, ways, findings)
         address = await stack.enter_async_context(open_viewer(kept))
-        await look_at_an_evaluation(browser, address, findings)
+        await look_at_an_evaluation(browser, address, kept.parent / "report.html", findings)
     print("\n" + "\n".join(findings.table()))  # noqa: T201 - `scripts/axe` shows it
     assert {name: told for name, told in findings.violations.items() if told} == {}
     assert min(findings.passes.values()) > 100  # it did look

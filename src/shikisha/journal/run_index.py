@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from shikisha.journal.drivers import JournalDriver
 
 PAGE_EVENTS = 1_000  # events taken in by one transaction: some 30 ms in which other writers wait
+_MERGE_STEPS = 1_000
 MAX_SEARCHED = 4_000  # characters of a text that can be found
 NO_PACE = -1_000_000  # of what took no time that counts
 PACES_PER_DECADE = 48  # steps of the logarithmic scale of seconds: 5 % each
@@ -121,15 +122,28 @@ def has_word_table(connection: Connection) -> bool:
     return connection.dialect.name == "sqlite" and inspect(connection).has_table("run_words")
 
 
-def merge_words(connection: Connection) -> bool:
-    """Rewrite part of SQLite's word index without what was deleted; return whether something is left to rewrite.
+async def forget_words(driver: "JournalDriver") -> None:
+    """Rewrite SQLite's word index without what was deleted, a part at a time.
 
     FTS5 keeps deleted entries until their segment is merged, and only SQLite 3.42 can leave none in the first place.
+    Where others add words so fast that this comes to no end, it is rewritten at once, and they wait.
     """
+    for _ in range(_MERGE_STEPS):
+        if not await driver.write(_merge_words):
+            return
+    await driver.write(_rewrite_words)
+
+
+def _rewrite_words(connection: Connection) -> None:
+    connection.execute(text("INSERT INTO run_words(run_words) VALUES ('optimize')"))
+
+
+def _merge_words(connection: Connection) -> bool:
+    """Rewrite a part of the index; return whether something is left."""
     if not has_word_table(connection):
         return False
     before = connection.execute(text("SELECT total_changes()")).scalar_one()
-    connection.execute(text("INSERT INTO run_words(run_words, rank) VALUES ('merge', -400)"))
+    connection.execute(text("INSERT INTO run_words(run_words, rank) VALUES ('merge', -400)"))  # pages
     return bool(connection.execute(text("SELECT total_changes()")).scalar_one() - before >= 2)
 
 

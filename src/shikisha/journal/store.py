@@ -20,7 +20,7 @@ from shikisha.journal.chain import TransactionWork
 from shikisha.journal.drivers import JournalDriver, parse_store_url, store_module
 from shikisha.journal.erasure import Eraser, ErasureResult
 from shikisha.journal.queries import RunOverview
-from shikisha.journal.run_index import PAGE_EVENTS, IndexProgress, index_events, merge_words
+from shikisha.journal.run_index import PAGE_EVENTS, IndexProgress, forget_words, index_events
 from shikisha.journal.schema import prepare_tables
 from shikisha.journal.verification import ChainAudit, Verification
 from shikisha.journal.writer import JournalWriter
@@ -133,8 +133,7 @@ class Journal:
         while not await self._driver.read(eraser.survey):
             pass
         result = await self._driver.write(eraser.erase)
-        while await self._driver.write(merge_words):
-            pass
+        await forget_words(self._driver)
         await self._driver.purge_deleted()
         return result
 

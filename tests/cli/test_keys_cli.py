@@ -4,11 +4,14 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from authenticator import Authenticator
 from test_cli import Cli
 
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.journal import open_journal
+from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys import Key, KeyManager, KeyRefusal
+from shikisha.server.keys.passkeys import Passkeys, PasskeySite
 
 
 @pytest.fixture
@@ -53,9 +56,37 @@ def test_a_budget_is_shown_and_changed(cli: Cli) -> None:
     assert "tokens 10, requests per day 5" in cli("keys", "budget", key)
 
 
+def test_a_link_logs_a_device_in_once_and_passkeys_are_listed_and_removed(cli: Cli) -> None:
+    key = str(cli.json("keys", "create", "Ann", "--scope", "approve")["id"])
+    told = cli.json("keys", "link", key, "--url", "https://ai.example.com/")
+    link, _, token = str(told["link"]).partition("#")
+    assert (link, told["seconds"]) == ("https://ai.example.com/ui/link", 300)
+
+    async def use() -> str:
+        async with open_journal(str(cli.folder / "shikisha.db")) as journal:
+            passkeys = Passkeys(KeyManager(journal))
+            taken = await passkeys.take_link(token)
+            with pytest.raises(ApiError, match="used before"):
+                await passkeys.take_link(token)
+            site = PasskeySite("localhost", "http://localhost")
+            options = await passkeys.registration_options(taken, site, "")
+            await passkeys.register(taken, Authenticator(site.origin, site.host).make(options), "phone")
+            return taken.id
+
+    assert asyncio.run(use()) == key
+    shown = cli("keys", "link", key, "--url", "http://192.0.2.1:8100")
+    assert "█" in cli.said
+    assert shown.startswith("http://192.0.2.1:8100/ui/link#")
+    assert "phone" in cli("keys", "passkeys", key)
+    assert "no passkeys" in cli("keys", "passkeys", key, "--remove", "all") + cli.said
+    assert len(cli("keys", "vapid").strip()) == 43
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["link", "nobody", "--url", "https://x.example"], "there is no valid key"),
+        (["link", "nobody"], "expected the address"),
         (["create", "a", "--days", "0"], "expected more than 0"),
         (["create", "a", "--days", "inf"], "expected a number"),
         (["create", "a", "--scope", "god"], "expected one of run, read, approve, admin"),

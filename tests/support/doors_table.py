@@ -109,6 +109,22 @@ PAGES: Mapping[tuple[str, str], Row] = {
     ("GET", "/ui/sessions"): Row(200, 403, 200, shut=LED),
     ("GET", "/ui/sessions/{name:path}"): Row(404, 403, 404, shut=LED, fill={"name:path": "version"}),
     ("GET", "/ui/runs/export/{name}"): Row(404, 403, 404, shut=LED, fill={"name": "version"}),
+    ("POST", "/ui/approvals/{run}/{question}/passkey"): Row(
+        404, 403, 409, has=KeyScope.RUN, fill=QUESTION, body={}
+    ),  # 409: this test asks 127.0.0.1, where no passkey counts
+    ("GET", "/ui/device"): Row(200, 200, 200, shut=LED),
+    ("POST", "/ui/device/passkeys/manage"): Row(409, 409, 409, body={}),
+    ("POST", "/ui/device/passkeys/options"): Row(409, 409, 409, body={}),
+    ("POST", "/ui/device/passkeys"): Row(400, 400, 400, body={}),
+    ("POST", "/ui/device/passkeys/remove"): Row(400, 400, 400, body={}),
+    ("POST", "/ui/device/push"): Row(409, 409, 409, body={}),
+    ("POST", "/ui/device/push/remove"): Row(200, 200, 200, body={}),
+    ("POST", "/ui/login/passkey/options"): open_to_all(409),
+    ("POST", "/ui/login/passkey"): open_to_all(400),
+    ("GET", "/ui/link"): open_to_all(200),
+    ("GET", "/ui/manifest.webmanifest"): open_to_all(200),
+    ("GET", "/ui/sw.js"): open_to_all(200),
+    ("GET", "/ui/offline"): open_to_all(200),
     ("GET", "/ui/workers"): Row(200, 403, 200, shut=LED),
     ("GET", "/ui/compare"): Row(200, 403, 200, shut=LED),
     ("GET", "/ui/try"): Row(200, 403, 200, shut=LED),
@@ -123,5 +139,6 @@ PAGES: Mapping[tuple[str, str], Row] = {
     ("POST", "/ui/keys/{own_id}/revoke"): Row(403, 403, 303, shut=UNSENT, fill=OWN, body={}),
     ("GET", "/ui/{way:path}"): open_to_all(404, {"way:path": "version"}),
     ("POST", "/ui/login"): Row(303, 303, 303, shut=(400, 401, 401, 401), body={"key": "{secret}"}),
+    ("POST", "/ui/link"): open_to_all(401),
     ("POST", "/ui/logout"): Row(303, 303, 303, shut=UNSENT, body={}),
 }

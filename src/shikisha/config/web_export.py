@@ -147,6 +147,8 @@ def _with_more_rows(model: bytes) -> tuple[bytes, int]:
     named = f"{start.name}_of_drafts"
     read.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-DRAFT_ROWS], np.int64), named))
     cut.input[1] = named
+    if not any(start.name in node.input for node in read.graph.node):
+        read.graph.initializer.remove(start)  # else every start of the page warns of it
     logits = next(each for each in read.graph.output if each.name == "logits")
     logits.type.tensor_type.shape.dim[1].Clear()
     logits.type.tensor_type.shape.dim[1].dim_param = "rows"

@@ -4,6 +4,7 @@
 // `ask` is the one place that sends anything; it refuses a private task.
 import * as ort from "./ort.wasm.min.mjs";
 
+ort.env.logLevel = "error";
 ort.env.wasm.numThreads = 1; // no SharedArrayBuffer, so any static host will do
 ort.env.wasm.wasmPaths = new URL("./", import.meta.url).href;
 

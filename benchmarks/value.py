@@ -8,6 +8,8 @@ reads its real prompt and believes cards; its tokens are priced as a small model
 learned anew from the journaled runs, all graded by their final answer only. Then new questions are performed without
 exploration.
 
+Next to step values, notes on the cards are these values in counts; without steps they are notes by wording.
+
 Rows: the planner's own choice with misleading and with true cards; steps + notes + skills; each of them left out; and,
 for the dial, other worths of a right answer. Intervals are paired over questions, seeds together: right and dollars of
 the row less those of the planner with true cards. The last lines time a decision over 500 plans.
@@ -50,7 +52,7 @@ SWITCHES = {
     "without notes": LearningSwitches(notes=False),
     "without skills": LearningSwitches(skills=False),
 }
-WORTHS = (0.02, 0.1)
+WORTHS = (0.02,)
 
 
 class Plans:
@@ -84,8 +86,8 @@ async def measure(
         state, results = await perform_week(traffic, switches, days, a_day)
         curves[name] = [day.accuracy for day in results] + [day.cost for day in results]
         rows[name] = await result(partial(learned_conductor, state=state, switches=switches))
-        if name == "steps + notes + skills":
-            kept = state
+        kept = state if name == "without notes" else kept
+        if name in ("steps + notes + skills", "without notes"):
             for worth in WORTHS:
                 acts = partial(learned_conductor, state=state, switches=switches, worth=worth)
                 rows[f"{name}, a right answer worth ${worth:g}"] = await result(acts)

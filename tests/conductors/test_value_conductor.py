@@ -1,12 +1,14 @@
 """The value conductor: whom it gives a step to, what it never does, and what the journal says of its choice."""
 
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shikisha import Caps, Card, Engine, Member, Plan, Pool, Reply, Step, Task
+from shikisha.conductors.noted import NotedConductor
 from shikisha.conductors.value_conductor import ValueConductor, is_assignable, value_conductor
 from shikisha.core.budget import Price
 from shikisha.core.errors import ConfigError, PlanError
@@ -19,6 +21,7 @@ from shikisha.learned.learned_file import write_learned
 from shikisha.learned.registered_file import check_registrable
 from shikisha.learned.step_samples import PLANNED, STANDS_BY, RunSample, StepAnswer, StepUnit, run_sample
 from shikisha.learned.step_value import StepValue
+from shikisha.learned.value_notes import ValueNotes
 from shikisha.routing.policy_registry import ChangeAuthor, add_policy, read_registry, update_registry
 
 ME = ChangeAuthor(who="me", at=1.0)
@@ -190,3 +193,17 @@ class PlansOn(Plans):
     async def propose(self, situation: Situation) -> Proposal:
         del situation
         return Proposal(PLANNED_PLAN)
+
+
+async def test_step_values_speak_on_cards_as_notes_do() -> None:
+    inner = Plans(PLANNED_PLAN)
+    notes = ValueNotes(replace(VALUES, labels=("secret",)))
+    cards, _ = NotedConductor(inner, notes).noted_cards(Task("Add 5 and 3.", labels=("secret",)), CARDS)
+    counts = [re.search(r"At work like 'Add 5 and 3\.?': right on (\d+) of (\d+)", card.description) for card in cards]
+    assert counts[0] is not None
+    assert counts[1] is not None
+    assert int(counts[0][1]) >= 0.7 * int(counts[0][2])
+    assert int(counts[1][1]) < 0.4 * int(counts[1][2])
+    assert counts[3] is None  # nothing is known of eve
+    plain, _ = NotedConductor(inner, notes).noted_cards(Task("Add 5 and 3."), CARDS)
+    assert plain == CARDS

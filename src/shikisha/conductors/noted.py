@@ -8,15 +8,16 @@ Invariants: a note is data; it adds no worker and raises no budget (1, 5). The n
 so that the journal says what was seen. Deliberately absent: reading runs (`notes.step_outcomes`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import Protocol
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.task import Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.worker import Card
-from shikisha.notes.worker_notes import NoteEstimate, WorkerNotes
+from shikisha.notes.worker_notes import NoteEstimate
 from shikisha.retrieval.terms import split_clauses
 
 _MOST_CLAUSES = 4
@@ -24,12 +25,25 @@ _LEAST_TRIES = 1.0  # like the clause, weighed; below, nothing is said of it
 _CLAUSE_CHARACTERS = 48
 
 
+class NoteSource(Protocol):
+    """What answers for a text: worker notes, or step values as notes."""
+
+    @property
+    def version(self) -> str:
+        """The version, for the journal."""
+        ...
+
+    def estimate(self, text: str, workers: Sequence[str], labels: Iterable[str] = ()) -> list[NoteEstimate]:
+        """Return what is known of each worker at a text, in their order."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class NotedConductor:
     """Shows `notes` on the cards to `inner`; `explore` is the share of tasks that name the least tried worker."""
 
     inner: Conductor
-    notes: WorkerNotes
+    notes: NoteSource
     explore: float = 0.0
 
     @property

@@ -184,7 +184,11 @@ class _StepTable:
         self.planned = {(step.subtask, step.worker) for step in planned.steps}
         self.left = min(situation.left.plan_steps, situation.left.steps)
         self.added = model.phrase_weights(self.names)
+        silent = silent_workers(situation)
+        self.trust = np.array([_SILENT if name in silent else 1.0 for name in self.names])
+        self.paid = np.array(self.prices)[self.able]
         self._logits = dict[str, tuple[Floats, Floats]]()
+        self._known = dict[tuple[str, bool], Floats]()
 
     def candidates(self, name: str, plan: Plan, worth: float, *, forms: bool) -> list[PlanCandidate]:
         """Return a plan as it is, with its steps given to the best workers, and with checks where they pay."""
@@ -262,17 +266,20 @@ class _StepTable:
 
     def _chances(self, subtask: str, *, helped: bool) -> Floats:
         """Return each worker's chance at a subtask; `helped`: with the phrases that help it."""
+        key = (subtask, helped)
+        if key not in self._known:
+            self._known[key] = self._count_chances(subtask, helped=helped)
+        return self._known[key]
+
+    def _count_chances(self, subtask: str, *, helped: bool) -> Floats:
         means, spread = self._read(subtask)
         if helped and self.model.phrases:
             absent = [phrase not in subtask for phrase in self.model.phrases]
             means = means + np.where((self.added > _LEAST_HELP) & absent, self.added, 0.0).sum(axis=1)
         chances = 1 / (1 + np.exp(-means / np.sqrt(1 + np.pi / 8 * spread)))
-        silent = silent_workers(self.situation)
-        return np.array(
-            [one * (_SILENT if name in silent else 1.0) for one, name in zip(chances, self.names, strict=True)]
-        )
+        return np.asarray(chances * self.trust)
 
-    def _step_chance(self, chances: Floats, choice: _Choice, worker_is_able: bool) -> float:
+    def _step_chance(self, chances: Floats, choice: _Choice, *, worker_is_able: bool) -> float:
         if not worker_is_able:
             return 1.0  # a counter of votes, a tool: its part is in the steps that it sees
         first = float(chances[choice.worker])
@@ -289,17 +296,29 @@ class _StepTable:
 
     def _candidate(self, source: str, plan: Plan, choices: Sequence[_Choice], *, helped: bool) -> PlanCandidate:
         chance = prod(
-            self._step_chance(self._chances(step.subtask, helped=helped), choice, step.worker in self.able)
+            self._step_chance(
+                self._chances(step.subtask, helped=helped), choice, worker_is_able=step.worker in self.able
+            )
             for step, choice in zip(plan.steps, choices, strict=True)
         )
         return PlanCandidate(with_choices(plan, choices), chance, sum(map(self._step_price, choices)), source)
+
+    def _best_check(self, chances: Floats, worth: float, plain: _Choice) -> _Choice:
+        """Return the best worker and checker, or the plain choice where no check pays."""
+
+        def value(one: _Choice) -> float:
+            return worth * self._step_chance(chances, one, worker_is_able=True) - self._step_price(one)
+
+        pairs = [_Choice(worker, other) for worker in self.able for other in self.able if other != worker]
+        return max([plain, *pairs], key=value)
 
     def _ascend(self, plan: Plan, start: Sequence[_Choice], worth: float, *, checks: bool) -> list[_Choice]:
         """Return choices of which no single change is better, from these on."""
         choices = list(start)
         tables = [self._chances(step.subtask, helped=True) for step in plan.steps]
         each = [
-            self._step_chance(tables[at], choices[at], step.worker in self.able) for at, step in enumerate(plan.steps)
+            self._step_chance(tables[at], choices[at], worker_is_able=step.worker in self.able)
+            for at, step in enumerate(plan.steps)
         ]
         for _ in range(_SWEEPS):
             before = list(choices)
@@ -313,16 +332,10 @@ class _StepTable:
                     - sum(one.checker is not None for one in choices)
                     + (choices[at].checker is not None)
                 )
-                options = [_Choice(worker) for worker in self.able]
+                best = _Choice(self.able[int(np.argmax(worth * rest * tables[at][self.able] - self.paid))])
                 if checks and room > 0:
-                    options += [
-                        _Choice(worker, other) for worker in self.able for other in self.able if other != worker
-                    ]
-                best = max(
-                    options,
-                    key=lambda one: worth * rest * self._step_chance(tables[at], one, True) - self._step_price(one),
-                )
-                choices[at], each[at] = best, self._step_chance(tables[at], best, True)
+                    best = self._best_check(tables[at], worth * rest, best)
+                choices[at], each[at] = best, self._step_chance(tables[at], best, worker_is_able=True)
             if choices == before:
                 break
         return [

@@ -37,7 +37,6 @@ from shikisha.engine.guards import Guard
 from shikisha.engine.pool import Member, Pool, cut_outside_stand_ins
 from shikisha.engine.tools import Agent
 from shikisha.engine.worker import ApprovalMode, Card, Worker
-from shikisha.notes.worker_notes import load_notes
 from shikisha.telemetry import conventions, make_observer
 from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
 from shikisha.tools.catalogue import ToolCatalogue
@@ -187,10 +186,12 @@ class Container:
 
             found = advised_conductor(conductor, self.folder, prompt, lessons, learned.share)
         if notes.file is not None and "notes" in learned.use:
+            adapters.require_extra("eval", "notes", "numpy")
+            from shikisha.config.learned_parts import load_note_source
+
             with toml.error_location(f"{self.file}: notes.file"):
-                found = NotedConductor(
-                    found, load_notes(self.folder / notes.file, adapters.text_encoding()), notes.explore
-                )
+                source = load_note_source(self.folder / notes.file, adapters.text_encoding())
+            found = NotedConductor(found, source, notes.explore)
         if learned.skills is not None and "skills" in learned.use:
             adapters.require_extra("eval", "skills", "numpy")
             from shikisha.config.learned_parts import skilled_conductor

@@ -4,11 +4,18 @@ from pathlib import Path
 
 from shikisha.conductors.advised import AdvisedConductor
 from shikisha.conductors.language_model import LanguageModelConductor
+from shikisha.conductors.noted import NoteSource
 from shikisha.conductors.skilled import SkilledConductor
+from shikisha.core.errors import ConfigError
 from shikisha.engine.conductor import Conductor
 from shikisha.learned.lessons import load_book
 from shikisha.learned.skills import read_skills
+from shikisha.learned.step_value import load_step_value
 from shikisha.learned.tuned_prompt import load_advice
+from shikisha.learned.value_notes import ValueNotes
+from shikisha.notes.worker_notes import EncodeTexts, load_notes
+
+_STEP_VALUE_FORMAT = b'"shikisha-step-value/1"'
 
 
 def advised_conductor(
@@ -19,6 +26,16 @@ def advised_conductor(
     if prompt is not None and (folder / prompt).is_dir():
         return AdvisedConductor(inner, None, book, share, folder / prompt)
     return AdvisedConductor(inner, None if prompt is None else load_advice(folder / prompt), book, share)
+
+
+def load_note_source(file: Path, encode: EncodeTexts | None) -> NoteSource:
+    """Read worker notes, or step values, which say the same in counts; ConfigError for neither."""
+    try:
+        with file.open("rb") as opened:
+            learned = _STEP_VALUE_FORMAT in opened.read(200)
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
+    return ValueNotes(load_step_value(file)) if learned else load_notes(file, encode)
 
 
 def skilled_conductor(inner: Conductor, folder: Path) -> Conductor:

@@ -15,7 +15,8 @@ class NotesTable(ConfigTable):
     """[notes]: what outcomes say about workers, shown to conductors next to the cards."""
 
     file: Path | None = Field(
-        default=None, description="notes that `shikisha notes --out FILE` wrote; relative to this file"
+        default=None,
+        description="notes that `shikisha notes --out FILE` wrote, or step values of `learn`; relative to this file",
     )
     explore: float = Field(
         default=0.0, ge=0, le=1, description="the share of tasks that name the worker that was tried least"

@@ -26,6 +26,7 @@ from shikisha.learned.fit_step_value import fit_step_value
 from shikisha.learned.skills import Skill, mine_skills
 from shikisha.learned.step_samples import RunSample, run_sample
 from shikisha.learned.step_value import StepValue
+from shikisha.learned.value_notes import ValueNotes
 from shikisha.notes.step_outcomes import WorkerOutcome, step_outcomes
 from shikisha.notes.worker_notes import WorkerNotes
 from shikisha.simulation.office.office_tasks import OfficeTask
@@ -84,7 +85,7 @@ class LearningState:
         self.outcomes += step_outcomes(runs)
         if switches.steps and self.samples:
             self.values = fit_step_value(self.samples)
-        if switches.notes and self.outcomes:
+        if switches.notes and not switches.steps and self.outcomes:
             self.notes = WorkerNotes.collect(self.outcomes)
         if switches.skills:
             self.skills = (*self.skills, *mine_skills(self.runs, self.skills))
@@ -101,7 +102,9 @@ def learned_conductor(
 ) -> Conductor:
     """Return the conductor of one question with everything learned that is switched on."""
     inner: Conductor = planned_by_simulation(item)
-    if switches.notes and state.notes is not None:
+    if switches.notes and switches.steps and state.values.workers:
+        inner = NotedConductor(inner, ValueNotes(state.values))
+    elif switches.notes and state.notes is not None:
         inner = NotedConductor(inner, state.notes)
     if switches.skills and state.skills:
         inner = SkilledConductor(inner, state.skills)

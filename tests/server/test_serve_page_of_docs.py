@@ -5,7 +5,7 @@ import tomllib
 
 from paths import ROOT
 
-from shikisha.config.settings import AutonomyTable
+from shikisha.config.autonomy_settings import AutonomyTable
 from shikisha.server.chat.schema import PARAMETERS
 from shikisha.server.http import request
 

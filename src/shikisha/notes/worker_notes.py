@@ -189,13 +189,11 @@ class WorkerNotes:
         """Return how alike each note's wording is to this one, for those that are: by meaning, or by rare words."""
         if self.encode is not None and self._vectors is not None:
             cosines = self._vectors @ self.encode([wording or " ".join(words)])[0]
-            near = sorted(
-                ((float(cosine), at) for at, cosine in enumerate(cosines) if cosine > _UNRELATED), reverse=True
-            )
-            alike = ((min(1.0, (cosine - _UNRELATED) / (_SAME_KIND - _UNRELATED)), at) for cosine, at in near)
-            places = list(self._places.values())
-            kept = [(share**_MEANING_SHARPNESS, at) for share, at in alike][:_MOST_NEIGHBORS]
-            return {place: weight for weight, at in kept for place in places[at]}
+            near = (cosines > _UNRELATED).nonzero()[0]
+            nearest = near[(-cosines[near]).argsort(kind="stable")][:_MOST_NEIGHBORS].tolist()
+            span, places = _SAME_KIND - _UNRELATED, list(self._places.values())
+            weights = [min(1.0, (float(cosines[at]) - _UNRELATED) / span) ** _MEANING_SHARPNESS for at in nearest]
+            return {place: weight for at, weight in zip(nearest, weights, strict=True) for place in places[at]}
         terms = [term for term in words if term in self._rarity]
         norm = sqrt(sum(self._rarity[term] ** 2 for term in terms)) or 1.0
         dots = defaultdict[int, float](float)

@@ -237,6 +237,7 @@ async def main() -> None:
             figures |= await measure_tap(browser, folder)
             await browser.close()
         server.shutdown()
+        server.server_close()
     print(json.dumps(figures, indent=2))
 
 

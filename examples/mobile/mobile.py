@@ -347,6 +347,7 @@ async def perform(folder: Path, runtime: Path, count: int, seed: int = 29) -> Da
             finally:
                 await browser.close()
                 page_server.shutdown()
+                page_server.server_close()
     curves = []
     for name, results in (("decided on the device", day.device), ("simulated-large for every task", day.large)):
         good = sum(is_right(errand, str(each["answer"])) for errand, each in zip(errands, results, strict=True))

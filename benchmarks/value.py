@@ -116,10 +116,10 @@ async def decision_milliseconds(model: StepValue) -> float:
     subtasks = [f"Which room is person {at} in?" for at in range(40)]
     plans = [
         Plan(tuple(Step(subtasks[int(rng.integers(40))], int(rng.integers(len(cards)))) for _ in range(3)))
-        for _ in range(250)
+        for _ in range(460)
     ]
     proposers = tuple(Plans(f"p{at}", plan) for at, plan in enumerate(plans))
-    conductor = ValueConductor("value", model, proposers, forms=False)  # each plan also with other workers: 500
+    conductor = ValueConductor("value", model, proposers, forms=False)  # and forty with other workers: 500
     times = []
     for at in range(9):
         begun = process_time()

@@ -37,6 +37,7 @@ from shikisha.routing.arrays import Floats
 _NON_TEXT = frozenset({VOTE, "human", "http", "local", "mcp", "python", "tool", "conductor"})
 _TYPICAL = Usage(300, 60)
 TRIAL_SHARE = 0.5
+_MOST_IMPROVED = 40  # offers whose steps are given to other workers; all are weighed as they are
 _SWEEPS = 3
 _CHECK_SHARE = 0.5  # of a call's price that a check is taken to cost
 _SILENT = 0.2  # what is left of the chance of a worker that gave no answer in this run
@@ -47,12 +48,17 @@ _CHECK_EXPLORED = 0.3  # how often an explored plan has a check where there is r
 
 @dataclass(frozen=True, slots=True)
 class PlanCandidate:
-    """A plan with its chance to be right, its dollars, and who proposed it in what form."""
+    """A proposed plan with who does its steps, its chance to be right, its dollars, and who proposed it in what form.
 
-    plan: Plan
+    The plan itself is built for the best candidate alone.
+    """
+
+    proposed: Plan
+    choices: "tuple[_Choice, ...]"
     chance: float
     dollars: float
     source: str
+    helped: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +90,9 @@ class ValueConductor:
             said = f"values {self.model.version}: explores"
             drawn = self._proposal(first, plan, said, self.share * self.explore * chance)
             return replace(drawn, beside={**drawn.beside, DRAWN: "workers, phrases, checks"})
-        candidates = [
-            one for name, plan in offers for one in table.candidates(name, plan, self.worth, forms=self.forms)
-        ]
+        candidates = [table.as_planned(name, plan) for name, plan in offers]
+        for name, plan in table.most_promising(offers, self.worth):
+            candidates += table.improved(name, plan, self.worth, forms=self.forms)
         best = max(candidates, key=lambda one: self.worth * one.chance - one.dollars)
         said = (
             f"values {self.model.version}: {best.source} of {len(candidates)} plans, right with {best.chance:.0%}, "
@@ -94,7 +100,7 @@ class ValueConductor:
             f"{format_dollars(candidates[0].dollars)}"
         )
         chance = self.share * (1 - self.explore)
-        return self._proposal(first, best.plan, said, chance if chance < 1 else None)
+        return self._proposal(first, table.build(best), said, chance if chance < 1 else None)
 
     async def _others(self, situation: Situation) -> list[tuple[str, Plan]]:
         found = list[tuple[str, Plan]]()
@@ -189,13 +195,34 @@ class _StepTable:
         self.paid = np.array(self.prices)[self.able]
         self._logits = dict[str, tuple[Floats, Floats]]()
         self._known = dict[tuple[str, bool], Floats]()
+        self._best = dict[str, float]()
+        self.least = float(self.paid.min(initial=np.inf)) if len(self.able) else 0.0
 
-    def candidates(self, name: str, plan: Plan, worth: float, *, forms: bool) -> list[PlanCandidate]:
-        """Return a plan as it is, with its steps given to the best workers, and with checks where they pay."""
+    def as_planned(self, name: str, plan: Plan) -> PlanCandidate:
+        """Return a plan as it is."""
         own = [_Choice(step.worker) for step in plan.steps]
-        found = [self._candidate(f"{name} as planned", plan, own, helped=False)]
-        best = self._ascend(plan, own, worth, checks=False)
-        found.append(self._candidate(f"{name} with other workers", plan, best, helped=True))
+        return self._candidate(f"{name} as planned", plan, own, helped=False)
+
+    def most_promising(self, offers: Sequence[tuple[str, Plan]], worth: float) -> list[tuple[str, Plan]]:
+        """Return the first offer, and of the others those whose steps could be worth most with the best workers."""
+        if len(offers) <= _MOST_IMPROVED:
+            return list(offers)
+
+        def bound(offer: tuple[str, Plan]) -> float:
+            able = [step for step in offer[1].steps if step.worker in self.able]
+            return worth * prod(self._best_chance(step.subtask) for step in able) - self.least * len(able)
+
+        return [offers[0], *sorted(offers[1:], key=bound, reverse=True)[: _MOST_IMPROVED - 1]]
+
+    def _best_chance(self, subtask: str) -> float:
+        if subtask not in self._best:
+            self._best[subtask] = float(self._chances(subtask, helped=True)[self.able].max(initial=0.0))
+        return self._best[subtask]
+
+    def improved(self, name: str, plan: Plan, worth: float, *, forms: bool) -> list[PlanCandidate]:
+        """Return a plan with its steps given to the best workers, and with checks where they pay."""
+        best = self._ascend(plan, [_Choice(step.worker) for step in plan.steps], worth, checks=False)
+        found = [self._candidate(f"{name} with other workers", plan, best, helped=True)]
         if forms and self.model.check_gain and len(plan) < self.left:
             checked = self._ascend(plan, best, worth, checks=True)
             found.append(self._candidate(f"{name} with checks", plan, checked, helped=True))
@@ -301,7 +328,18 @@ class _StepTable:
             )
             for step, choice in zip(plan.steps, choices, strict=True)
         )
-        return PlanCandidate(with_choices(plan, choices), chance, sum(map(self._step_price, choices)), source)
+        dollars = sum(map(self._step_price, choices))
+        return PlanCandidate(plan, tuple(choices), chance, dollars, source, helped)
+
+    def build(self, one: PlanCandidate) -> Plan:
+        """Return a candidate's plan, with the phrases that help its workers."""
+        if not one.helped:
+            return with_choices(one.proposed, one.choices)
+        told = [
+            replace(choice, phrases=self.helpful(step.subtask, choice.worker)) if step.worker in self.able else choice
+            for choice, step in zip(one.choices, one.proposed.steps, strict=True)
+        ]
+        return with_choices(one.proposed, told)
 
     def _best_check(self, chances: Floats, worth: float, plain: _Choice) -> _Choice:
         """Return the best worker and checker, or the plain choice where no check pays."""
@@ -338,10 +376,7 @@ class _StepTable:
                 choices[at], each[at] = best, self._step_chance(tables[at], best, worker_is_able=True)
             if choices == before:
                 break
-        return [
-            replace(one, phrases=self.helpful(step.subtask, one.worker)) if step.worker in self.able else one
-            for one, step in zip(choices, plan.steps, strict=True)
-        ]
+        return choices
 
 
 def with_choices(plan: Plan, choices: Sequence[_Choice]) -> Plan:

@@ -12,8 +12,8 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption
+from shikisha.config.conductor_settings import TrainedTable
 from shikisha.config.conductors import SHIPPED_CHECKPOINT, trained_conductor
-from shikisha.config.settings import TrainedTable
 from shikisha.core.errors import ConfigError
 from shikisha.simulation.demo_run import Contender, DemoRow, run_demo
 

@@ -26,8 +26,7 @@ from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.rules import load_rules
 from shikisha.conductors.topologies import TopologyOptions
 from shikisha.config.adapters import require_extra
-from shikisha.config.learned_settings import ValueTable
-from shikisha.config.settings import (
+from shikisha.config.conductor_settings import (
     ConductorTable,
     FixedTable,
     GroupChatTable,
@@ -36,6 +35,7 @@ from shikisha.config.settings import (
     RulesTable,
     TrainedTable,
 )
+from shikisha.config.learned_settings import ValueTable
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
 from shikisha.core.prompts import PlanFormat, PromptStyle

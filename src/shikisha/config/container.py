@@ -20,9 +20,10 @@ from pydantic import BaseModel
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.noted import NotedConductor
 from shikisha.config import adapters
+from shikisha.config.conductor_settings import LmTable
 from shikisha.config.conductors import FIRST_RUN_CONDUCTOR, SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
 from shikisha.config.environment import with_dotenv
-from shikisha.config.settings import CheckTable, HandoffTable, LmTable, ShikishaSettings, TelemetryTable, WorkerTable
+from shikisha.config.settings import CheckTable, HandoffTable, ShikishaSettings, TelemetryTable, WorkerTable
 from shikisha.core import toml
 from shikisha.core.budget import FREE, Caps, Price
 from shikisha.core.errors import ConfigError, UnknownName

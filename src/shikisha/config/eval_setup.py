@@ -16,11 +16,11 @@ from pathlib import Path
 
 from shikisha.conductors.fixed_conductors import OneWorkerConductor, ScriptedConductor
 from shikisha.config import adapters, conductors
+from shikisha.config.conductor_settings import FixedTable, LmTable, PolicyTable, RulesTable, TrainedTable
 from shikisha.config.container import Container, agent_tools, load_config
 from shikisha.config.eval_tasks import EvaluationSetup, EvaluationTasks, load_evaluation_tasks
 from shikisha.config.grader_services import open_judge, sandbox_named
 from shikisha.config.learned_settings import ValueTable
-from shikisha.config.settings import FixedTable, LmTable, PolicyTable, RulesTable, TrainedTable
 from shikisha.core.errors import ConfigError
 from shikisha.core.plan import ANSWER_ALONE, Plan, Step
 from shikisha.core.tools import ToolEffect

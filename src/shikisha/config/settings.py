@@ -10,22 +10,20 @@ from collections.abc import Mapping
 from datetime import date
 from enum import StrEnum
 from ipaddress import ip_network
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from shikisha.conductors.group_chat import SpeakerOrder
 from shikisha.config.autonomy_settings import AutonomyTable
+from shikisha.config.conductor_settings import ConductorTable
 from shikisha.config.config_table import ConfigTable
-from shikisha.config.learned_settings import LearnedTable, NotesTable, ValueTable
+from shikisha.config.learned_settings import LearnedTable, NotesTable
 from shikisha.config.push_settings import PushTable
 from shikisha.core.budget import Caps, Price
 from shikisha.core.call import ApprovalMode
 from shikisha.core.events import OnCheckFailure
 from shikisha.core.plan import MOST_ITEMS, MOST_STEPS
-from shikisha.core.prompts import MAX_UNKNOWN_SHARE, PlanFormat, RepeatedTask
 from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import ToolEffect
 from shikisha.evals.reward import RewardWeights
@@ -201,147 +199,6 @@ class CheckTable(ConfigTable):
     """[checks.NAME]: the keys of every kind of check."""
 
     kind: str = Field(description="the adapter that checks answers")
-
-
-class LmTable(ConfigTable):
-    """[conductors.NAME] kind = "lm": a chat endpoint writes the plans."""
-
-    kind: Literal["lm"] = Field(description="a language model behind a chat endpoint writes the plans")
-    endpoint: str = Field(description="a worker of [workers] that writes the plans; it need not be in the pool")
-    fallback: str | None = Field(
-        default=None, description="the conductor that plans when this one writes no valid plan"
-    )
-    form: PlanFormat | None = Field(
-        default=None, description="how plans are written; by default json where the endpoint has structured_output"
-    )
-    described: bool = Field(
-        default=True, description="whether the prompt shows descriptions and prices of workers, or only their ordinals"
-    )
-    examples: bool = Field(default=True, description="whether the prompt shows example plans")
-    rounds: int = Field(default=3, ge=1, description="the most rounds it plans: the first plan, and revisions")
-    shown: int = Field(
-        default=40,
-        ge=1,
-        description="the most workers that the prompt describes; of a larger pool those whose cards fit the task best",
-    )
-    repeats: RepeatedTask = Field(
-        default=RepeatedTask.TELL,
-        description="what to do with a first plan that only repeats the task for the first worker: tell it in the "
-        "plan's note, or let the fallback plan",
-    )
-
-
-class FixedTable(ConfigTable):
-    """[conductors.NAME] kind = "fixed": a fixed topology with named workers."""
-
-    kind: Literal["fixed"] = Field(description="the same topology for every task")
-    topology: str = Field(description="the name of the topology: single, vote, cascade, chain, ...")
-    workers: tuple[str, ...] = Field(
-        default=(), description="the workers that perform its steps; by default chosen by price"
-    )
-    n: int | None = Field(
-        default=None, ge=1, description="how many workers answer at once, where the topology allows it"
-    )
-    roles: dict[str, str] = Field(
-        default={}, description="the worker for a named role of the topology, as in { join = NAME }"
-    )
-
-
-class GroupChatTable(ConfigTable):
-    """[conductors.NAME] kind = "chat": members of the pool speak in turn about the task."""
-
-    kind: Literal["chat"] = Field(description="members of the pool speak in turn about the task")
-    order: SpeakerOrder = Field(
-        default=SpeakerOrder.ROUND_ROBIN, description="who speaks next: each in turn, or whom the model of `by` names"
-    )
-    by: str | None = Field(
-        default=None, description="a worker of [workers] that names the speaker; it need not be in the pool"
-    )
-    workers: tuple[str, ...] = Field(default=(), description="the members, in their order; by default the whole pool")
-    roles: dict[str, str] = Field(default={}, description="what a member is told of its part, by worker")
-    turns: int = Field(
-        default=12, ge=1, le=1000, description="the most turns; each is a round and a step of the budget"
-    )
-    last: int = Field(default=8, ge=0, description="how many of the last turns a member sees")
-    until: str = Field(default="", description="a text that ends the chat when a member says it; by default none does")
-    closer: str = Field(
-        default="", description="the worker that has the last turn and gives the answer; by default none"
-    )
-
-    @model_validator(mode="after")
-    def _has_chooser(self) -> Self:
-        if (self.order is SpeakerOrder.CONDUCTOR) != (self.by is not None):
-            raise ValueError('order = "conductor" needs `by`, the worker that names the speaker, and nothing else does')
-        return self
-
-
-class RulesTable(ConfigTable):
-    """[conductors.NAME] kind = "rules": hand-written rules."""
-
-    kind: Literal["rules"] = Field(description="hand-written rules choose the plan")
-    file: str = Field(description="a TOML file of rules, relative to this file")
-
-
-class PolicyTable(ConfigTable):
-    """[conductors.NAME] kind = "policy": a learned policy, or a policy registry, at one operating point."""
-
-    kind: Literal["policy"] = Field(description="a policy that `shikisha learn` fitted")
-    file: Path = Field(description="a policy file, or the folder of a policy registry; relative to this file")
-    quality: float | None = Field(
-        default=None, ge=0, description="accuracy to reach at the least cost, as a share of the best single worker's"
-    )
-    max_cost: float | None = Field(
-        default=None, ge=0, description="the average cost to stay below, as a share of the best single worker's"
-    )
-    budget_per_1k: float | None = Field(default=None, ge=0, description="US dollars for a thousand tasks")
-    price: float | None = Field(
-        default=None, ge=0, description="lambda: the accuracy that one more unit of cost must bring"
-    )
-    rung: str = Field(default="", description="a simpler candidate policy of the file, instead of the selected one")
-    explore: float | None = Field(
-        default=None, ge=0, le=1, description="the share of the cost spent on workers with few outcomes"
-    )
-
-    def query(self) -> str:
-        """Return the options as they stand in a conductor's name."""
-        given = {
-            "quality": self.quality,
-            "max_cost": self.max_cost,
-            "budget_per_1k": self.budget_per_1k,
-            "lambda": self.price,
-            "rung": self.rung or None,
-            "explore": self.explore,
-        }
-        return "&".join(f"{name}={value}" for name, value in given.items() if value is not None)
-
-
-class TrainedTable(ConfigTable):
-    """[conductors.NAME] kind = "trained": a checkpoint writes the plans in this process."""
-
-    kind: Literal["trained"] = Field(description="a trained checkpoint writes the plans in this process")
-    path: str = Field(min_length=1, description='the folder of a checkpoint, relative to this file; or "shipped"')
-    fallback: str | None = Field(
-        default=None, description="the conductor that plans when this one writes no valid plan"
-    )
-    rounds: int | None = Field(default=None, ge=1, description="the most rounds it plans; by default as it was trained")
-    temperature: float = Field(
-        default=0.0, ge=0, allow_inf_nan=False, description="sampling temperature; 0: always the most probable plan"
-    )
-    seed: int = Field(default=0, description="the seed of sampling, where the temperature is above 0")
-    constrained: bool = Field(default=True, description="whether decoding is constrained to valid plans")
-    unknown: float = Field(
-        default=MAX_UNKNOWN_SHARE,
-        ge=0,
-        le=1,
-        allow_inf_nan=False,
-        description="the share of words outside its vocabulary above which it refuses a task; 1: it refuses nothing",
-    )
-
-
-ConductorTable = Annotated[
-    LmTable | FixedTable | GroupChatTable | RulesTable | PolicyTable | TrainedTable | ValueTable,
-    Field(discriminator="kind"),
-]
 
 
 class BudgetTable(ConfigTable):

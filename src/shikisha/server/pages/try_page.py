@@ -17,7 +17,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.datastructures import FormData
 
-from shikisha.config.settings import LmTable
+from shikisha.config.conductor_settings import LmTable
 from shikisha.core.budget import upper_bound
 from shikisha.core.call import Card
 from shikisha.core.errors import PlanError, TaskError

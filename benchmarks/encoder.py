@@ -22,9 +22,9 @@ from sklearn.linear_model import LogisticRegression
 
 from common import machine
 from shikisha.retrieval.text_encoder import TextEncoder, shipped_encoder
+from shikisha.simulation.office.cards import card_authors, card_texts
 from shikisha.simulation.office.company import OFFICE_OPERATIONS, WorkKind, draw_entity, write_value
 from shikisha.simulation.office.questions import AuthorSplit, all_sentences
-from shikisha.simulation.office.staff import card_authors, card_texts
 
 NEIGHBORS = 5
 Vectors = NDArray[np.float32]

@@ -23,6 +23,7 @@ import numpy as np
 
 from common import machine
 from shikisha import Caps, Engine
+from shikisha.conductors.part_plans import NOTHING_TOLD, PartChoice, PartPolicy, TreatmentKind
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.core.run import Run
 from shikisha.engine.recorder import MemoryRecorder
@@ -30,7 +31,7 @@ from shikisha.notes.step_outcomes import step_outcomes
 from shikisha.notes.worker_notes import WorkerNotes
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.simulation.office import office_conductors as play
-from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, TreatmentKind, best_plan
+from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, best_plan
 from shikisha.simulation.office.company import WorkKind
 from shikisha.simulation.office.office_tasks import QUIET_OFFICE, OfficeTask, office_task
 from shikisha.simulation.office.questions import AuthorSplit
@@ -38,7 +39,7 @@ from shikisha.simulation.office.staff import Crew
 
 CALLS = frozenset({TreatmentKind.CALL})
 CAPS = Caps(steps=40, rounds=12)
-Policy = Callable[[OfficeTask], play.TreatmentPolicy]
+Policy = Callable[[OfficeTask], PartPolicy]
 
 
 async def perform(items: Sequence[OfficeTask], policy: Policy) -> tuple[list[Run], np.ndarray]:
@@ -46,7 +47,7 @@ async def perform(items: Sequence[OfficeTask], policy: Policy) -> tuple[list[Run
     recorder = MemoryRecorder()
     engine, runs, values = Engine(recorder), list[Run](), list[float]()
     for item in items:
-        conductor = play.OfficeConductor("office", item.question, policy(item), len(item.crew))
+        conductor = play.office_conductor(item, policy(item))
         run = await engine.run(item.task, item.pool, conductor, CAPS, run_id=item.task.id)
         recorder.forget(run.id)
         right = item.grade(run.answer)
@@ -64,7 +65,7 @@ def questions(split: AuthorSplit, seed: int, first: int, count: int, crew: Crew)
     return [office_task(split, seed, first + at, QUIET_OFFICE).with_crew(crew) for at in range(count)]
 
 
-def random_plans(item: OfficeTask) -> play.TreatmentPolicy:
+def random_plans(item: OfficeTask) -> PartPolicy:
     """Draw a worker for each part."""
     return play.random_policy(item, random.Random(item.task.id))
 
@@ -72,15 +73,15 @@ def random_plans(item: OfficeTask) -> play.TreatmentPolicy:
 def by_notes(notes: WorkerNotes, *, reads: bool = True) -> Policy:
     """Give each part to the worker with the highest noted chance less its price."""
 
-    def policy(item: OfficeTask) -> play.TreatmentPolicy:
+    def policy(item: OfficeTask) -> PartPolicy:
         names = [member.name for member in item.crew.members]
 
-        def choose(left: tuple[int, ...]) -> play.OfficeChoice:
+        def choose(left: tuple[int, ...]) -> PartChoice:
             text = item.question.sentences[left[0]] if reads else ""
             found = notes.estimate(text, names)
             values = [one.mean - DOLLAR_WEIGHT * each.price for one, each in zip(found, item.crew.members, strict=True)]
             worker = int(np.argmax(values))
-            return play.OfficeChoice(left[:1], TreatmentKind.CALL, (worker,), (play.NO_FEATURES,))
+            return PartChoice(left[:1], TreatmentKind.CALL, (worker,), (NOTHING_TOLD,))
 
         return choose
 
@@ -102,14 +103,14 @@ def told_rule(runs: Sequence[Run], items: Sequence[OfficeTask]) -> Policy:
                 entry[0] += 1
                 entry[1] += result.text == truth[part]
 
-    def policy(item: OfficeTask) -> play.TreatmentPolicy:
-        def choose(left: tuple[int, ...]) -> play.OfficeChoice:
+    def policy(item: OfficeTask) -> PartPolicy:
+        def choose(left: tuple[int, ...]) -> PartChoice:
             kind = item.question.parts[left[0]].kind
             values = [
                 (counts[member.name, kind][1] + 0.7) / (counts[member.name, kind][0] + 2) - DOLLAR_WEIGHT * member.price
                 for member in item.crew.members
             ]
-            return play.OfficeChoice(left[:1], TreatmentKind.CALL, (int(np.argmax(values)),), (play.NO_FEATURES,))
+            return PartChoice(left[:1], TreatmentKind.CALL, (int(np.argmax(values)),), (NOTHING_TOLD,))
 
         return choose
 

@@ -19,9 +19,10 @@ import numpy as np
 
 from common import machine
 from shikisha import Caps, Engine
+from shikisha.conductors.part_plans import PartPolicy, TreatmentKind
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.simulation.office import office_conductors as play
-from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, TreatmentKind, best_plan, best_single
+from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, best_plan, best_single
 from shikisha.simulation.office.company import WorkKind
 from shikisha.simulation.office.office_tasks import OfficeTask, StaffEvidence, draw_evidence, office_tasks
 from shikisha.simulation.office.questions import AuthorSplit
@@ -34,7 +35,7 @@ CLASSES = {
     "calls and checks": {TreatmentKind.CALL, TreatmentKind.CHECK},
     "calls and second opinions": {TreatmentKind.CALL, TreatmentKind.SECOND_OPINION},
 }
-Policy = Callable[[OfficeTask], play.TreatmentPolicy]
+Policy = Callable[[OfficeTask], PartPolicy]
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def evidence_of(item: OfficeTask, outcomes: int) -> StaffEvidence:
 def policies() -> dict[str, Policy]:
     """Return every row's policy, the optimum first."""
 
-    def single(item: OfficeTask) -> play.TreatmentPolicy:
+    def single(item: OfficeTask) -> PartPolicy:
         worker = best_single(item).treatments[0].workers[0]
         return play.single_policy(worker, item.crew.members[worker].wants)
 
@@ -76,16 +77,16 @@ def policies() -> dict[str, Policy]:
 def evidence_policies(outcomes: int) -> dict[str, Policy]:
     """Return the rows that go by so many outcomes a worker."""
 
-    def means(item: OfficeTask) -> play.TreatmentPolicy:
+    def means(item: OfficeTask) -> PartPolicy:
         return play.evidence_policy(item, evidence_of(item, outcomes))
 
-    def cards(item: OfficeTask) -> play.TreatmentPolicy:
+    def cards(item: OfficeTask) -> PartPolicy:
         return play.evidence_policy(item, evidence_of(item, outcomes), 0.25)
 
-    def checks(item: OfficeTask) -> play.TreatmentPolicy:
+    def checks(item: OfficeTask) -> PartPolicy:
         return play.checked_policy(item, evidence_of(item, outcomes), CHECKED)
 
-    def believed(item: OfficeTask) -> play.TreatmentPolicy:
+    def believed(item: OfficeTask) -> PartPolicy:
         return play.believed_policy(item, evidence_of(item, outcomes))
 
     return {
@@ -102,7 +103,7 @@ async def play_row(name: str, policy: Policy, items: list[OfficeTask]) -> Row:
     engine = Engine(recorder)
     right, dollars = list[bool](), list[float]()
     for item in items:
-        conductor = play.OfficeConductor("office", item.question, policy(item), len(item.crew))
+        conductor = play.office_conductor(item, policy(item))
         run = await engine.run(item.task, item.pool, conductor, Caps(steps=40, rounds=12), run_id=item.task.id)
         recorder.forget(run.id)
         right.append(item.grade(run.answer))

@@ -11,15 +11,16 @@ import pytest
 
 import shikisha
 from shikisha import Caps, Engine
+from shikisha.conductors.part_plans import WORDINGS, PartPolicy, TreatmentKind, write_subtask
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.simulation.office import office_conductors as play
 from shikisha.simulation.office.best_plan import (
-    TreatmentKind,
     best_plan,
     best_single,
     check_success,
     part_treatments,
 )
+from shikisha.simulation.office.cards import card_authors, card_texts
 from shikisha.simulation.office.company import OFFICE_OPERATIONS, WorkKind, read_value, write_value, wrong_value
 from shikisha.simulation.office.office_tasks import (
     OFFICE,
@@ -39,17 +40,17 @@ from shikisha.simulation.office.questions import (
     office_wordings,
     parts_in,
 )
-from shikisha.simulation.office.simulated_staff import FEATURE_TEXTS, features_of, write_subtask
-from shikisha.simulation.office.staff import CardHonesty, card_authors, card_texts
+from shikisha.simulation.office.simulated_staff import features_of
+from shikisha.simulation.office.staff import CardHonesty
 
 LOUD = OfficeNoise(1, 1, 1, 1)
 CAPS = Caps(steps=40, rounds=12)
 
 
-async def answers(items: list[OfficeTask], policy: play.TreatmentPolicy | None = None) -> list[bool]:
+async def answers(items: list[OfficeTask], policy: PartPolicy | None = None) -> list[bool]:
     engine, right = Engine(MemoryRecorder()), []
     for item in items:
-        conductor = play.OfficeConductor("office", item.question, policy or play.truth_policy(item), len(item.crew))
+        conductor = play.office_conductor(item, policy or play.truth_policy(item))
         run = await engine.run(item.task, item.pool, conductor, CAPS, run_id=item.task.id)
         right.append(item.grade(run.answer))
     return right
@@ -69,9 +70,9 @@ def test_a_question_has_so_many_parts_on_its_path_and_quotes_each(count: int) ->
         assert len(question.path) == count
         assert question.answer == write_value(question.solve()[question.path[-1]])
         assert all(sentence in question.text for sentence in question.sentences)
-        assert [parts_in(write_subtask(question, (part,)), question) for part in range(len(question))] == [
-            (part,) for part in range(len(question))
-        ] or len(set(question.sentences)) < len(question)
+        assert [
+            parts_in(write_subtask(play.office_parts(question), (part,)), question) for part in range(len(question))
+        ] == [(part,) for part in range(len(question))] or len(set(question.sentences)) < len(question)
 
 
 def test_noise_changes_no_entity_number_or_date() -> None:
@@ -140,8 +141,10 @@ def test_a_wrong_value_is_another_of_its_kind() -> None:
 
 def test_anybodys_words_for_a_feature_count_and_the_question_s_own_do_not() -> None:
     question = draw_question(1, random.Random(5), ("hurried",))
-    assert features_of(write_subtask(question, (0,)), question) == frozenset()
-    assert features_of(write_subtask(question, (0,), frozenset(FEATURE_TEXTS)), question) == frozenset(FEATURE_TEXTS)
+    assert features_of(write_subtask(play.office_parts(question), (0,)), question) == frozenset()
+    assert features_of(write_subtask(play.office_parts(question), (0,), frozenset(WORDINGS)), question) == frozenset(
+        WORDINGS
+    )
     said = f"{question.sentences[0]} Just the number, please, e.g. 12, and double-check it."
     assert {feature.value for feature in features_of(said, question)} == {"format", "example", "check"}
 
@@ -231,3 +234,18 @@ def test_nothing_that_teaches_can_read_what_workers_can_really_do() -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("shikisha.simulation.office"):
                 names = {(node.module or "").rpartition(".")[2], *(alias.name for alias in node.names)}
                 assert not names & truth, f"{path}: {sorted(names & truth)}"
+
+
+def test_lessons_in_language_cannot_reach_what_workers_can_really_do() -> None:
+    """The walk goes through the office's own modules too: no lesson leads to a level, a want or an honesty."""
+    office = Path(shikisha.__file__).parent / "simulation" / "office"
+    truth = {"staff", "best_plan", "simulated_staff", "office_tasks", "office_conductors", "office_rollouts"}
+    seen, waiting = set[str](), ["language_lessons"]
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        for node in ast.walk(ast.parse((office / f"{name}.py").read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("shikisha.simulation.office."):
+                waiting += {(node.module or "").rpartition(".")[2]} - seen
+    assert {"language_lessons", "questions", "cards"} <= seen
+    assert not seen & truth

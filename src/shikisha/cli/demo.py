@@ -12,6 +12,7 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption
+from shikisha.config.adapters import require_extra
 from shikisha.config.conductor_settings import TrainedTable
 from shikisha.config.conductors import SHIPPED_CHECKPOINT, trained_conductor
 from shikisha.core.errors import ConfigError
@@ -23,17 +24,39 @@ Pace = Annotated[
     float, typer.Option("--pace", min=0, help="How many seconds a simulated second takes; 0 for no waiting.")
 ]
 
+Office = Annotated[
+    bool, typer.Option("--office", help="Play the office, where cards may be false and only outcomes tell.")
+]
 
-def demo(tasks: Tasks = 120, seed: Seed = 1, pace: Pace = 1.0, json: JsonOption = False) -> ExitCode:
+
+def demo(
+    tasks: Tasks = 120, seed: Seed = 1, pace: Pace = 1.0, office: Office = False, json: JsonOption = False
+) -> ExitCode:
     """Compare conductors on simulated workers.
 
     Shows the accuracy, cost, steps and seconds of each conductor. No key is needed.
     """
+    if office:
+        return _office(tasks, seed, json=json)
     learned = _shipped_conductor()
     console = output.make_console(to_stdout=not json)
     rows = session.run_async(lambda: run_demo(console, tasks=tasks, seed=seed, pace=pace, more=learned))
     if json:
         output.print_json({"seed": seed, "rows": [_row_json(row) for row in rows]})
+    return ExitCode.OK
+
+
+def _office(tasks: int, seed: int, *, json: bool) -> ExitCode:
+    """Show the learned conductor of the office at any amount of notes, next to its controls."""
+    require_extra("eval", "the office", "numpy")
+    from shikisha.conductors.pointer_conductor import load_pointer, shipped_pointer
+    from shikisha.simulation.office.office_demo import run_office_demo
+
+    console = output.make_console(to_stdout=not json)
+    model = load_pointer(shipped_pointer())
+    rows = session.run_async(lambda: run_office_demo(console, model, tasks, seed))
+    if json:
+        output.print_json({"seed": seed, "rows": [row.summary() for row in rows]})
     return ExitCode.OK
 
 

@@ -11,13 +11,13 @@ so that the journal says what was seen. Deliberately absent: reading runs (`note
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.task import Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.worker import Card
-from shikisha.notes.worker_notes import NoteEstimate
+from shikisha.notes.worker_notes import NoteEstimate, WorkerNotes
 from shikisha.retrieval.terms import split_clauses
 
 _MOST_CLAUSES = 4
@@ -35,6 +35,15 @@ class NoteSource(Protocol):
 
     def estimate(self, text: str, workers: Sequence[str], labels: Iterable[str] = ()) -> list[NoteEstimate]:
         """Return what is known of each worker at a text, in their order."""
+        ...
+
+
+@runtime_checkable
+class NotesReader(Conductor, Protocol):
+    """A conductor that takes notes as they are, not as sentences on cards."""
+
+    def with_notes(self, notes: WorkerNotes) -> Conductor:
+        """Return the conductor with these notes."""
         ...
 
 

@@ -142,6 +142,7 @@ _PREFIXES = (
     "lm:DIR",
     "policy:FILE",
     "value:FILE",
+    "pointer:FILE",
     "random:SEED",
     "rehearsal:NAME",
 )
@@ -193,6 +194,8 @@ class ConductorFactory:
                 given = {**options, "also": [one for one in options.get("also", "").split(",") if one]}
                 table = toml.validate_model(ValueTable, {"kind": "value", "file": target, **given}, name)
                 return self._value(name, table, pool, depth, Path())
+            case "pointer", _, rest if rest:
+                return self._pointer(name, rest, pool, depth)
             case "random", _, rest:
                 return RandomPlanConductor(_parse_seed(rest), name=name)
         raise UnknownName("conductor", name, [*self.tables, *_PREFIXES])
@@ -252,6 +255,18 @@ class ConductorFactory:
         if pool is not None:
             conductor.seats(pool.cards)
         return conductor
+
+    def _pointer(self, name: str, rest: str, pool: Pool | None, depth: int) -> Conductor:
+        """Return the conductor of `pointer:FILE`, or of `pointer:shipped`."""
+        require_extra("eval", name, "numpy")
+        from shikisha.conductors.pointer_conductor import PointerConductor, load_pointer, shipped_pointer
+
+        target, options = _split_options(rest)
+        if unknown := options.keys() - {"fallback"}:
+            raise ConfigError(f"{name}: unknown option {min(unknown)!r}; known is fallback")
+        fallback = self.make(options["fallback"], pool, depth + 1) if options.get("fallback") else None
+        file = shipped_pointer() if target == SHIPPED_CHECKPOINT else Path(target)
+        return PointerConductor(name, load_pointer(file), fallback=fallback)
 
     def _lm(self, name: str, table: LmTable, pool: Pool | None, depth: int) -> LanguageModelConductor:
         endpoint = self.endpoint(table.endpoint)

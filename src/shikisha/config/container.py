@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 from pydantic import BaseModel
 
 from shikisha.conductors.language_model import LanguageModelConductor
-from shikisha.conductors.noted import NotedConductor
+from shikisha.conductors.noted import NotedConductor, NotesReader
 from shikisha.config import adapters
 from shikisha.config.conductor_settings import LmTable
 from shikisha.config.conductors import FIRST_RUN_CONDUCTOR, SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
@@ -38,6 +38,7 @@ from shikisha.engine.guards import Guard
 from shikisha.engine.pool import Member, Pool, cut_outside_stand_ins
 from shikisha.engine.tools import Agent
 from shikisha.engine.worker import ApprovalMode, Card, Worker
+from shikisha.notes.worker_notes import load_notes
 from shikisha.telemetry import conventions, make_observer
 from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
 from shikisha.tools.catalogue import ToolCatalogue
@@ -175,7 +176,9 @@ class Container:
             return self._with_learned(known.make(self.settings.conductor, pool))
 
     def _with_learned(self, conductor: Conductor) -> Conductor:
-        """Return a prompted conductor with notes, advice and lessons as configured; others stay as they are."""
+        """Return a conductor with notes, a prompted one with advice and lessons too, as configured."""
+        if isinstance(conductor, NotesReader):
+            return self._read_notes(conductor)
         if not isinstance(conductor, LanguageModelConductor):
             return conductor
         found: Conductor = conductor
@@ -199,6 +202,14 @@ class Container:
 
             found = skilled_conductor(found, self.folder / learned.skills)
         return found
+
+    def _read_notes(self, conductor: NotesReader) -> Conductor:
+        """Return a conductor that takes notes as they are with those that are configured."""
+        file = self.settings.notes.file
+        if file is None or "notes" not in self.settings.learned.use:
+            return conductor
+        with toml.error_location(f"{self.file}: notes.file"):
+            return conductor.with_notes(load_notes(self.folder / file))
 
     def conductors(self, find: Callable[[str], Member] | None = None) -> ConductorFactory:
         """Return the factory of conductors; `find` returns a worker that writes plans, by default by building it."""

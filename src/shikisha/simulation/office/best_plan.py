@@ -17,12 +17,12 @@ other choices fixed the value is linear in a block's success and dollars, so onl
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import lru_cache
 from itertools import combinations_with_replacement, permutations, product
 from math import inf, prod
 from typing import TypeVar
 
+from shikisha.conductors.part_plans import TreatmentKind
 from shikisha.simulation.office.company import WorkKind, wrong_value
 from shikisha.simulation.office.office_tasks import OfficeTask
 from shikisha.simulation.office.questions import EarlierPart, OfficeQuestion
@@ -33,15 +33,6 @@ DOLLAR_WEIGHT = 20.0  # what a dollar is worth against a right answer of value 1
 _VOTERS = 5  # workers of a kind that votes are tried with: the most likely to be right
 _WRONG_DRAWS = 400
 _RIGHT = "right"
-
-
-class TreatmentKind(StrEnum):
-    """How a block of parts is done."""
-
-    CALL = "call"
-    SECOND_OPINION = "second opinion"  # two calls, and a third with a vote where they differ
-    VOTE = "vote"  # three calls and a vote in one round
-    CHECK = "check"  # one call, and another worker's check of its result
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from shikisha.engine.worker import Card
 from shikisha.simulation.office.company import WorkKind
 from shikisha.simulation.office.questions import (
     NO_NOISE,
+    STAKES,
     AuthorSplit,
     OfficeNoise,
     OfficeQuestion,
@@ -31,7 +32,6 @@ from shikisha.workers.vote import VoteWorker
 
 VOTE_CARD = "counts the votes of several results and returns the most common one."
 VOTE_NAME = "votes"
-_STAKES = ((1.0, ""), (2.5, "It matters that this is right."), (0.4, "Not important, keep it cheap."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def office_task(split: AuthorSplit, seed: int, index: int, distribution: OfficeD
     crew = draw_crew(distribution.crew, split, rng)
     count = rng.choices(range(1, len(distribution.parts) + 1), distribution.parts)[0]
     question = draw_question(count, rng, office_authors(split), distribution.noise, distribution.conditional)
-    value, stated = rng.choice(_STAKES[1:]) if rng.random() < distribution.stakes else _STAKES[0]
+    value, stated = rng.choice(STAKES[1:]) if rng.random() < distribution.stakes else STAKES[0]
     text = f"{question.text} {stated}" if stated else question.text
     task = Task(text, id=f"office/{split}/{seed}/{index}", domain=f"{count} parts" if count > 1 else "1 part")
     return OfficeTask(task, question, crew, value, luck=seed)

@@ -32,6 +32,8 @@ from shikisha.simulation.office.company import (
 MAX_PARTS = 6
 _MOST_OF_A_KIND = 2
 _TYPED_WORD = re.compile(r"\b[a-z]{5,}\b")
+# What a right answer is worth, and how a task says it.
+STAKES = ((1.0, ""), (2.5, "It matters that this is right."), (0.4, "Not important, keep it cheap."))
 _LOWERCASE_AUTHORS = ("hurried", "sloppy")
 
 
@@ -265,7 +267,7 @@ def _write(
         sentences.append(sentence)
         said.append(lead + sentence)
         if rng.random() < noise.distractor / len(parts):
-            said.append(rng.choice(office_wordings()["distractor"][author]).format(**_distractor_slots(rng)))
+            said.append(rng.choice(office_wordings()["distractor"][author]).format(**draw_names(rng)))
     text = " ".join(said)
     if rng.random() < noise.filler:
         filler = rng.choice(office_wordings()["filler"][author])
@@ -287,7 +289,8 @@ def _write_part(part: OfficePart, author: str, rng: random.Random) -> str:
     return rng.choice(office_wordings()[part.operation.name][author]).format(**slots)
 
 
-def _distractor_slots(rng: random.Random) -> dict[str, str]:
+def draw_names(rng: random.Random) -> dict[str, str]:
+    """Return things that a remark may name: a person, a room, an invoice, a day."""
     kinds = {"person": EntityKind.PERSON, "room": EntityKind.ROOM, "invoice": EntityKind.INVOICE, "day": EntityKind.DAY}
     return {name: write_value(draw_entity(kind, rng.randrange(1 << 30))) for name, kind in kinds.items()}
 

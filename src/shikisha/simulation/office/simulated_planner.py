@@ -16,14 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from shikisha.conductors.part_plans import WORDINGS
 from shikisha.core.budget import Price, Usage
 from shikisha.core.plan import MAX_STEPS
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Card, Reply, Request
+from shikisha.simulation.office.cards import card_texts
 from shikisha.simulation.office.company import WorkKind
 from shikisha.simulation.office.questions import OfficeQuestion
-from shikisha.simulation.office.simulated_staff import FEATURE_TEXTS, advised_features
-from shikisha.simulation.office.staff import KINDS, card_texts
+from shikisha.simulation.office.simulated_staff import advised_features
+from shikisha.simulation.office.staff import KINDS
 from shikisha.simulation.seeded_random import hash_fraction
 
 PLANNER_NAME = "simulated planner"
@@ -156,7 +158,7 @@ class SimulatedPlanner:
         score = self._preference(advice, task)
         obeys = hash_fraction("obeys", self.luck, task, "shows") < self.obedience
         shows = not self.forgetful or (obeys and _SHOWS.search(advice) is not None)
-        told = "".join(f" {FEATURE_TEXTS[feature]}" for feature in features)
+        told = "".join(f" {WORDINGS[feature]}" for feature in features)
         steps = []
         for part, (sentence, piece) in enumerate(zip(self.question.sentences, self.question.parts, strict=True)):
             worker = max(cards, key=lambda at: score(cards[at], piece.kind, sentence))

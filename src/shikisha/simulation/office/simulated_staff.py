@@ -13,7 +13,6 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from shikisha.core.budget import Usage
 from shikisha.core.visibility import request_messages
@@ -31,15 +30,7 @@ from shikisha.simulation.office.staff import (
 )
 from shikisha.simulation.seeded_random import hash_fraction
 
-# What a subtask says for each feature. Anybody's words count that match the pattern.
-FEATURE_TEXTS: Mapping[WordingFeature, str] = MappingProxyType(
-    {
-        WordingFeature.FORMAT: "Reply with the result only.",
-        WordingFeature.UNIT: "Mind the units: whole numbers, dates as YYYY-MM-DD.",
-        WordingFeature.EXAMPLE: "For example: 1234.",
-        WordingFeature.CHECK: "Go over your result twice.",
-    }
-)
+# How a worker notices a feature in a subtask: anybody's words count that match.
 _FEATURE_PATTERNS = {
     WordingFeature.FORMAT: re.compile(
         r"\b(only|just) (with )?(the )?(result|answer|number|value|name)|result only", re.I
@@ -51,7 +42,6 @@ _FEATURE_PATTERNS = {
 # What an earlier round brought, as a later round's subtask states it: a further round grants no earlier step.
 _KNOWN = re.compile(r'Known: "(?P<said>[^"]+)" gave (?P<value>[\w-]+(?: [\w-]+)?)\.(?=\s|$)')
 _CHECK_SUBTASK = re.compile(r"\s*(check|verify|review)\b", re.I)
-CHECK_OPENING = "Check this result, and correct it if it is wrong:"
 LACKS, LOST = "I lack the result of an earlier part.", "I cannot make sense of this."
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
@@ -214,18 +204,3 @@ class SimulatedStaff:
             features = features_of(request.subtask, self.question)
             return write_value(self._err(value, part, 1, features, seen.irrelevant, request.key))
         return write_value(stated)
-
-
-def write_subtask(
-    question: OfficeQuestion,
-    parts: Sequence[int],
-    features: frozenset[WordingFeature] = frozenset(),
-    known: Mapping[int, str] = MappingProxyType({}),
-    *,
-    check: bool = False,
-) -> str:
-    """Return a subtask that quotes the sentences of these parts, states what is known, and has these features."""
-    opening = [CHECK_OPENING] if check else []
-    stated = [f'Known: "{question.sentences[part]}" gave {value}.' for part, value in known.items()]
-    said = [question.sentences[part] for part in parts]
-    return " ".join([*opening, *stated, *said, *(FEATURE_TEXTS[feature] for feature in sorted(features))])

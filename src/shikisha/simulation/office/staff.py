@@ -10,13 +10,11 @@ taught from never does.
 """
 
 import random
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache
-from importlib.resources import files
 
+from shikisha.simulation.office.cards import card_authors, card_texts
 from shikisha.simulation.office.company import WorkKind
 from shikisha.simulation.office.questions import AuthorSplit
 
@@ -48,12 +46,12 @@ CHECK_COST: Mapping[WorkKind, float] = {
     WorkKind.POLICIES: 1.0,
 }
 CHECK_KEEPS = 0.98  # how often a check leaves a right result alone
-WANT_MISSED = 0.85  # what a wanted feature is worth if it is missing
-RANDOM_WORDING_FACTOR = 0.88  # about what a wording drawn at random leaves of a level
-EXTRA_SAID = 0.985  # what an unwanted feature costs
+WANT_MISSED = 0.75  # what a wanted feature is worth if it is missing
+RANDOM_WORDING_FACTOR = 0.79  # about what a wording drawn at random leaves of a level
+EXTRA_SAID = 0.96  # what an unwanted feature costs
 IRRELEVANT_SHOWN = 0.93  # what each granted result costs that the work does not need
 MORE_PARTS = 0.9  # what each further part in one call costs
-_FAMILIES = ("north", "east", "south", "west")
+FAMILIES = ("north", "east", "south", "west")
 _NAMES = (
     "Alder", "Birch", "Cedar", "Doum", "Elm", "Fir", "Gingko", "Hazel", "Ivy", "Juniper", "Kapok", "Larch", "Maple",
     "Nutmeg", "Oak", "Pine", "Quince", "Rowan", "Spruce", "Teak", "Upas", "Vine", "Willow", "Yew",
@@ -152,20 +150,6 @@ class CrewDistribution:
     )
 
 
-@cache
-def card_texts() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-    """Return what cards say, by kind of work (or "generalist", "vague") and author."""
-    table = tomllib.loads(files("shikisha.simulation.office").joinpath("cards.toml").read_text("utf-8"))
-    return {name: {author: tuple(texts) for author, texts in by.items()} for name, by in table["cards"].items()}
-
-
-@cache
-def card_authors(split: AuthorSplit) -> tuple[str, ...]:
-    """Return the authors of the split's cards."""
-    table = tomllib.loads(files("shikisha.simulation.office").joinpath("cards.toml").read_text("utf-8"))
-    return tuple(table["authors"][split])
-
-
 def draw_crew(distribution: CrewDistribution, split: AuthorSplit, rng: random.Random) -> Crew:
     """Draw a crew and its cards. At four kinds of work or more, one of its members is strong."""
     size = rng.choice(distribution.sizes)
@@ -181,16 +165,16 @@ def draw_crew(distribution: CrewDistribution, split: AuthorSplit, rng: random.Ra
 
 def _draw_specialist(name: str, rng: random.Random) -> StaffMember:
     strong = rng.sample(KINDS, rng.choice((1, 2, 2, 3)))
-    levels = {kind: rng.uniform(0.6, 0.99) if kind in strong else rng.uniform(0.02, 0.3) for kind in KINDS}
+    levels = {kind: rng.uniform(0.75, 0.99) if kind in strong else rng.uniform(0.02, 0.2) for kind in KINDS}
     price = 0.001 * 2 ** rng.uniform(-1, 1)
-    return StaffMember(name, rng.choice(_FAMILIES), levels, _draw_wants(rng), price, rng.uniform(0.02, 0.3))
+    return StaffMember(name, rng.choice(FAMILIES), levels, _draw_wants(rng), price, rng.uniform(0.02, 0.3))
 
 
 def _draw_generalist(name: str, rng: random.Random) -> StaffMember:
     levels = {kind: rng.uniform(0.55, 0.85) for kind in KINDS}
     price = 0.005 * 2 ** rng.uniform(-0.5, 0.5)
     wants = _draw_wants(rng)
-    return StaffMember(name, rng.choice(_FAMILIES), levels, wants, price, rng.uniform(0.2, 0.8), generalist=True)
+    return StaffMember(name, rng.choice(FAMILIES), levels, wants, price, rng.uniform(0.2, 0.8), generalist=True)
 
 
 def _draw_wants(rng: random.Random) -> frozenset[WordingFeature]:

@@ -1,0 +1,373 @@
+"""A conductor that reads a task, looks up what outcomes say of the workers, and points at who does which part.
+
+`task_reader` reads the parts, `pointer_network` decides for each part who does it, how it is worded, what it sees and
+whether it is checked, and `part_plans` writes the rounds. Cards are read once; notes are looked up for each task.
+
+Invariants: it names only workers of the pool (1); the same task, cards and notes give the same plan; a decision needs
+numpy alone. Where a task has no part that it can tell, the fallback plans, and the plan says so (9).
+"""
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from shikisha.conductors.part_plans import (
+    WORDINGS,
+    PartChoice,
+    PartedTask,
+    PartPolicy,
+    PartsConductor,
+    TreatmentKind,
+)
+from shikisha.conductors.pointer_network import (
+    TREATMENTS,
+    EncodedPool,
+    PointerInput,
+    PointerNetwork,
+    layer_sizes,
+    pointer_features,
+)
+from shikisha.conductors.task_reader import OTHER_ROLES, PLACE_BUCKETS, REFERENCES, WORDS_BUCKETS, ReadTask, TaskReader
+from shikisha.core.errors import ConfigError
+from shikisha.core.text import one_line
+from shikisha.engine.conductor import Conductor, NoPlan, Proposal, Situation
+from shikisha.engine.worker import Card
+from shikisha.notes.step_outcomes import subtask_terms
+from shikisha.notes.worker_notes import WorkerNotes
+from shikisha.routing.arrays import Flags, Floats32, Ints
+
+POINTER_FILE, FORMAT = "pointer.safetensors", "shikisha-pointer/1"
+VOTE_KIND = "vote"
+_MAX_FILE, _MAX_HEADER = 2**26, 2**20
+_FEATURES = tuple(WORDINGS)
+
+
+@dataclass(frozen=True)
+class PoolKnowledge:
+    """What outcomes say of W workers: tries and right answers by kind [W, K], and by wording [W, F, 2] without and with
+    it; `family` [W] numbers those that err together (-1: unknown)."""
+
+    tries: Floats32
+    right: Floats32
+    told_tries: Floats32
+    told_right: Floats32
+    family: Ints
+
+    @classmethod
+    def nothing(cls, workers: int, kinds: int) -> "PoolKnowledge":
+        """Return the knowledge before any outcome."""
+        by_kind, by_wording = np.zeros((workers, kinds), np.float32), np.zeros((workers, len(_FEATURES), 2), np.float32)
+        return cls(by_kind, by_kind, by_wording, by_wording, np.full(workers, -1))
+
+
+# Given the pool's cards and the task's data labels: what is known of the workers.
+KnowledgeSource = Callable[[Sequence[Card], Iterable[str]], PoolKnowledge]
+
+
+@dataclass(frozen=True)
+class PointerModel:
+    """A reader and a network that were trained together; `version` is the hash of their file."""
+
+    reader: TaskReader
+    network: PointerNetwork
+    version: str
+
+    def decide(self, read: ReadTask, cards: Sequence[Card], known: PoolKnowledge) -> "PointerPlan":
+        """Return the likeliest choices for a task that was read."""
+        claims = np.stack([self.claims(card.description) for card in cards])
+        return self.plan(read, claims, np.array([call_price(card) for card in cards], np.float32), known)
+
+    def plan(self, read: ReadTask, claims: Floats32, prices: Floats32, known: PoolKnowledge) -> "PointerPlan":
+        """Return the likeliest choices for workers with these claims [W, K] and prices [W]."""
+        paths = _paths(read.parts)
+        given = pointer_input(read, paths, claims, prices, known)
+        plan = likeliest_choices(self.network, self.network.encode(pointer_features(given)), given, paths)
+        # A task that was left whole is one call: what would be checked is not known.
+        return replace(plan, mode=np.zeros_like(plan.mode)) if read.whole else plan
+
+    def claims(self, description: str) -> Floats32:
+        """Return which kinds of work a card claims."""
+        return _read_claims(self.reader, description)
+
+
+@lru_cache(maxsize=4096)
+def _read_claims(reader: TaskReader, description: str) -> Floats32:
+    return reader.claims(description)
+
+
+def call_price(card: Card) -> float:
+    """Return about what a call costs, in dollars: 500 tokens in and 200 out where the price is a token's."""
+    price = card.price
+    if price is None:
+        return 0.0
+    return price.call + (500 * price.input + 200 * price.output) / 1e6
+
+
+def _paths(task: PartedTask) -> list[tuple[int, ...]]:
+    """Return the paths that a task may take: one, or one for each branch."""
+    rule = task.condition
+    if rule is None:
+        return [tuple(range(len(task)))]
+    return [task.taken(rule.threshold + 1), task.taken(None)]
+
+
+@dataclass(frozen=True)
+class PointerPlan:
+    """Choices by path: `join`, `mode` [R, P], `workers` [R, P, 3], `told` [R, P, 3, F], `shown` [R, P, P]."""
+
+    paths: list[tuple[int, ...]]
+    join: Flags
+    mode: Ints
+    workers: Ints
+    told: Flags
+    shown: Flags
+
+    def policy(self) -> PartPolicy:
+        """Return the choices as a policy; parts before a condition are done as on the first path."""
+        where = {part: (row, at) for row, path in reversed(list(enumerate(self.paths))) for at, part in enumerate(path)}
+
+        def choose(left: tuple[int, ...]) -> PartChoice:
+            row, at = where[left[0]]
+            block = [left[0]]
+            for part in left[1:]:
+                other, place = where[part]
+                if other != row or place != at + len(block) or not self.join[row, place]:
+                    break
+                block.append(part)
+            kind = TREATMENTS[self.mode[row, at]]
+            slots = 3 if kind in (TreatmentKind.SECOND_OPINION, TreatmentKind.VOTE) else 2
+            slots = 1 if kind is TreatmentKind.CALL else slots
+            told = tuple(
+                frozenset(name for name, said in zip(_FEATURES, self.told[row, at, slot], strict=True) if said)
+                for slot in range(slots)
+            )
+            shown = frozenset(part for place, part in enumerate(self.paths[row]) if self.shown[row, at, place])
+            return PartChoice(tuple(block), kind, tuple(map(int, self.workers[row, at, :slots])), told, shown)
+
+        return choose
+
+
+def pointer_input(
+    read: ReadTask, paths: Sequence[Sequence[int]], claims: Floats32, prices: Floats32, known: PoolKnowledge
+) -> PointerInput:
+    """Return what the network sees of a task, one row for each path."""
+    rows, most, workers = len(paths), max(map(len, paths)), len(prices)
+    kinds = np.zeros((rows, most, read.kinds.shape[1]), np.float32)
+    parts, joinable = np.zeros((rows, most), bool), np.zeros((rows, most), bool)
+    needs = np.zeros((rows, most, most), np.float32)
+    rule = read.parts.condition
+    for row, path in enumerate(paths):
+        count = len(path)
+        kinds[row, :count], parts[row, :count] = read.kinds[list(path)], True
+        needs[row, :count, :count] = read.needs[np.ix_(path, path)]
+        for at in range(1, count):
+            before, later = path[at - 1], path[at + 1 :]
+            decides = rule is not None and rule.on == before
+            joinable[row, at] = not decides and not any(before in read.parts.uses[part] for part in later)
+
+    def repeated(array: Floats32) -> Floats32:
+        return np.broadcast_to(array[None], (rows, *array.shape))
+
+    return PointerInput(
+        kinds, parts, np.ones((rows, workers), bool), repeated(claims), repeated(known.tries), repeated(known.right),
+        repeated(known.told_tries), repeated(known.told_right), repeated(prices),
+        np.broadcast_to(known.family[None], (rows, workers)), np.full(rows, read.value, np.float32), joinable, needs,
+    )  # fmt: skip
+
+
+def likeliest_choices(
+    network: PointerNetwork, seen: EncodedPool, given: PointerInput, paths: list[tuple[int, ...]]
+) -> PointerPlan:
+    """Return the choice with the highest score at each decision, in the order in which they depend on one another."""
+    rows, most = given.parts.shape
+    first = network.score_first(seen).argmax(-1)
+    workers, mode = np.zeros((rows, most, 3), np.int64), np.zeros((rows, most), np.int64)
+    join = np.zeros((rows, most), bool)
+    every = np.arange(rows)
+    one_hot = np.eye(len(TREATMENTS), dtype=np.float32)
+    for at in range(most):
+        place = np.full(rows, at)
+        if at:
+            running = workers[:, at - 1, 0]
+            can = given.parts[:, at] & given.joinable[:, at] & (mode[:, at - 1] == 0)
+            join[:, at] = can & (network.score_join(seen, every, place, running) > 0)
+            workers[:, at, 0] = np.where(join[:, at], running, first[:, at])
+        else:
+            workers[:, at, 0] = first[:, at]
+        own = workers[:, at, 0]
+        mode[:, at] = np.where(join[:, at], 0, network.score_modes(seen, every, place, own).argmax(-1))
+        how = one_hot[mode[:, at]]
+        workers[:, at, 1] = network.score_second(seen, every, place, own, how).argmax(-1)
+        workers[:, at, 2] = network.score_third(seen, every, place, own, workers[:, at, 1], how).argmax(-1)
+    told = (network.score_wordings(seen) > 0)[every[:, None, None], workers]
+    shown = (network.score_access(seen) > 0) & np.tril(np.ones((most, most), bool), -1)
+    return PointerPlan(paths, join, mode, workers, told, shown)
+
+
+class PointerConductor:
+    """Plans by a pointer model; `knowledge` is what outcomes say of the pool, `noted` the version of the notes."""
+
+    def __init__(
+        self,
+        name: str,
+        model: PointerModel,
+        knowledge: KnowledgeSource | None = None,
+        fallback: Conductor | None = None,
+        noted: str = "",
+    ) -> None:
+        self.name = name
+        self._model, self._knowledge, self._fallback, self._noted = model, knowledge, fallback, noted
+
+    def with_notes(self, notes: WorkerNotes) -> "PointerConductor":
+        """Return this conductor with what notes say of the workers."""
+        source = notes_knowledge(notes, self._model.reader)
+        return PointerConductor(self.name, self._model, source, self._fallback, notes.version)
+
+    async def propose(self, situation: Situation) -> Proposal:
+        """Return the next round's plan."""
+        places = [at for at, card in enumerate(situation.cards) if card.kind != VOTE_KIND]
+        read = self._model.reader.read(situation.task.prompt)
+        if not len(read.parts) or not places or (read.whole and self._fallback is not None):
+            return await self._fall_back(situation)
+        cards = [situation.cards[at] for at in places]
+        kinds = len(self._model.reader.kinds)
+        known = (
+            PoolKnowledge.nothing(len(cards), kinds)
+            if self._knowledge is None
+            else self._knowledge(cards, situation.task.labels)
+        )
+        policy = self._model.decide(read, cards, known).policy()
+        votes = next((at for at, card in enumerate(situation.cards) if card.kind == VOTE_KIND), None)
+        planner = PartsConductor(
+            self.name, read.parts, _placed(policy, places, has_votes=votes is not None), votes or 0
+        )
+        proposal = await planner.propose(situation)
+        said = "; ".join(one_line(sentence, 60) for sentence in read.parts.sentences)
+        seen = f"; notes {self._noted[:12]}" if self._noted else ""
+        parts = "left whole, in doubt" if read.whole else f"{len(read.parts)} parts"
+        return replace(proposal, note=f"{parts}: {said}{seen}", version=self._model.version)
+
+    async def _fall_back(self, situation: Situation) -> Proposal:
+        if self._fallback is None:
+            raise NoPlan("no part of the task could be read", "task")
+        proposal = await self._fallback.propose(situation)
+        return replace(proposal, substituted=self._fallback.name)
+
+
+def notes_knowledge(notes: WorkerNotes, reader: TaskReader) -> KnowledgeSource:
+    """Return what notes say by kind of work and by wording; both are read from a note's own words."""
+    phrases = [frozenset(subtask_terms(text)) for text in WORDINGS.values()]
+    words = [" ".join(note.terms) for note in notes.notes]
+    kinds = reader.kind_shares(words)
+    told = np.array([[phrase <= set(note.terms) for phrase in phrases] for note in notes.notes], bool)
+
+    def known(cards: Sequence[Card], labels: Iterable[str]) -> PoolKnowledge:
+        shown, places = frozenset(labels), {card.name: at for at, card in enumerate(cards)}
+        found = PoolKnowledge.nothing(len(cards), len(reader.kinds))
+        sums = [array.copy() for array in (found.tries, found.right, found.told_tries, found.told_right)]
+        for at, note in enumerate(notes.notes):
+            worker = places.get(note.worker)
+            if worker is None or not shown.issuperset(note.labels):
+                continue
+            for by_kind, by_wording, count in ((sums[0], sums[2], note.tries), (sums[1], sums[3], note.right)):
+                by_kind[worker] += kinds[at] * count
+                by_wording[worker, np.arange(len(phrases)), told[at].astype(int)] += count
+        return PoolKnowledge(sums[0], sums[1], sums[2], sums[3], found.family)
+
+    return known
+
+
+def _placed(policy: PartPolicy, places: Sequence[int], *, has_votes: bool) -> PartPolicy:
+    """Return the policy with places in the whole pool; a vote without a counter becomes a second opinion."""
+
+    def choose(left: tuple[int, ...]) -> PartChoice:
+        choice = policy(left)
+        kind = choice.kind
+        if kind is TreatmentKind.VOTE and not has_votes:
+            kind = TreatmentKind.SECOND_OPINION
+        return replace(choice, kind=kind, workers=tuple(places[at] for at in choice.workers))
+
+    return choose
+
+
+def shipped_pointer() -> Path:
+    """Return the file of the shipped pointer model."""
+    return Path(str(files("shikisha.conductors") / POINTER_FILE))
+
+
+def save_pointer(file: Path, model: PointerModel, more: Mapping[str, str]) -> None:
+    """Write a model in the format of safetensors, in half precision; `more` is what else its header says."""
+    reader = model.reader
+    arrays = {f"network.{name}": array for name, array in model.network.weights.items()}
+    arrays |= {"reader.starts": reader.starts, "reader.words": reader.words, "reader.bias": reader.bias}
+    arrays["reader.starts_bias"] = np.array([reader.starts_bias], np.float32)
+    entries: dict[str, object] = {
+        "__metadata__": {"format": FORMAT, "kinds": " ".join(reader.kinds), "wordings": " ".join(_FEATURES), **more}
+    }
+    at, held = 0, list[bytes]()
+    for name, array in sorted(arrays.items()):
+        raw = np.asarray(array, np.float16).tobytes()
+        entries[name] = {"dtype": "F16", "shape": list(np.shape(array)), "data_offsets": [at, at + len(raw)]}
+        at += len(raw)
+        held.append(raw)
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header + b"".join(held))
+
+
+def load_pointer(file: Path) -> PointerModel:
+    """Read a model; ConfigError where there is none, or where it is not whole."""
+    try:
+        if file.stat().st_size > _MAX_FILE:
+            raise ConfigError(f"{file}: a pointer model has at most {_MAX_FILE} bytes")
+        held = file.read_bytes()
+        (size,) = struct.unpack("<Q", held[:8])
+        if size > min(_MAX_HEADER, len(held) - 8):
+            raise ConfigError(f"{file}: no pointer model: its header is longer than the file")
+        header = json.loads(held[8 : 8 + size])
+        told = header["__metadata__"]
+        if told["format"] != FORMAT:
+            raise ConfigError(f"{file}: expected the format {FORMAT}, found {told['format']!r}")
+        kinds = tuple(str(told["kinds"]).split())
+        if tuple(str(told["wordings"]).split()) != _FEATURES:
+            raise ConfigError(f"{file}: it was trained with other wordings than {', '.join(_FEATURES)}")
+        body = held[8 + size :]
+        weights = {
+            name: _read_array(header, f"network.{name}", shape, body) for name, shape in layer_sizes(len(kinds)).items()
+        }
+        columns = _columns(kinds)
+        reader = TaskReader(
+            kinds,
+            _read_array(header, "reader.starts", (PLACE_BUCKETS,), body),
+            float(_read_array(header, "reader.starts_bias", (1,), body)[0]),
+            _read_array(header, "reader.words", (WORDS_BUCKETS, columns), body),
+            _read_array(header, "reader.bias", (columns,), body),
+        )
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, struct.error, RecursionError) as error:
+        raise ConfigError(f"{file}: no pointer model: {type(error).__name__}: {error}") from None
+    return PointerModel(reader, PointerNetwork(weights, np), sha256(held).hexdigest()[:12])
+
+
+def _columns(kinds: Sequence[str]) -> int:
+    return 2 * len(kinds) + len(OTHER_ROLES) + len(REFERENCES) + 2
+
+
+def _read_array(header: Mapping[str, object], name: str, shape: tuple[int, ...], body: bytes) -> Floats32:
+    entry = header[name]
+    if not isinstance(entry, dict) or entry["dtype"] != "F16" or tuple(entry["shape"]) != shape:
+        raise ValueError(f"{name}: expected half-precision numbers of shape {shape}")
+    begin, end = entry["data_offsets"]
+    if end - begin != 2 * int(np.prod(shape)) or not 0 <= begin <= end <= len(body):
+        raise ValueError(f"{name}: its place in the file does not fit its shape")
+    found = np.frombuffer(body[begin:end], np.float16).reshape(shape).astype(np.float32)
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name}: not all of its numbers are finite")
+    return found

@@ -1,0 +1,63 @@
+"""GRPO of the pointer conductor: credit goes to a decision's own call, and outcomes teach."""
+
+import random
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from shikisha.conductors.part_plans import WORDINGS
+from shikisha.conductors.pointer_network import DOLLAR_WEIGHT, PointerChoices, PointerOutcomes
+from shikisha.simulation.office.language_lessons import OFFICE_KINDS, card_lessons, draw_lesson
+from shikisha.simulation.office.office_batches import OfficeBatches
+from shikisha.simulation.office.office_tasks import OfficeDistribution
+from shikisha.training.pointer_grpo import PointerTraining, decision_returns, train_pointer
+from shikisha.training.task_reader_fit import fit_task_reader
+
+ONE_PART = OfficeDistribution(parts=(1.0,), stakes=0.0)
+
+
+def test_a_return_is_that_of_the_own_call_times_how_often_the_others_are_right() -> None:
+    given = OfficeBatches.draw_bank(1, 4, OfficeDistribution(parts=(0.0, 1.0), conditional=0.0, stakes=0.0)).given
+    shape = (4, 2, given.parts.shape[1])
+    nothing = PointerChoices(
+        np.zeros(shape, bool), np.zeros(shape, np.int64), np.zeros((*shape, 3), np.int64),
+        np.zeros((*shape, 3, len(WORDINGS)), bool), np.zeros((*shape, shape[2]), bool),
+    )  # fmt: skip
+    right, often = np.ones(shape, bool), np.ones(shape, bool)
+    right[:, 1, 0] = False
+    often[:, 1, 1] = False  # the second part is right half of the time
+    dollars = np.zeros(shape, np.float32)
+    dollars[..., 0] = 0.01
+    found, _ = decision_returns(PointerOutcomes(right, dollars), PointerOutcomes(often, dollars), nothing, given)
+    assert found[0, :, 0] == pytest.approx([0.5 - 0.01 * DOLLAR_WEIGHT, -0.01 * DOLLAR_WEIGHT])
+    assert found[0, :, 1] == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.full
+def test_outcomes_teach_it_and_the_same_seed_teaches_the_same() -> None:
+    batches = OfficeBatches.draw_bank(3, 200, ONE_PART, sizes=(4,))
+    values: list[float] = []
+    settings = PointerTraining(updates=60, tasks=32, samples=8, seed=2)
+    weights = train_pointer(batches, 6, settings, lambda _update, value, _shares: values.append(value))
+    assert np.mean(values[-10:]) > np.mean(values[:10]) + 0.1
+    again = train_pointer(batches, 6, PointerTraining(updates=3, tasks=32, samples=8, seed=2))
+    once_more = train_pointer(batches, 6, PointerTraining(updates=3, tasks=32, samples=8, seed=2))
+    assert all(np.array_equal(again[name], once_more[name]) for name in weights)
+
+
+@pytest.mark.full
+def test_a_reader_learns_to_read_its_lessons() -> None:
+    rng = random.Random(1)
+    texts = [[(each.text, str(each.role), each.uses) for each in draw_lesson(rng, unmarked=0.0)] for _ in range(400)]
+    reader = fit_task_reader(OFFICE_KINDS, texts, list(card_lessons()), epochs=2)
+    right = 0
+    for _ in range(40):
+        lesson = draw_lesson(rng, unmarked=0.0)
+        wanted = [each.role for each in lesson if each.role in OFFICE_KINDS]
+        read = reader.read(" ".join(each.text for each in lesson))
+        right += [reader.kinds[at] for at in read.kinds.argmax(1)] == wanted
+    assert right >= 10
+    assert reader.claims("Reads the power and water meters of our rooms.").argmax() == OFFICE_KINDS.index("meters")
+    assert reader.claims("").max() == 0

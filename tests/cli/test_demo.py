@@ -104,3 +104,15 @@ def test_the_shipped_conductor_needs_no_torch_and_no_training() -> None:
     command = [sys.executable, "-W", "error", "-c", UNTORCHED, "demo", "--tasks", "4", "--pace", "0", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own command
     assert json.loads(done.stdout)["rows"][-1]["conductor"] == LEARNED
+
+
+def test_the_office_shows_every_amount_of_notes_next_to_the_controls() -> None:
+    found = CliRunner().invoke(app, ["demo", "--office", "--tasks", "6", "--json"])
+    assert found.exit_code == 0
+    rows = json.loads(found.stdout)["rows"]
+    assert [row["notes"] for row in rows if row["conductor"] == "learned conductor"] == [0, 10, 30, 100, 300]
+    assert rows[-1]["conductor"] == "optimum (knows everything)"
+    assert all(row["tasks"] == 6 for row in rows)
+    text = CliRunner().invoke(app, ["demo", "--office", "--tasks", "6"]).stdout
+    assert "simulated" in text
+    assert "Mistakes of the learned conductor" in text

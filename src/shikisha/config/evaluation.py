@@ -22,7 +22,7 @@ from rich.console import Console
 from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor, FixedConductor
 from shikisha.conductors.group_chat import MAX_CHOICE_TRIES, GroupChatConductor
 from shikisha.conductors.language_model import PLAN_ATTEMPTS, LanguageModelConductor
-from shikisha.conductors.noted import NotedConductor
+from shikisha.conductors.noted import NotedConductor, NotesReader
 from shikisha.config.eval_processes import start_processes
 from shikisha.config.eval_ray import join_ray_cluster
 from shikisha.config.eval_setup import EvaluationStage, frozen_heap, only_reads, open_stage, refuse_duplicate_names
@@ -142,6 +142,8 @@ class _CostEstimator:
                 return chosen + self._most(cards, turns, replace(caps, plan_steps=1))
             case NotedConductor():
                 return self._run(conductor.inner, cards)
+            case NotesReader():
+                return self._most(cards, caps.rounds, caps)
             case LanguageModelConductor():
                 rounds = min(conductor.rounds, caps.rounds)
                 return _multiply(self._calls([conductor.member.card]), PLAN_ATTEMPTS * rounds) + self._most(

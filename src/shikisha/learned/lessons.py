@@ -39,6 +39,8 @@ _SAME = 0.95  # cosine from which two lessons say the same
 _FEWEST = 20  # graded tasks of each side before a lesson is judged
 _MOST = 80  # of each side, after which a lesson that was not shown to help is retired
 _LEAST_FAILURES = 3
+# A lesson is judged every night, and the luckiest night counts: the interval to be kept is wider by this (lessons.py).
+_LOOKS = 1.35
 _SPACE = re.compile(r"\s+")
 
 
@@ -205,11 +207,12 @@ def judge_lessons(lessons: Sequence[Lesson], runs: Iterable[Run]) -> list[Lesson
             continue  # its runs were erased: it vanishes with them
         tasks, right, others, others_right = counts[lesson.id]
         told = replace(lesson, evidence=evidence, shown=(int(tasks), right), withheld=(int(others), others_right))
-        found.append(replace(told, state=_judged(told)))
+        found.append(replace(told, state=judged_state(told)))
     return found
 
 
-def _judged(lesson: Lesson) -> LessonState:
+def judged_state(lesson: Lesson) -> LessonState:
+    """Return what becomes of a lesson, given what runs with and without it came to."""
     tasks, others = lesson.shown[0], lesson.withheld[0]
     if lesson.state is LessonState.RETIRED:
         return LessonState.RETIRED
@@ -217,7 +220,7 @@ def _judged(lesson: Lesson) -> LessonState:
         # A lesson that was kept is shown to all, so its other side grows no more: it stays as it was judged.
         return lesson.state
     gain = lesson.gain
-    if gain.low > 0:
+    if gain.mean - _LOOKS * (gain.mean - gain.low) > 0:
         return LessonState.KEPT
     if gain.high < 0 or min(tasks, others) >= _MOST:
         return LessonState.RETIRED

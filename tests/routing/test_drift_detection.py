@@ -2,18 +2,23 @@
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 from panels import Made, missing, panel
-from policies import RUNGS, of_every_kind
+from partial_logs import one_each
+from policies import RUNGS, of_every_kind, write
+from typer.testing import CliRunner
 
+from shikisha.cli import app
 from shikisha.routing.arrays import Floats
 from shikisha.routing.fit.drift_detection import (
     FALSE_ALARM_INTERVAL,
     ExpectedSuccess,
     WorkerDrift,
     detect_drift,
+    drop_outdated,
     expected_by_outcomes,
     expected_by_policy,
     find_alarm,
@@ -182,6 +187,35 @@ def test_what_was_measured_before_is_not_said_of_what_it_is_now() -> None:
 
 def test_without_a_fall_nothing_changes() -> None:
     assert reroute_policy(policy(), []) == policy()
+
+
+def test_what_a_worker_did_before_it_fell_is_left_out_and_nothing_else() -> None:
+    held = fallen()
+    kept, (note,) = drop_outdated(held)
+    begun = int(kept.there[:, GOOD].argmax())
+    assert 370 <= begun <= 430
+    assert kept.there[begun:].all()
+    assert np.delete(kept.there, GOOD, 1).all()
+    assert kept.mean_scores()[GOOD] == pytest.approx(held.won[begun:, GOOD].mean())
+    assert f"its {begun:,} earlier outcomes are left out" in note
+
+
+def test_in_quiet_traffic_or_with_few_outcomes_nothing_is_outdated() -> None:
+    quiet = panel(FOUR, tasks=3000, alike=0.3, seed=2)
+    assert drop_outdated(quiet) == (quiet, ())
+    few = fallen().at(np.arange(370, 430))
+    assert drop_outdated(few) == (few, ())
+
+
+def test_learn_drops_the_outdated_if_told(tmp_path: Path) -> None:
+    log = one_each(fallen(lost=0.9), np.full(4, 1 / 4))
+    write(replace(log, propensities=np.full(log.there.shape, np.nan)), tmp_path / "log")
+    options = ["learn", str(tmp_path / "log"), "--json", "-", "--out", str(tmp_path / "our.policy")]
+    plain = CliRunner().invoke(app, options)
+    told = CliRunner().invoke(app, [*options[:-1], str(tmp_path / "new.policy"), "--drop-outdated"])
+    assert (plain.exit_code, told.exit_code) == (0, 0), told.output
+    assert "earlier outcomes are left out" in told.stdout
+    assert "earlier outcomes are left out" not in plain.stdout
 
 
 @pytest.mark.parametrize("rung", RUNGS)

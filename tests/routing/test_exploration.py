@@ -258,3 +258,12 @@ async def test_an_explored_answer_is_better_than_none() -> None:
     silent = replace(performed(pool, bob="")[0], results=(Result("bob", None),))
     last = await made.propose(Situation(task, pool, (*performed(pool, new="N"), silent)))
     assert (last.plan.ships, last.keeps) == (True, None)
+
+
+def test_a_worker_that_was_unlucky_is_asked_on_while_it_may_be_better() -> None:
+    unlucky, hopeless = KnownWorker("cyd", 0.75, 0.006, 150, tokens=100.0), KnownWorker("cyd", 0.3, 0.006, 150)
+    rules = ExplorationBudget(0.05, DOLLARS, enough=300)
+    cards = [Card(name, price=Price(0.0, 50.0)) for name in ("ann", "bob", "cyd")]
+    assert [each.worker for each in rules.chances(policy(*KNOWN, unlucky), cards, "x")] == ["cyd"]
+    assert rules.chances(policy(*KNOWN, hopeless), cards, "x") == ()
+    assert replace(rules, enough=100).chances(policy(*KNOWN, unlucky), cards, "x") == ()

@@ -64,6 +64,12 @@ class LearnOptions:
         bool,
         typer.Option("--random-assignment", help="Workers were drawn without regard to the task, as in A/B tests."),
     ] = False
+    drop_outdated: Annotated[
+        bool,
+        typer.Option(
+            "--drop-outdated", help="Leave out what a worker did before a lasting fall; tasks are in order of time."
+        ),
+    ] = False
     rung: Annotated[str, typer.Option("--rung", help="Select this candidate policy, whatever the evidence says.")] = ""
 
 
@@ -111,6 +117,7 @@ def learn(
         rung=options.rung,
         test_signal=options.test_signal,
         random_assignment=options.random_assignment,
+        drop_outdated=options.drop_outdated,
     )
     with _show_progress() as progress:
         policy = learn_policy(request, progress)

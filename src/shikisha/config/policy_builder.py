@@ -20,6 +20,7 @@ from shikisha.outcomes.importers.source_files import Sources
 from shikisha.outcomes.log_reader import OutcomeLog, RunOutcome, ignored_columns, log_hash, open_log, run_outcomes
 from shikisha.routing.fit.baselines import measure_baselines
 from shikisha.routing.fit.check_signal import apply_test_signal
+from shikisha.routing.fit.drift_detection import drop_outdated
 from shikisha.routing.fit.fit_table import RoutingPreference
 from shikisha.routing.fit.incumbents import (
     TaskScores,
@@ -55,7 +56,8 @@ class LearnRequest:
     `second` is the worth of a second of waiting in dollars, `speed` the worth of speed to the table rule, `limits` are
     the largest shares of tasks by worker, `rung` is the candidate to select whatever the evidence says. With
     `test_signal` a policy will know the score of an answer before it decides; `random_assignment` says that workers of
-    a partial log without propensities were drawn without regard to the task.
+    a partial log without propensities were drawn without regard to the task. With `drop_outdated` nothing is learned of
+    what a worker did before a lasting fall; tasks are in order of time.
     """
 
     log: Path | None = None
@@ -68,6 +70,7 @@ class LearnRequest:
     rung: str = ""
     test_signal: bool = False
     random_assignment: bool = False
+    drop_outdated: bool = False
 
 
 def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
@@ -105,6 +108,7 @@ def _fit_policy(
 ) -> Policy:
     panel, signal = apply_test_signal(panel) if order.test_signal else (panel, ())
     panel, found = _with_task_types(panel, tell)
+    panel, outdated = drop_outdated(panel) if order.drop_outdated else (panel, ())
     panel, costs = complete_costs(panel)
     caveats, kind, rivals = find_caveats(panel), measure_coverage(panel).kind, find_incumbents(runs)
     whole, recorded, ungraded = kind is LogKind.FULL, panel, tuple[str, ...]()
@@ -114,7 +118,7 @@ def _fit_policy(
     if whole:
         panel, ungraded = complete_grades(panel, order.seed)
     priced, waits = add_latency_cost(panel, order.second)
-    told = replace(source, notes=(*source.notes, *signal, *found, *costs, *waits, *caveats, *ungraded))
+    told = replace(source, notes=(*source.notes, *signal, *found, *outdated, *costs, *waits, *caveats, *ungraded))
     if not any(rival.parted for rival in rivals):
         refuse_unknown_propensities(runs, kind, priced)
     scores: TaskScores | None = None

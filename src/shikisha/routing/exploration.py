@@ -45,7 +45,10 @@ class ExplorationChance:
 
 @dataclass(frozen=True, slots=True)
 class ExplorationBudget:
-    """Spend `share` of `run_cost`, the mean dollars of a run, on workers with fewer than `enough` outcomes."""
+    """Spend `share` of `run_cost`, the mean dollars of a run, on workers with fewer than `enough` outcomes.
+
+    With more than ENOUGH_OUTCOMES, a worker that was unlucky at first is asked again while it may yet be better.
+    """
 
     share: float
     run_cost: float
@@ -56,7 +59,8 @@ class ExplorationBudget:
         input_tokens = max(len(prompt.encode()) // _CHARACTERS, typical_input_tokens(policy, cards))
         costs = {card.name: self._cost(policy, card, input_tokens) for card in cards}
         known_costs = {name: cost for name, cost in sorted(costs.items()) if cost is not None}
-        gains = {name: potential_gain(policy, name, cost, self.enough) for name, cost in known_costs.items()}
+        compared = min(self.enough, ENOUGH_OUTCOMES)
+        gains = {name: potential_gain(policy, name, cost, compared) for name, cost in known_costs.items()}
         total = sum(gains.values())
         result = []
         for name, cost in known_costs.items():

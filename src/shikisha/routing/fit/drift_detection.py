@@ -88,6 +88,24 @@ def detect_drift(
     return tuple(drifts)
 
 
+def drop_outdated(matrix: OutcomeMatrix) -> tuple[OutcomeMatrix, tuple[str, ...]]:
+    """Return the matrix, in order of time, without what workers did before a lasting fall, and notes about it.
+
+    Each worker's first outcomes set the expectation, so a worker that falls among those is not noticed.
+    """
+    graded = matrix.there & ~np.isnan(matrix.scores)
+    early = _first_outcomes(graded)
+    judged = graded & ~early & _cells_with_baseline(matrix, early) & (early.sum(axis=0) >= FEW_OUTCOMES)
+    fallen = detect_drift(matrix.without_outcomes(~judged), expected_by_outcomes(matrix.without_outcomes(~early)))
+    outdated, notes = np.zeros_like(graded), []
+    for drift in fallen:
+        column, begun = matrix.workers.index(drift.worker), matrix.ids.index(drift.since)
+        outdated[:begun, column] = matrix.there[:begun, column]
+        fell = f"fell from {drift.usual:.3f} to {drift.found:.3f} from {drift.since} on"
+        notes.append(f"{drift.worker} {fell}; its {outdated[:, column].sum():,} earlier outcomes are left out")
+    return (matrix.without_outcomes(outdated) if fallen else matrix), tuple(notes)
+
+
 def find_alarm(scores: Floats, expected: Floats, every: int = FALSE_ALARM_INTERVAL) -> int | None:
     """Return the index of the outcome at which these scores [N] no longer fit those `expected` [N], or None."""
     factors = _wager_factors(scores, expected)

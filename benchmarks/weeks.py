@@ -12,7 +12,7 @@ graded. A week's value is the mean score less RATE times what was spent, in unit
     + exploring       a twentieth of what runs cost goes to workers with few outcomes, besides the served answer
     + present prices  and outcomes cost what they would cost now
     + falls           and `--drop-outdated`: nothing from before a fall that the drift alarm dates
-    + more outcomes   the same, with a fifth of what runs cost, until a worker has 300 outcomes (100 are the default)
+    + more outcomes   the same, with a fifth of what runs cost, until a worker has 600 outcomes (100 are the default)
     + compared        and a worker that joins is evaluated on all tasks of its first week, which is paid for
     compared, 5 %     "+ falls" with that comparison
     without exploring present prices and falls alone
@@ -62,7 +62,7 @@ NEW, BEST = 1, 0
 JOINED, CHEAPER, FALLEN = 8, 18, 28
 PRICE_LEFT, SHARE_LOST = 0.1, 0.5
 RATE = 0.1  # of score for one unit of cost
-EXPLORED, MORE, MANY, WINDOW = 0.05, 0.2, 300, 8
+EXPLORED, MORE, MANY, WINDOW = 0.05, 0.2, 600, 8
 _PRIOR = 5.0  # outcomes by which the greedy table shrinks a domain to the worker
 
 

@@ -23,6 +23,7 @@ from shikisha.routing.exploration import (
     ExplorationBudget,
     ExplorationChance,
     draw_worker,
+    parse_enough,
     parse_share,
     potential_gain,
 )
@@ -267,3 +268,15 @@ def test_a_worker_that_was_unlucky_is_asked_on_while_it_may_be_better() -> None:
     assert [each.worker for each in rules.chances(policy(*KNOWN, unlucky), cards, "x")] == ["cyd"]
     assert rules.chances(policy(*KNOWN, hopeless), cards, "x") == ()
     assert replace(rules, enough=100).chances(policy(*KNOWN, unlucky), cards, "x") == ()
+
+
+def test_how_many_outcomes_end_exploring_may_be_told(tmp_path: Path) -> None:
+    save_policy(policy(*KNOWN), tmp_path / "it.policy")
+    made = policy_conductor(f"{tmp_path}/it.policy?max_cost=100%&explore=5%&explore_until=600")
+    assert made.exploring == ExplorationBudget(0.05, DOLLARS, enough=600)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "many", "1.5", "9999999", "٣"])
+def test_a_number_of_outcomes_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="explore_until: expected a number of outcomes from 1 to 999,999"):
+        parse_enough(text)

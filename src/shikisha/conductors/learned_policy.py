@@ -30,7 +30,14 @@ from shikisha.core.run import Result, RoundResult
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.worker import Card
 from shikisha.routing.answer_evidence import read_candidates, stack_evidence
-from shikisha.routing.exploration import ExplorationBudget, ExplorationChance, draw_worker, parse_share
+from shikisha.routing.exploration import (
+    ENOUGH_OUTCOMES,
+    ExplorationBudget,
+    ExplorationChance,
+    draw_worker,
+    parse_enough,
+    parse_share,
+)
 from shikisha.routing.policy_data import CANNOT_ACT, Policy, describe_action
 from shikisha.routing.policy_file import load_policy
 from shikisha.routing.policy_registry import PolicyRegistry, read_registry
@@ -47,7 +54,7 @@ from shikisha.routing.state import (
 )
 from shikisha.routing.trade_off import OperatingMix, OperatingPoint, parse_target
 
-_RUNG, _EXPLORE = "rung", "explore"
+_RUNG, _EXPLORE, _UNTIL = "rung", "explore", "explore_until"
 _TARGET_OPTIONS = ("max_cost", "quality", "budget_per_1k", "lambda")
 # One round to explore, one for the policy's own worker, one to keep an answer.
 _MIN_ROUNDS_TO_EXPLORE = 3
@@ -129,15 +136,16 @@ def policy_conductor(spec: str, name: str = "") -> PolicyConductor:
     path, _, query = spec.partition("?")
     options = [part.partition("=")[::2] for part in query.split("&") if part]
     for option, _ in options:
-        if option not in (*_TARGET_OPTIONS, _RUNG, _EXPLORE):
-            known = ", ".join((*_TARGET_OPTIONS, _RUNG, _EXPLORE))
+        if option not in (*_TARGET_OPTIONS, _RUNG, _EXPLORE, _UNTIL):
+            known = ", ".join((*_TARGET_OPTIONS, _RUNG, _EXPLORE, _UNTIL))
             raise ConfigError(f"policy:{spec}: unknown option {option!r}: known are {known}")
     policy, version = load_policy(Path(path))
-    besides = {option: value for option, value in options if option in (_RUNG, _EXPLORE)}
+    besides = {option: value for option, value in options if option in (_RUNG, _EXPLORE, _UNTIL)}
     rung = policy.rung(besides.get(_RUNG, ""))
     mix = policy.mix(parse_target([(option, value) for option, value in options if option not in besides]), rung.name)
     share = parse_share(besides.get(_EXPLORE, "0"))
-    exploring = ExplorationBudget(share, mix.cost * rung.dial.unit) if share else None
+    enough = parse_enough(besides.get(_UNTIL, str(ENOUGH_OUTCOMES)))
+    exploring = ExplorationBudget(share, mix.cost * rung.dial.unit, enough) if share else None
     return PolicyConductor(name or f"policy:{spec}", policy, version, mix, exploring)
 
 

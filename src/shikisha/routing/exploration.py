@@ -32,6 +32,7 @@ _NORMAL_QUANTILE = 1.64
 # Rough characters per token; only used to bound the cost of a prompt.
 _CHARACTERS = 4
 _FREE = 1e-12
+_MAX_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,15 @@ def parse_share(text: str) -> float:
     if not 0 <= value <= 1:
         raise ConfigError(f"explore: expected a share of a run's mean cost, from 0 to 1 (or 100%), not {text!r}")
     return value
+
+
+def parse_enough(text: str) -> int:
+    """Return how many outcomes of a worker end exploring it, such as `300`; ConfigError if it is invalid."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and int(text)):
+        raise ConfigError(
+            f"explore_until: expected a number of outcomes from 1 to {10**_MAX_DIGITS - 1:,}, not {text!r}"
+        )
+    return int(text)
 
 
 def _expected_score(known: Sequence[KnownWorker], cost: float) -> float:

@@ -169,47 +169,11 @@ class Container:
         """Return a conductor by name; with a pool, check that the workers it names are in there."""
         known = self.conductors()
         if spec:
-            return self._with_learned(known.make(spec, pool))
+            return _with_learned(self, known.make(spec, pool))
         if self.simulated_pool is not None and "conductor" not in self.settings.model_fields_set:
-            return self._with_learned(known.make(SIMULATION_CONDUCTOR, pool))
+            return _with_learned(self, known.make(SIMULATION_CONDUCTOR, pool))
         with toml.error_location(f"{self.file}: conductor"):
-            return self._with_learned(known.make(self.settings.conductor, pool))
-
-    def _with_learned(self, conductor: Conductor) -> Conductor:
-        """Return a conductor with notes, a prompted one with advice and lessons too, as configured."""
-        if isinstance(conductor, NotesReader):
-            return self._read_notes(conductor)
-        if not isinstance(conductor, LanguageModelConductor):
-            return conductor
-        found: Conductor = conductor
-        learned, notes = self.settings.learned, self.settings.notes
-        prompt, lessons = (path if name in learned.use else None for name, path in learned.files)
-        if prompt is not None or lessons is not None:
-            adapters.require_extra("eval", "what was learned", "numpy")
-            from shikisha.config.learned_parts import advised_conductor
-
-            found = advised_conductor(conductor, self.folder, prompt, lessons, learned.share)
-        if notes.file is not None and "notes" in learned.use:
-            adapters.require_extra("eval", "notes", "numpy")
-            from shikisha.config.learned_parts import load_note_source
-
-            with toml.error_location(f"{self.file}: notes.file"):
-                source = load_note_source(self.folder / notes.file, adapters.text_encoding())
-            found = NotedConductor(found, source, notes.explore)
-        if learned.skills is not None and "skills" in learned.use:
-            adapters.require_extra("eval", "skills", "numpy")
-            from shikisha.config.learned_parts import skilled_conductor
-
-            found = skilled_conductor(found, self.folder / learned.skills)
-        return found
-
-    def _read_notes(self, conductor: NotesReader) -> Conductor:
-        """Return a conductor that takes notes as they are with those that are configured."""
-        file = self.settings.notes.file
-        if file is None or "notes" not in self.settings.learned.use:
-            return conductor
-        with toml.error_location(f"{self.file}: notes.file"):
-            return conductor.with_notes(load_notes(self.folder / file))
+            return _with_learned(self, known.make(self.settings.conductor, pool))
 
     def conductors(self, find: Callable[[str], Member] | None = None) -> ConductorFactory:
         """Return the factory of conductors; `find` returns a worker that writes plans, by default by building it."""
@@ -220,7 +184,7 @@ class Container:
             self.folder,
             lambda name: self._endpoint(name, find_member),
             self.settings.learned.use.__contains__,
-            self._with_learned,
+            partial(_with_learned, self),
         )
 
     def resolved(self) -> str:
@@ -376,6 +340,44 @@ class Container:
         if table is not None and table.kind == adapters.CONDUCTOR:
             raise ConfigError(f"{name!r} is a child run; expected a worker that is a chat endpoint")
         return PlannerEndpoint(find(name), bool(getattr(table, "structured_output", False)))
+
+
+def _with_learned(own: Container, conductor: Conductor) -> Conductor:
+    """Return a conductor with notes, a prompted one with advice and lessons too, as configured."""
+    if isinstance(conductor, NotesReader):
+        return _read_notes(own, conductor)
+    if not isinstance(conductor, LanguageModelConductor):
+        return conductor
+    found: Conductor = conductor
+    learned, notes = own.settings.learned, own.settings.notes
+    prompt, lessons = (path if name in learned.use else None for name, path in learned.files)
+    if prompt is not None or lessons is not None:
+        adapters.require_extra("eval", "what was learned", "numpy")
+        from shikisha.config.learned_parts import advised_conductor
+
+        found = advised_conductor(conductor, own.folder, prompt, lessons, learned.share)
+    if notes.file is not None and "notes" in learned.use:
+        adapters.require_extra("eval", "notes", "numpy")
+        from shikisha.config.learned_parts import load_note_source
+
+        with toml.error_location(f"{own.file}: notes.file"):
+            source = load_note_source(own.folder / notes.file, adapters.text_encoding())
+        found = NotedConductor(found, source, notes.explore)
+    if learned.skills is not None and "skills" in learned.use:
+        adapters.require_extra("eval", "skills", "numpy")
+        from shikisha.config.learned_parts import skilled_conductor
+
+        found = skilled_conductor(found, own.folder / learned.skills)
+    return found
+
+
+def _read_notes(own: Container, conductor: NotesReader) -> Conductor:
+    """Return a conductor that takes notes as they are with those that are configured."""
+    file = own.settings.notes.file
+    if file is None or "notes" not in own.settings.learned.use:
+        return conductor
+    with toml.error_location(f"{own.file}: notes.file"):
+        return conductor.with_notes(load_notes(own.folder / file))
 
 
 def tool_effect(table: WorkerTable) -> ToolEffect:

@@ -149,6 +149,7 @@ def test_values_that_help_are_shown_to_gain_and_noise_is_not() -> None:
     assert evaluate_step_value(RUNS[:20], 0.05).predictive is None
 
 
+@pytest.mark.slow
 def test_a_trial_goes_before_an_estimate() -> None:
     acts = [RunSample(f"a{at}", f"a{at}", RUNS[at].units, float(at % 10 < 2), 0.001, arm="acts") for at in range(100)]
     stood = [

@@ -59,16 +59,6 @@ def test_pytest_offers_the_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(
         'def test_it(scripted_shikisha):\n    assert scripted_shikisha("yes").run("?").answer == "yes"\n'
     )
-    told = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "shikisha.pytest_plugin",
-        "-p",
-        "no:cacheprovider",
-        str(tmp_path),
-    ]
+    told = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(told, capture_output=True, text=True, cwd=tmp_path, check=False)  # noqa: S603 - our own command
     assert "1 passed" in done.stdout, done.stdout + done.stderr

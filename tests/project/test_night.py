@@ -83,7 +83,7 @@ def test_a_process_is_killed_at_an_operation(tmp_path: Path, library: Path, mode
 # Failpoints
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [night_failpoints.WAYS[0], night_failpoints.WAYS[4]], ids=lambda way: way.name)
 async def test_what_was_acknowledged_survives_a_failing_disk(library: Path, way: night_failpoints.Way) -> None:
     tally = night_failpoints.Tally()
@@ -114,7 +114,7 @@ async def test_the_audit_notices_what_is_lost_changed_or_charged_twice(tmp_path:
     )
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.postgres
 async def test_what_was_acknowledged_survives_connections_that_drop() -> None:
     tally = night_failpoints.Tally()
@@ -126,7 +126,7 @@ async def test_what_was_acknowledged_survives_connections_that_drop() -> None:
 # Power loss
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_what_was_acknowledged_survives_a_power_loss_unless_the_disk_lies(tmp_path: Path, library: Path) -> None:
     (tmp_path / "served").mkdir()
     (tmp_path / "opened").mkdir()
@@ -151,7 +151,7 @@ async def test_what_was_acknowledged_survives_a_power_loss_unless_the_disk_lies(
 # Soak
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_some_seconds_of_everything_at_once() -> None:
     found = await night_soak.soak(4, 8)
     assert night_soak.findings(found, 4) == []

@@ -96,6 +96,7 @@ def test_a_file_brings_back_the_same_ranker(index: TextIndex, ranker: Ranker, tm
     assert rank_documents(index, again, query, 5) == rank_documents(index, ranker, query, 5)
 
 
+@pytest.mark.slow
 def test_the_same_judgments_give_the_same_ranker(index: TextIndex, ranker: Ranker) -> None:
     assert fit_ranker(index, made_judgments(120), "generated tools").version == ranker.version
 

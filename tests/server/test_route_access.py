@@ -64,6 +64,7 @@ class World:
         """Forget the wrong keys, which come by the hundred here."""
         assert self.at.service is not None
         self.at.service.keys.wrong_keys = WrongKeyLimiter()
+        self.at.service.passkeys.login_limiter = WrongKeyLimiter()
 
     async def post(self, path: str, body: Mapping[str, object]) -> dict[str, object]:
         async with self.at.http() as client:

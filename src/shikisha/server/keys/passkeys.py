@@ -25,7 +25,7 @@ from shikisha.core.errors import MissingExtra
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.key import Key, hash_key
 from shikisha.server.keys.key_tables import CODES, PASSKEYS, AuditEntry, add_audit_entry
-from shikisha.server.keys.manager import KeyManager
+from shikisha.server.keys.manager import KeyManager, WrongKeyLimiter
 
 T = TypeVar("T")
 CHALLENGE_SECONDS = 120.0
@@ -94,6 +94,7 @@ class Passkeys:
 
     def __init__(self, manager: KeyManager) -> None:
         self._manager = manager
+        self.login_limiter = WrongKeyLimiter()  # how often an address asks to log in with a passkey or a link
 
     async def of_key(self, own_id: str) -> list[Passkey]:
         """Return a key's passkeys, oldest first."""

@@ -17,7 +17,6 @@ from fastapi.responses import JSONResponse, Response
 from shikisha.core.text import one_line
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.key import KeyScope
-from shikisha.server.keys.manager import WrongKeyLimiter
 from shikisha.server.keys.passkeys import CodePurpose, PasskeySite, passkey_site
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.ops.push import push_settings
@@ -110,24 +109,15 @@ async def remove_passkey(session: AnyLogin, service: Service, form: CheckedForm)
     return script_answer({})
 
 
-def _login_limiter(request: Request) -> WrongKeyLimiter:
-    """Return what limits how often an address asks to log in with a passkey."""
-    state = request.app.state
-    if not hasattr(state, "passkey_logins"):
-        state.passkey_logins = WrongKeyLimiter()
-    limiter: WrongKeyLimiter = state.passkey_logins
-    return limiter
-
-
-def _limit_login(request: Request) -> None:
-    if wait := _login_limiter(request).wrong(request.client.host if request.client else ""):
+def _limit_login(request: Request, service: RunService) -> None:
+    if wait := service.passkeys.login_limiter.wrong(request.client.host if request.client else ""):
         raise ApiError(429, "too many logins were tried from this address", "too_many_logins", wait=wait)
 
 
 @script_router.post(f"{UI_ROOT}/login/passkey/options")
 async def offer_login(request: Request, service: Service) -> JSONResponse:
     """Return what the browser needs to log in with a passkey."""
-    _limit_login(request)
+    _limit_login(request, service)
     site = require_site(request, service)
     return script_answer(await service.passkeys.assertion_options(CodePurpose.LOGIN, "", site, "login"))
 
@@ -135,7 +125,7 @@ async def offer_login(request: Request, service: Service) -> JSONResponse:
 @script_router.post(f"{UI_ROOT}/login/passkey")
 async def log_in_with_passkey(request: Request, service: Service) -> Response:
     """Open a login for the holder of the key whose passkey signed."""
-    _limit_login(request)
+    _limit_login(request, service)
     form = await request.form(max_files=0, max_fields=10)
     own_id = await service.passkeys.verify("", form_text(form, "passkey"), CodePurpose.LOGIN, "login")
     key = await service.keys.get(own_id)
@@ -153,7 +143,7 @@ async def show_link(request: Request) -> Response:
 @router.post(f"{UI_ROOT}/link")
 async def follow_link(request: Request, service: Service) -> Response:
     """Log this device in with the link's token, which then counts no more."""
-    _limit_login(request)
+    _limit_login(request, service)
     form = await request.form(max_files=0, max_fields=10)
     try:
         key = await service.passkeys.take_link(form_text(form, "token").strip()[:_MAX_TOKEN])

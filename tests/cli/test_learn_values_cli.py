@@ -101,9 +101,16 @@ def test_steps_are_learned_from_a_journal_and_used(folder: Path) -> None:
     assert len(body["evidence"]) == 150
     container = load_config(folder / "shikisha.toml")
     conductor = container.conductor("learned", container.pool())
-    for text, worker in (("Add 41 and 3.", 0), ("Which weekday is 2024-01-09?", 1)):
-        plan = asyncio.run(conductor.propose(Situation(Task(text), container.pool().cards))).plan
-        assert plan.steps[0].worker == worker
+
+    def worker_for(text: str) -> int:
+        situation = Situation(Task(text), container.pool().cards)
+        return asyncio.run(conductor.propose(situation)).plan.steps[0].worker
+
+    # Which half of the tasks it acts on depends on the file, and with it on the runs' random ids; on the other half one
+    # worker does both kinds.
+    sums = sum(worker_for(f"Add {number} and 3.") == 0 for number in range(20, 50))
+    days = sum(worker_for(f"Which weekday is 2024-01-{day}?") == 0 for day in range(1, 31))
+    assert sums - days >= 5
     shown = json.loads(learn(folder, "plans", "--json").split("\n{")[0].partition("\nsteps")[0].splitlines()[0])
     assert shown["shown"] is True
 

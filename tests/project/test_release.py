@@ -14,7 +14,7 @@ from paths import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 KINDS = {
     "base": ("edge", "eval", "server"),
-    "learn": ("eval", "learn", "logs"),
+    "learn": ("eval", "learn", "logs", "server", "testing"),
     "train": ("eval", "train"),
     "dev": ("dev",),
     "container": ("server", "postgres", "edge", "otel"),

@@ -202,7 +202,7 @@ def _intro_text(tasks: int, split: WordingSplit, seed: int, *, learned: bool) ->
     if learned:
         text.append(
             "The learned conductor sees only the question and the workers' descriptions. Supervised examples taught it "
-            "to read; which plan pays, it found out by performing plans.\n"
+            "to read, with labels of who can do what; outcomes of plans then chose which form of plan pays.\n"
         )
     return text
 

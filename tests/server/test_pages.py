@@ -28,6 +28,7 @@ approval = "always"
 """
 STATIC = {"page.css", "htmx.min.js", "sse.min.js", "phone.js", "icon-192.png"}
 WAYS = ("overview", "sessions", "runs", "try", "approvals", "workers", "compare", "keys", "device")
+ADMINS = ("learned",)
 CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
 INLINE = re.compile(r"<style|\sstyle=|\son[a-z]+=|<script(?! src=\"/ui/static/)|javascript:", re.IGNORECASE)
 
@@ -66,7 +67,14 @@ async def csrf(client: httpx2.AsyncClient, way: str = "/ui/runs") -> str:
 
 async def test_whoever_is_logged_out_is_led_to_the_login(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at, httpx2.AsyncClient(base_url=at.url) as client:
-        for way in ("/", "/ui", *(f"/ui/{way}" for way in WAYS), "/ui/runs/x", "/ui/approvals/x/y", "/ui/runs/x/live"):
+        for way in (
+            "/",
+            "/ui",
+            *(f"/ui/{way}" for way in (*WAYS, *ADMINS)),
+            "/ui/runs/x",
+            "/ui/approvals/x/y",
+            "/ui/runs/x/live",
+        ):
             answer = await client.get(way, follow_redirects=True)
             assert (answer.status_code, answer.url.path) == (200, "/ui/login"), way
 
@@ -91,7 +99,14 @@ async def test_the_cookie_is_for_the_pages_only_and_for_no_script_and_no_other_s
 async def test_every_page_forbids_what_it_does_not_need_and_has_nothing_inline(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at, browsing(at) as client:
         run, waits = await begin(at, 0, 0), await begin(at, 1)
-        ways = [*WAYS, f"runs/{run}", f"runs/{run}/journal", f"compare?left={run}&right={waits}", "runs/no-such-run"]
+        ways = [
+            *WAYS,
+            *ADMINS,
+            f"runs/{run}",
+            f"runs/{run}/journal",
+            f"compare?left={run}&right={waits}",
+            "runs/no-such-run",
+        ]
         for way in ways:
             answer = await client.get(f"/ui/{way}")
             assert answer.status_code == (404 if "no-such" in way else 200), way
@@ -167,8 +182,8 @@ async def test_a_key_sees_what_its_scopes_allow(tmp_path: Path, scope: KeyScope,
     async with served(tmp_path, CONFIG) as at:
         issued = await at.issue(scope)
         async with browsing(at, issued.secret) as client:
-            found = [way for way in WAYS if (await client.get(f"/ui/{way}")).status_code == 403]
-            assert sorted(found) == sorted(refused)
+            found = [way for way in (*WAYS, *ADMINS) if (await client.get(f"/ui/{way}")).status_code == 403]
+            assert sorted(found) == sorted([*refused, *ADMINS])
             form = {"csrf": await csrf(client, "/ui/keys"), "name": "mine", "scopes": "admin"}
             assert (await client.post("/ui/keys", data=form)).status_code == 403
 

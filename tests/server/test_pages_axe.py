@@ -118,6 +118,8 @@ async def filled(folder: Path) -> AsyncIterator[tuple[At, dict[str, str]]]:
                 "compare": "compare",
                 "compare two runs": f"compare?left={runs[0]}&right={runs[1]}",
                 "keys": "keys",
+                "learned": "learned",
+                "learned, searched": "learned?text=harbour",
                 "device": "device",
                 "link": "link",
                 "offline": "offline",

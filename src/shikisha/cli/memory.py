@@ -16,22 +16,23 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions, command
 from shikisha.core.budget import format_dollars
-from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.errors import ConfigError
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.engine import Engine
 from shikisha.learned.learned_file import write_learned
 from shikisha.learned.lessons import (
     Lesson,
-    LessonBook,
     LessonState,
     book_file,
+    change_lesson,
     failed_runs,
     failure_lessons,
     judge_lessons,
     load_book,
     make_lesson,
     merge_lessons,
+    named_lesson,
 )
 from shikisha.learned.run_feedback import describe_run
 
@@ -136,7 +137,7 @@ def search(shared: SharedOptions, text: Text, file: Book) -> ExitCode:
 @command
 def why(shared: SharedOptions, lesson: LessonId, file: Book) -> ExitCode:
     """Say which runs taught a lesson, and what it brought."""
-    found = _named(load_book(file), lesson)
+    found = named_lesson(load_book(file), lesson)
     if shared.json:
         output.print_json(_row(found))
         return ExitCode.OK
@@ -162,22 +163,11 @@ def restore(shared: SharedOptions, lesson: LessonId, file: Book) -> ExitCode:
 
 
 def _change(shared: SharedOptions, lesson: str, file: Path, state: LessonState) -> ExitCode:
-    book = load_book(file)
-    chosen = _named(book, lesson)
-    lessons = [replace(one, state=state) if one.id == chosen.id else one for one in book.lessons]
-    changed = book_file(lessons, book.source.labels, time())
-    write_learned(file, changed)
+    chosen, changed = change_lesson(file, lesson, state, time())
     if shared.json:
         output.print_json({"lesson": chosen.id, "state": str(state), "version": changed.version})
     output.print_note(f"{chosen.id} is {state}; version {changed.short_version}")
     return ExitCode.OK
-
-
-def _named(book: LessonBook, name: str) -> Lesson:
-    fitting = [one for one in book.lessons if one.id.startswith(name)]
-    if len(fitting) != 1:
-        raise UnknownName("lesson", name, [one.id for one in book.lessons[:20]])
-    return fitting[0]
 
 
 def _row(lesson: Lesson) -> dict[str, object]:

@@ -23,6 +23,7 @@ from shikisha.config import adapters
 from shikisha.config.conductor_settings import LmTable
 from shikisha.config.conductors import FIRST_RUN_CONDUCTOR, SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
 from shikisha.config.environment import with_dotenv
+from shikisha.config.learned_switches import LearnedSwitches, file_stamp
 from shikisha.config.settings import CheckTable, HandoffTable, ShikishaSettings, TelemetryTable, WorkerTable
 from shikisha.core import toml
 from shikisha.core.budget import FREE, Caps, Price
@@ -183,9 +184,24 @@ class Container:
             self.file,
             self.folder,
             lambda name: self._endpoint(name, find_member),
-            self.settings.learned.use.__contains__,
+            self.uses_learned,
             partial(_with_learned, self),
         )
+
+    @property
+    def switches(self) -> LearnedSwitches:
+        """The switches of what was learned."""
+        return LearnedSwitches(self.folder / self.settings.learned.switches)
+
+    @property
+    def learned_stamp(self) -> tuple[tuple[int, int], ...]:
+        """What changes when a switch is turned, or a lesson retired: conductors are built anew then."""
+        lessons = self.settings.learned.lessons
+        return (self.switches.stamp, (0, 0) if lessons is None else file_stamp(self.folder / lessons))
+
+    def uses_learned(self, name: str) -> bool:
+        """Whether something learned is used: the configuration allows it, and nobody switched it off."""
+        return name in self.settings.learned.use and name not in self.switches.read()
 
     def resolved(self) -> str:
         """Return the whole configuration, defaults included, as the JSON that is stored with each run."""
@@ -349,32 +365,33 @@ def _with_learned(own: Container, conductor: Conductor) -> Conductor:
     if not isinstance(conductor, LanguageModelConductor):
         return conductor
     found: Conductor = conductor
-    learned, notes = own.settings.learned, own.settings.notes
-    prompt, lessons = (path if name in learned.use else None for name, path in learned.files)
+    learned, notes, off = own.settings.learned, own.settings.notes, own.switches.read()
+    use = [name for name in learned.use if name not in off]
+    prompt, lessons = (path if name in use else None for name, path in learned.files)
     if prompt is not None or lessons is not None:
         adapters.require_extra("eval", "what was learned", "numpy")
         from shikisha.config.learned_parts import advised_conductor
 
         found = advised_conductor(conductor, own.folder, prompt, lessons, learned.share)
-    if notes.file is not None and "notes" in learned.use:
+    if notes.file is not None and "notes" in use:
         adapters.require_extra("eval", "notes", "numpy")
         from shikisha.config.learned_parts import load_note_source
 
         with toml.error_location(f"{own.file}: notes.file"):
             source = load_note_source(own.folder / notes.file, adapters.text_encoding())
         found = NotedConductor(found, source, notes.explore)
-    if learned.skills is not None and "skills" in learned.use:
+    if learned.skills is not None and "skills" in use:
         adapters.require_extra("eval", "skills", "numpy")
         from shikisha.config.learned_parts import skilled_conductor
 
-        found = skilled_conductor(found, own.folder / learned.skills)
+        found = skilled_conductor(found, own.folder / learned.skills, off)
     return found
 
 
 def _read_notes(own: Container, conductor: NotesReader) -> Conductor:
     """Return a conductor that takes notes as they are with those that are configured."""
     file = own.settings.notes.file
-    if file is None or "notes" not in own.settings.learned.use:
+    if file is None or not own.uses_learned("notes"):
         return conductor
     with toml.error_location(f"{own.file}: notes.file"):
         return conductor.with_notes(load_notes(own.folder / file))

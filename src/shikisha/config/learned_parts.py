@@ -1,11 +1,13 @@
 """What was learned from runs, put around conductors: read from the files that [learned] names."""
 
+from collections.abc import Container
 from pathlib import Path
 
 from shikisha.conductors.advised import AdvisedConductor
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.noted import NoteSource
 from shikisha.conductors.skilled import SkilledConductor
+from shikisha.config.learned_switches import SKILL_SWITCH
 from shikisha.core.errors import ConfigError
 from shikisha.engine.conductor import Conductor
 from shikisha.learned.lessons import load_book
@@ -38,7 +40,7 @@ def load_note_source(file: Path, encode: EncodeTexts | None) -> NoteSource:
     return ValueNotes(load_step_value(file)) if learned else load_notes(file, encode)
 
 
-def skilled_conductor(inner: Conductor, folder: Path) -> Conductor:
-    """Return a conductor that tries the skills of a folder first; ConfigError for one that was changed."""
-    skills = tuple(read_skills(folder))
+def skilled_conductor(inner: Conductor, folder: Path, off: Container[str] = ()) -> Conductor:
+    """Return a conductor that tries the skills of a folder that are on; ConfigError for one that was changed."""
+    skills = tuple(skill for skill in read_skills(folder) if f"{SKILL_SWITCH}{skill.name}" not in off)
     return SkilledConductor(inner, skills) if skills else inner

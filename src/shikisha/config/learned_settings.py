@@ -43,6 +43,11 @@ class LearnedTable(ConfigTable):
         description="what is used; leave one out to switch it off and keep its file",
     )
 
+    switches: Path = Field(
+        default=Path("learned-switches.json"),
+        description="where the page and `shikisha learned --off` write what is switched off; relative to this file",
+    )
+
     @property
     def files(self) -> tuple[tuple[str, Path | None], ...]:
         """What planners are shown, by its name in `use`."""

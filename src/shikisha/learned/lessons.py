@@ -19,12 +19,12 @@ from hashlib import sha256
 from math import log, sqrt
 from pathlib import Path
 
-from shikisha.core.errors import ConfigError
+from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.events import CheckStatus
 from shikisha.core.messages import Json
 from shikisha.core.run import Run
 from shikisha.evals.statistics import wilson
-from shikisha.learned.learned_file import LearnedFile, LearnedGain, read_learned
+from shikisha.learned.learned_file import LearnedFile, LearnedGain, read_learned, write_learned
 from shikisha.learned.step_encoder import text_features
 from shikisha.learned.step_samples import run_sample
 from shikisha.notes.step_outcomes import subtask_terms
@@ -225,6 +225,23 @@ def judged_state(lesson: Lesson) -> LessonState:
     if gain.high < 0 or min(tasks, others) >= _MOST:
         return LessonState.RETIRED
     return LessonState.TRIAL
+
+
+def change_lesson(file: Path, name: str, state: LessonState, made: float) -> tuple[Lesson, LearnedFile]:
+    """Write a lesson's state into its file; return both. UnknownName unless just one lesson's id begins so."""
+    book = load_book(file)
+    changed = replace(named_lesson(book, name), state=state)
+    written = book_file([changed if one.id == changed.id else one for one in book.lessons], book.source.labels, made)
+    write_learned(file, written)
+    return changed, written
+
+
+def named_lesson(book: LessonBook, name: str) -> Lesson:
+    """Return the lesson whose id begins so; UnknownName for none, or several."""
+    fitting = [one for one in book.lessons if one.id.startswith(name)]
+    if len(fitting) != 1:
+        raise UnknownName("lesson", name, [one.id for one in book.lessons[:20]])
+    return fitting[0]
 
 
 def book_file(lessons: Sequence[Lesson], labels: Sequence[str], made: float) -> LearnedFile:

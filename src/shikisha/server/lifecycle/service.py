@@ -64,6 +64,7 @@ class RunRecovery(RunExecutor):
         self.recorder = ServedRunRecorder(journal, store, self.running)
         self.engine = self._engine_of(container)
         self._casts: OrderedDict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = OrderedDict()
+        self._learned_stamp = container.learned_stamp
         self._late: dict[str, list[Event]] = {}  # answers that came while a run was being read
 
     def _engine_of(self, container: Container) -> Engine:
@@ -73,6 +74,9 @@ class RunRecovery(RunExecutor):
     def cast(self, conductor: str, pool: Sequence[str]) -> tuple[Pool, Conductor]:
         """Return the pool of these workers and the conductor for it, built once; ConfigError for unknown names."""
         key = (conductor, tuple(pool))
+        if self._learned_stamp != (stamp := self.container.learned_stamp):
+            self._casts.clear()  # a switch was turned, here or by another process
+            self._learned_stamp = stamp
         if key not in self._casts:
             members = self.container.pool(pool)
             self._casts[key] = (members, self.container.conductor(conductor, members))

@@ -12,46 +12,32 @@ import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from shikisha.config.training_environment import open_environment
-from shikisha.core.errors import ConfigError, ShikishaError
-from shikisha.core.prompts import planner_instructions, planner_message
-from shikisha.evals.taskset import TaskItem, content_key
-from shikisha.training.settings import load_settings
+from shikisha.config.plan_rewards import PlanRow, open_plan_rewards
+from shikisha.core.errors import ShikishaError
 
 Row = dict[str, object]
 
 
-def rows(items: Sequence[TaskItem], split: str, source: str) -> Iterator[Row]:
-    """Yield a row for each item, in verl's columns."""
-    for index, item in enumerate(items):
-        if item.pool is None:
-            raise ConfigError(f"task {item.task.id}: no pool to plan for")
+def rows(found: Sequence[PlanRow], source: str) -> Iterator[Row]:
+    """Yield each row in verl's columns."""
+    for row in found:
         yield {
             "data_source": f"shikisha/{source}",
-            "prompt": [
-                {"role": "system", "content": planner_instructions()},
-                {"role": "user", "content": planner_message(item.task, item.pool.cards)},
-            ],
-            "ability": item.task.domain or "conducting",
-            "reward_model": {"style": "rule", "ground_truth": content_key(item.task)},
-            "extra_info": {"index": index, "split": split, "task": item.task.id, "pool": list(item.pool.names)},
+            "prompt": row["prompt"],
+            "ability": "conducting",
+            "reward_model": {"style": "rule", "ground_truth": row["content"]},
+            "extra_info": {key: row[key] for key in ("index", "split", "task", "pool")},
         }
 
 
-async def tasks(file: Path, count: int, config: Path | None = None) -> tuple[str, Mapping[str, Sequence[TaskItem]]]:
+async def tasks(file: Path, count: int, config: Path | None = None) -> tuple[str, Mapping[str, Sequence[PlanRow]]]:
     """Return the taskset's name, and the first tasks of the training file's stream and those that it judges by."""
-    settings = load_settings(file)
-    if not settings.model.described:
-        raise ConfigError(f"{file}: model.described: these rows show workers' descriptions: expected true")
-    with TemporaryDirectory() as nothing:  # no worker is asked here, so no reply is kept
-        async with open_environment(settings, Path(nothing), config) as environment:
-            learned = [environment.stream(index) for index in range(count)]
-            return environment.origin.taskset, {"train": learned, "val": environment.validation_tasks}
+    async with open_plan_rewards(file, None, config) as rewards:  # no worker is asked here, so no reply is kept
+        return rewards.taskset, {"train": rewards.rows(count), "val": rewards.validation_rows()}
 
 
-def written(name: str, items: Mapping[str, Sequence[TaskItem]], out: Path) -> list[Path]:
+def written(name: str, items: Mapping[str, Sequence[PlanRow]], out: Path) -> list[Path]:
     """Write a file for each split that has tasks; return them."""
     import pyarrow
     from pyarrow import parquet
@@ -61,7 +47,7 @@ def written(name: str, items: Mapping[str, Sequence[TaskItem]], out: Path) -> li
     for split, given in items.items():
         if given:
             found.append(out / f"{split}.parquet")
-            parquet.write_table(pyarrow.Table.from_pylist(list(rows(given, split, name))), found[-1])
+            parquet.write_table(pyarrow.Table.from_pylist(list(rows(given, name))), found[-1])
     return found
 
 

@@ -19,6 +19,7 @@ from shikisha.conductors.trained_model import TrainedConductor
 from shikisha.engine.conductor import Proposal
 from shikisha.training import model_card
 from shikisha.training.checkpoint import CheckpointName
+from shikisha.training.environment import TrainingOrigin
 from shikisha.training.inference import open_checkpoint
 from shikisha.training.settings import TrainSettings
 
@@ -28,7 +29,7 @@ SHIPPED = ["README.md", "card.json", "config.json", "model.onnx", "tokenizer.jso
 def checkpoint(folder: Path) -> Path:
     """A checkpoint with its card; it was trained to plan two rounds."""
     random(folder)
-    origin = model_card.TrainingOrigin("rehearsal", {"learned from": "train"}, [{"name": "fact"}], simulated=True)
+    origin = TrainingOrigin("rehearsal", {"learned from": "train"}, [{"name": "fact"}], simulated=True)
     settings = TrainSettings.model_validate({"second": {"share": 0.5}, "grpo": {"longest": 200}})
     model_card.write_model_card(folder, model_card.CardFacts(CheckpointName("step", 3), origin, settings))
     return folder

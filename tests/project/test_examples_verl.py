@@ -108,7 +108,7 @@ async def test_a_right_plan_a_wrong_one_and_none_are_worth_1_a_half_and_0(folder
             asking(row, pool[-1]).replace(f"[{len(pool) - 1}]", "[9]"),
         ):
             assert (await score(reward, row, broken))["score"] == 0
-    await (await reward.opened()).aclose()
+    await reward.shared().aclose()
 
 
 async def test_rows_of_another_file_are_refused(folder: Path) -> None:
@@ -117,7 +117,7 @@ async def test_rows_of_another_file_are_refused(folder: Path) -> None:
     reward = loaded("reward")
     with pytest.raises(ConfigError, match="row train 0: another task or pool than its prompt showed"):
         await score(reward, row, "")
-    await (await reward.opened()).aclose()
+    await reward.shared().aclose()
 
 
 async def test_processes_keep_replies_apart_and_share_the_dollars(
@@ -132,7 +132,7 @@ async def test_processes_keep_replies_apart_and_share_the_dollars(
         with pytest.raises(CapReached, match=r"the \$0\.05 that training may cost"):  # 0.08 a call
             await score(reward, found[0], asking(found[0], "other"))
     for reward in processes:
-        await (await reward.opened()).aclose()
+        await reward.shared().aclose()
     kept = [folder / "rewards" / name / "calls-0.jsonl" for name in "01"]
     assert [len(path.read_text().splitlines()) for path in kept] == [1, 1]
 
@@ -147,7 +147,7 @@ async def test_a_worker_that_fails_is_asked_anew_and_in_the_end_counted(
     row = next(each for each in found if shows(each, "left"))
     told = await score(reward, row, asking(row, "left"))
     assert (told["score"], told["spoilt"]) == (score_then, spoilt)
-    await (await reward.opened()).aclose()
+    await reward.shared().aclose()
 
 
 def shows(row: Row, worker: str) -> bool:

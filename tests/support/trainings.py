@@ -18,8 +18,7 @@ from shikisha.evals.taskset import TaskItem
 from shikisha.simulation.task_generator import generate_tasks
 from shikisha.simulation.vocabulary import WordingSplit as Wording
 from shikisha.training.checkpoint import TOKENIZER, save_model
-from shikisha.training.environment import TrainingEnvironment
-from shikisha.training.model_card import TrainingOrigin
+from shikisha.training.environment import TrainingEnvironment, TrainingOrigin
 from shikisha.training.model_loader import Qwen2Size, new_qwen2
 from shikisha.training.settings import TrainSettings
 from shikisha.training.sft_data import plan_pieces, word_tokenizer

@@ -5,7 +5,7 @@ Invariant: everything that can be checked is checked before anything is paid for
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
@@ -16,17 +16,19 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_error
 from shikisha.config.adapters import require_extra
-from shikisha.config.training_environment import train_configured
+from shikisha.config.training_environment import open_environment
 from shikisha.core import toml
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import CapReached, ConfigError, ShikishaError, TrainingDiverged
-from shikisha.training.checkpoint import CheckpointStore
+from shikisha.training import training_run
+from shikisha.training.checkpoint import CheckpointStore, claim_folder
 from shikisha.training.console import open_view
 from shikisha.training.environment import TrainingEnvironment
 from shikisha.training.metrics import StepCallback, StepMetrics, ValidationResult, share_of_optimum
 from shikisha.training.metrics_log import STEPS_FILE, read_steps
 from shikisha.training.model_card import CARD_FILE
 from shikisha.training.onnx_export import EXPORTED_FILES, ExportReport, export_folder, export_onnx
+from shikisha.training.preflight_checks import refuse_settings
 from shikisha.training.process_group import ProcessGroup, current_process_group, use_all_cores, use_one_core
 from shikisha.training.settings import TrainSettings
 from shikisha.training.sft import SFTStep
@@ -70,7 +72,7 @@ def train_conductor(
         with ExitStack() as stack:
             view = _TrainingProgress(folder, options.quiet, stack)
             build_job = _job_builder(settings, (folder, file.parent), options, view)
-            result = session.run_async(lambda: train_configured(build_job, settings, folder, config))
+            result = session.run_async(lambda: _train_configured(build_job, settings, folder, config))
     except (CapReached, TrainingDiverged, StopSignal):
         if group.main:
             _print_last_checkpoint(folder)
@@ -81,6 +83,22 @@ def train_conductor(
         view.end()
     _print_result(result, json)
     return ExitCode.OK
+
+
+async def _train_configured(
+    build_job: Callable[[TrainingEnvironment], TrainingJob], settings: TrainSettings, folder: Path, config: Path | None
+) -> TrainingResult:
+    """Train in a folder; `build_job` makes the job from the environment."""
+    group = current_process_group()
+    async with AsyncExitStack() as stack:
+        with group.raise_together():
+            refuse_settings(settings, group.count)
+            if group.main:
+                stack.enter_context(claim_folder(folder))
+        with group.raise_together():  # no process spends before all know what was paid
+            process = (group.rank, group.count)
+            environment = await stack.enter_async_context(open_environment(settings, folder, config, process))
+        return await training_run.train(build_job(environment))
 
 
 class _TrainingProgress:

@@ -1,16 +1,15 @@
-"""Builds the environment of a training (tasks, pools, budget) from the training file and `shikisha.toml`, and trains in
-it.
+"""Builds the environment of a training (tasks, pools, budget) from the training file and `shikisha.toml`.
 
 Simulated tasks bring their pools. For any other taskset each task gets a random subset of the workers in random order,
 half of the time without the most expensive. Paid replies are kept in the run's folder, so that a run which was killed
 pays for nothing twice; of several processes each keeps its own, and may spend an equal share of the dollars.
 Invariants: item i is a function of (settings, tasks, workers, i); a worker that needs a person is refused before the
-first paid call.
+first paid call. Deliberately absent: training itself (`cli.train_session`), so that rewards are had without torch.
 """
 
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -37,14 +36,8 @@ from shikisha.simulation import baseline_conductors
 from shikisha.simulation.task_generator import TaskDistribution
 from shikisha.simulation.vocabulary import WordingSplit
 from shikisha.simulation.worker_profiles import WorkerProfile
-from shikisha.training import training_run
-from shikisha.training.checkpoint import claim_folder
-from shikisha.training.environment import TrainingEnvironment
-from shikisha.training.model_card import TrainingOrigin
-from shikisha.training.preflight_checks import refuse_settings
-from shikisha.training.process_group import current_process_group
+from shikisha.training.environment import TrainingEnvironment, TrainingOrigin
 from shikisha.training.settings import TrainSettings
-from shikisha.training.training_run import TrainingJob, TrainingResult
 
 REHEARSAL = "rehearsal"
 REHEARSALS = (REHEARSAL, f"{REHEARSAL}-large")
@@ -57,26 +50,14 @@ _VALIDATION_SEED = 0  # the same for every seed of training, so that runs can be
 _IDENTITY_TASKS = 32  # simulated tasks whose hash identifies a version of the simulation
 
 
-async def train_configured(
-    build_job: Callable[[TrainingEnvironment], TrainingJob], settings: TrainSettings, folder: Path, file: Path | None
-) -> TrainingResult:
-    """Train in a folder; `build_job` makes the job from the environment. `file` is the configuration."""
-    group = current_process_group()
-    async with AsyncExitStack() as stack:
-        with group.raise_together():
-            refuse_settings(settings, group.count)
-            if group.main:
-                stack.enter_context(claim_folder(folder))
-        with group.raise_together():  # no process spends before all know what was paid
-            environment = await stack.enter_async_context(open_environment(settings, folder, file))
-        return await training_run.train(build_job(environment))
-
-
 @asynccontextmanager
 async def open_environment(
-    settings: TrainSettings, folder: Path, file: Path | None
+    settings: TrainSettings, folder: Path, file: Path | None, process: tuple[int, int] = (0, 1)
 ) -> AsyncIterator[TrainingEnvironment]:
-    """Yield the environment; its workers are closed afterwards."""
+    """Yield the environment; its workers are closed afterwards.
+
+    `file` is the configuration of the workers. `process` is the rank of this process and how many train together.
+    """
     async with AsyncExitStack() as stack:
         container = load_config(file)
         stack.push_async_callback(container.aclose)
@@ -85,20 +66,22 @@ async def open_environment(
             return
         purse = None
         if container.workers:
-            calls, purse = _reply_cache_and_budget(settings, folder)
+            calls, purse = _reply_cache_and_budget(settings, folder, process)
             stack.push_async_callback(calls.aclose)
             container.wrap = partial(_cache_replies, container, calls, purse)
             container.wrap_tool = partial(_cache_replies, container, calls, purse, keeps=False)
         yield _configured_environment(settings, container, purse)
 
 
-def _reply_cache_and_budget(settings: TrainSettings, folder: Path) -> tuple[ResponseCache, EvaluationBudget]:
+def _reply_cache_and_budget(
+    settings: TrainSettings, folder: Path, process: tuple[int, int]
+) -> tuple[ResponseCache, EvaluationBudget]:
     """Return the reply cache of this process and its budget; what was paid counts for the main process."""
-    group, cap = current_process_group(), settings.spend.dollars
+    (rank, count), cap = process, settings.spend.dollars
     all_paid = _dollars_paid(folder)
-    paid = all_paid if group.main else 0.0
-    limit = None if cap is None else paid + (cap - all_paid) / group.count
-    return ResponseCache(folder, str(group.rank)), EvaluationBudget(limit, paid)
+    paid = 0.0 if rank else all_paid
+    limit = None if cap is None else paid + (cap - all_paid) / count
+    return ResponseCache(folder, str(rank)), EvaluationBudget(limit, paid)
 
 
 def _simulated_environment(settings: TrainSettings, container: Container) -> TrainingEnvironment:

@@ -98,6 +98,12 @@ def planner_message(
     return "\n\n".join(parts)
 
 
+def next_round_message(cards: Sequence[Card], rounds: Sequence[RoundResult], style: PromptStyle = PromptStyle()) -> str:
+    """Return the turn that tells what came of the last round, where the conversation already holds the ones before."""
+    names, number = [card.name for card in cards], len(rounds) - 1
+    return f"{_past_round(number, rounds[-1], names, style)}\n\n{_choice(style)}"
+
+
 def conversation_text(task: Task) -> str:
     """Return what was said before the prompt and what the client's tools came to since, each turn after its speaker."""
     since = [turn for exchange in task.exchanges for turn in exchange_messages(exchange)]

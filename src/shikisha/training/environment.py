@@ -15,7 +15,6 @@ from shikisha.core.errors import ConfigError
 from shikisha.engine.engine import Engine
 from shikisha.evals.response_cache import EvaluationBudget
 from shikisha.evals.taskset import TaskItem
-from shikisha.training.model_card import TrainingOrigin
 from shikisha.training.sft_data import SFTExamples
 
 if TYPE_CHECKING:
@@ -46,6 +45,18 @@ class SFTSource:
     tokenizer: "Callable[[], Tokenizer]"
     worker_module: str = ""
     worker_settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOrigin:
+    """What a checkpoint learned from: taskset, splits, SFT examples; the workers, and whether they are simulated."""
+
+    taskset: str
+    splits: Mapping[str, str]
+    pool: Sequence[Mapping[str, object]]
+    simulated: bool
+    lessons: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

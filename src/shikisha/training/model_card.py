@@ -5,7 +5,7 @@ card; figures were counted on tasks that the model did not learn from, and the c
 none. Deliberately absent: figures that were not counted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from pathlib import Path
 from shikisha.core.budget import format_dollars
 from shikisha.core.text import one_line
 from shikisha.training.checkpoint import CONFIG, TOKENIZER, WEIGHTS, CheckpointName, hash_file, write_json
+from shikisha.training.environment import TrainingOrigin
 from shikisha.training.metrics import ValidationResult
 from shikisha.training.settings import TrainSettings
 
@@ -42,18 +43,6 @@ _PROMPT_LIMIT = (
     "It reads the compact prompt (`shikisha.core.compact_prompt`) and nothing else: it is no chat model. Where its "
     "tokenizer has words and no bytes, it refuses to plan for tasks or workers that are described in other words."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingOrigin:
-    """What a checkpoint learned from: taskset, splits, SFT examples; the workers, and whether they are simulated."""
-
-    taskset: str
-    splits: Mapping[str, str]
-    pool: Sequence[Mapping[str, object]]
-    simulated: bool
-    lessons: str = ""
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

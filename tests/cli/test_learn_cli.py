@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
+from shikisha.config.policy_builder import MAX_OUTCOMES
 from shikisha.core.task import Task
 from shikisha.journal import open_journal
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
@@ -109,6 +110,17 @@ def test_the_commands_it_ends_with_work(climbed: tuple[Learning, str], tmp_path:
         if command[0] != "run":  # which needs endpoints
             result = CliRunner().invoke(app, [*command, *extra])
             assert result.exit_code == 0, (command, result.output, result.stderr)
+
+
+def test_of_a_large_log_a_sample_is_learned_from_and_that_is_said(tmp_path: Path) -> None:
+    learning = Learning(tmp_path)
+    workers = len({row["worker"] for row in learning.rows("outcomes.jsonl")})
+    learning("--max-outcomes", "120")
+    tasks = 120 // workers
+    policy = load_policy(learning.out)[0]
+    assert policy.about.tasks == tasks
+    assert f"learned from {tasks} of {FEW} tasks" in " ".join(policy.about.notes)
+    assert f"{MAX_OUTCOMES:,}" in CliRunner().invoke(app, ["learn", "--help"], env={"COLUMNS": "120"}).stdout
 
 
 def test_a_log_too_small_to_learn_from_gives_the_rule_and_a_warning(learning: Learning) -> None:

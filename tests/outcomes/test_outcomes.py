@@ -14,7 +14,7 @@ from shikisha.core.events import RunStatus
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.engine.pool import Member, Pool
-from shikisha.outcomes.log_reader import Outcome, OutcomeLog, ReferenceAnswer, open_log
+from shikisha.outcomes.log_reader import Outcome, OutcomeLog, ReferenceAnswer, open_log, sample_tasks
 from shikisha.outcomes.table_files import ColumnSpec, ColumnType, read_columns
 from shikisha.workers import replay
 from shikisha.workers.replay import ReplayWorker, replay_card
@@ -378,3 +378,27 @@ def test_a_log_may_be_read_for_some_workers_alone(tmp_path: Path, write: Write) 
     assert log.find("t/0", "dear") == OutcomeLog.read(tmp_path).find("t/0", "dear")
     with pytest.raises(UnknownName, match="known are cheap, dear"):
         OutcomeLog.read(tmp_path, ("dear", "nobody"))
+
+
+@pytest.mark.parametrize("write", [write_lines, write_parquet])
+def test_a_large_log_is_sampled_by_task_and_responses_follow(
+    tmp_path: Path, write: Callable[[Path, str, Rows], None]
+) -> None:
+    tasks: Rows = [{"task_id": f"t{at}", "domain": "", "prompt": str(at)} for at in range(100)]
+    cells = [(task["task_id"], worker) for task in tasks for worker in ("a", "b")]
+    write(tmp_path, "tasks", tasks)
+    write(tmp_path, "outcomes", [{"task_id": task, "worker": worker, "score": 1.0} for task, worker in cells])
+    write(tmp_path, "responses", [{"task_id": task, "worker": worker, "response": "x"} for task, worker in cells])
+    assert sample_tasks(tmp_path, 200) is None
+    assert sample_tasks(tmp_path, 100, ["a"]) is None
+    found = sample_tasks(tmp_path, 50)
+    assert found is not None
+    chosen, among = found
+    assert (len(chosen), among) == (25, 100)
+    assert sample_tasks(tmp_path, 50) == found
+    larger = sample_tasks(tmp_path, 60)
+    assert larger is not None
+    assert chosen < larger[0]
+    log = OutcomeLog.read(tmp_path, (), chosen)
+    assert frozenset(log.task_ids) == frozenset(log.responses("b")) == chosen
+    assert len(log) == 50

@@ -70,6 +70,15 @@ class LearnOptions:
             "--drop-outdated", help="Leave out what a worker did before a lasting fall; tasks are in order of time."
         ),
     ] = False
+    max_outcomes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-outcomes",
+            min=100,
+            help="Of a log with more outcomes, learn from a sample of its tasks.",
+            show_default="260,000",
+        ),
+    ] = None
     rung: Annotated[str, typer.Option("--rung", help="Select this candidate policy, whatever the evidence says.")] = ""
 
 
@@ -105,7 +114,7 @@ def learn(
     limits = _parse_limits(options.limit or ())
     _refuse_missing(written)
     with import_errors_name_extra("learn"):  # `learn --help` need not wait for numpy and scipy
-        from shikisha.config.policy_builder import LearnRequest, learn_policy
+        from shikisha.config.policy_builder import MAX_OUTCOMES, LearnRequest, learn_policy
     request = LearnRequest(
         log=None if options.from_journal else Path(log),
         journal=(log or load_config(config).journal_url()) if options.from_journal else "",
@@ -118,6 +127,7 @@ def learn(
         test_signal=options.test_signal,
         random_assignment=options.random_assignment,
         drop_outdated=options.drop_outdated,
+        max_outcomes=options.max_outcomes or MAX_OUTCOMES,
     )
     with _show_progress() as progress:
         policy = learn_policy(request, progress)

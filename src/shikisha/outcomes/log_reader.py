@@ -20,7 +20,7 @@ from shikisha.core import toml
 from shikisha.core.budget import Price, Usage
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.task import Task
-from shikisha.outcomes.table_files import ColumnSpec, ColumnType, TableColumns, names_of, read_columns
+from shikisha.outcomes.table_files import ColumnSpec, ColumnType, TableColumns, count_rows, names_of, read_columns
 
 _TASKS = (
     ColumnSpec("task_id"),
@@ -128,6 +128,7 @@ class OutcomeLog:
     def __init__(self, folder: Path, tasks: TableColumns, outcomes: TableColumns, prices: Mapping[str, Price]) -> None:
         self.folder = folder
         self.prices = prices
+        self._sampled: frozenset[str] | None = None
         self._places = _task_places(tasks)
         self._tasks = tasks
         self._worker_places = {name: place for place, name in enumerate(dict.fromkeys(outcomes.text("worker")))}
@@ -142,17 +143,21 @@ class OutcomeLog:
         self._more = {name: _pack_optional(outcomes, name, most) for name, most in _OPTIONAL_COLUMNS.items()}
 
     @classmethod
-    def read(cls, folder: Path, workers: Collection[str] = ()) -> "OutcomeLog":
-        """Read and check a log, or these workers' part of it; ConfigError names file, row and column of what is wrong.
+    def read(cls, folder: Path, workers: Collection[str] = (), task_ids: frozenset[str] | None = None) -> "OutcomeLog":
+        """Read and check a log, or the part of these workers and tasks.
 
-        UnknownName for a worker that has no outcome.
+        ConfigError names file, row and column of what is wrong; UnknownName for a worker that has no outcome.
         """
-        tasks = read_columns(folder, "tasks", _TASKS)
-        outcomes = read_columns(folder, "outcomes", _OUTCOMES, ("worker", set(workers)) if workers else None)
+        of_tasks = {} if task_ids is None else {"task_id": task_ids}
+        tasks = read_columns(folder, "tasks", _TASKS, of_tasks)
+        of_workers = {"worker": set(workers)} if workers else {}
+        outcomes = read_columns(folder, "outcomes", _OUTCOMES, {**of_tasks, **of_workers})
         for name in set(workers).difference(outcomes.text("worker")):
             known = read_columns(folder, "outcomes", (ColumnSpec("worker"),)).text("worker")
             raise UnknownName(f"worker in {folder}", name, set(known))
-        return cls(folder, tasks, outcomes, _prices(folder / "workers.toml"))
+        log = cls(folder, tasks, outcomes, _prices(folder / "workers.toml"))
+        log._sampled = task_ids
+        return log
 
     def __len__(self) -> int:
         return self._size
@@ -245,7 +250,8 @@ class OutcomeLog:
 
     def responses(self, worker: str) -> Mapping[str, str | None]:
         """Read a worker's full texts by task id; this goes to the file each time."""
-        table = read_columns(self.folder, "responses", _RESPONSES, ("worker", (worker,)))
+        of_tasks = {} if self._sampled is None else {"task_id": self._sampled}
+        table = read_columns(self.folder, "responses", _RESPONSES, {"worker": (worker,), **of_tasks})
         found: dict[str, str | None] = {}
         for task_id, response in zip(table.text("task_id"), table.texts["response"], strict=True):
             if found.setdefault(task_id, response) != response:
@@ -287,6 +293,24 @@ def text_before_mark(text: str) -> str:
 def open_log(folder: Path, workers: tuple[str, ...] = ()) -> OutcomeLog:
     """Return the log in this folder, or these workers' part of it, read once for all who ask."""
     return OutcomeLog.read(folder, workers)
+
+
+def sample_tasks(folder: Path, max_outcomes: int, workers: Collection[str] = ()) -> tuple[frozenset[str], int] | None:
+    """Return tasks that have about so many outcomes, and how many tasks there are; None where the log has no more.
+
+    Tasks are drawn by a hash of their ids, so the same log gives the same sample, and a log that grows keeps most of
+    it.
+    """
+    outcomes = count_rows(folder, "outcomes")
+    if outcomes <= max_outcomes:
+        return None
+    if workers:
+        outcomes = read_columns(folder, "outcomes", (ColumnSpec("worker"),), {"worker": set(workers)}).length
+        if outcomes <= max_outcomes:
+            return None
+    ids = read_columns(folder, "tasks", (ColumnSpec("task_id"),)).text("task_id")
+    drawn = sorted(ids, key=lambda task_id: sha256(task_id.encode(errors="surrogatepass")).digest())
+    return frozenset(drawn[: max(1, len(ids) * max_outcomes // outcomes)]), len(ids)
 
 
 def run_outcomes(folder: Path) -> tuple[RunOutcome, ...]:

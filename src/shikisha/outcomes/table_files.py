@@ -19,7 +19,7 @@ from shikisha.core.errors import ConfigError, MissingExtra
 if TYPE_CHECKING:
     import pyarrow as pa
 
-RowFilter: TypeAlias = tuple[str, Collection[str]]
+RowFilter: TypeAlias = Mapping[str, Collection[str]]
 _MOST = 2**63 - 1  # what 64 bits hold
 
 
@@ -61,7 +61,7 @@ class TableColumns:
 
 
 def read_columns(folder: Path, stem: str, columns: Sequence[ColumnSpec], only: RowFilter | None = None) -> TableColumns:
-    """Return the columns of the file of this name; `only` (column, texts) takes the rows that have one of these."""
+    """Return the columns of the file of this name; `only` takes rows by the texts in some columns."""
     if folder.is_file():
         raise ConfigError(
             f"{folder}: expected the folder of an outcome log, not a file; one is made of a table of your own (columns "
@@ -83,6 +83,25 @@ def read_columns(folder: Path, stem: str, columns: Sequence[ColumnSpec], only: R
     return table
 
 
+def count_rows(folder: Path, stem: str) -> int:
+    """Return how many rows the file of this name has (of JSONL: lines), without reading their values."""
+    parquet, lines = folder / f"{stem}.parquet", folder / f"{stem}.jsonl"
+    if parquet.exists():
+        try:
+            from pyarrow import ArrowException
+            from pyarrow.parquet import read_metadata
+        except ImportError:
+            raise MissingExtra("logs", f"reading {parquet.name}") from None
+        try:
+            return int(read_metadata(parquet).num_rows)
+        except (ArrowException, OSError) as error:
+            raise ConfigError(f"{parquet}: not a parquet file that can be read: {error}") from None
+    if not lines.exists():
+        return 0
+    with lines.open("rb") as opened:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: opened.read(1 << 20), b""))
+
+
 def names_of(folder: Path, stem: str) -> tuple[str, ...]:
     """Return the names of the columns in the file of this name (of JSONL, in its first line); none without a file."""
     parquet, lines = folder / f"{stem}.parquet", folder / f"{stem}.jsonl"
@@ -97,7 +116,7 @@ def _from_lines(file: Path, columns: Sequence[ColumnSpec], only: RowFilter | Non
     values: dict[str, list[object]] = {column.name: [] for column in columns}
     length = 0
     for number, row in _rows(file):
-        if only is not None and row.get(only[0]) not in only[1]:
+        if only and not all(row.get(name) in wanted for name, wanted in only.items()):
             continue
         length += 1
         for column in columns:
@@ -187,10 +206,11 @@ def _from_parquet(file: Path, columns: Sequence[ColumnSpec], only: RowFilter | N
 
 def _matching_rows(batch: "pa.RecordBatch", only: RowFilter | None) -> Sequence[int]:
     """Return which rows are taken."""
-    if only is None:
-        return range(batch.num_rows)
-    name, wanted = only
-    return [row for row, value in enumerate(batch.column(name).to_pylist()) if value in wanted]
+    rows: Sequence[int] = range(batch.num_rows)
+    for name, wanted in (only or {}).items():
+        values = batch.column(name).to_pylist()
+        rows = [row for row in rows if values[row] in wanted]
+    return rows
 
 
 def _check_type(file: Path, column: ColumnSpec, schema: "pa.Schema") -> None:

@@ -232,7 +232,9 @@ def test_failed_tasks_alone_are_played_again_when_asked(evaluating: Evaluating) 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("spread", [("--processes", "2"), ("--processes", "3", "--at-once", "1")])
+@pytest.mark.parametrize(
+    "spread", [pytest.param(("--processes", "2"), marks=pytest.mark.slow), ("--processes", "3", "--at-once", "1")]
+)
 def test_several_processes_come_to_the_same_report(
     evaluating: Evaluating, tmp_path: Path, spread: tuple[str, ...]
 ) -> None:

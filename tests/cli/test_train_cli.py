@@ -206,15 +206,15 @@ def test_another_pool_is_another_run(training: Training) -> None:
 
 @pytest.mark.full
 def test_spent_dollars_stop_it_and_more_of_them_let_it_go_on(training: Training) -> None:
-    training.write(TRAINING.replace("steps = 4", "steps = 30"))
+    training.write(TRAINING.replace("steps = 4", "steps = 16"))
     training("--out", "whole", "--quiet")
     whole = sum(_dollars(training, "whole"))
-    training.write(f"{TRAINING}[spend]\ndollars = {whole * 0.8}\n".replace("steps = 4", "steps = 30"))
+    training.write(f"{TRAINING}[spend]\ndollars = {whole * 0.8}\n".replace("steps = 4", "steps = 16"))
     training("--quiet", code=ExitCode.CAPPED)
     assert "spend.dollars cap reached" in training.said
     assert "with --resume continues from there" in training.said
     assert sum(_dollars(training, "training/turns")) <= whole * 0.8
-    training.write(f"{TRAINING}[spend]\ndollars = {whole * 2}\n".replace("steps = 4", "steps = 30"))
+    training.write(f"{TRAINING}[spend]\ndollars = {whole * 2}\n".replace("steps = 4", "steps = 16"))
     training("--resume", "--quiet")
     assert training.weights() == training.weights("whole")
     assert training.paid() == training.paid("whole")

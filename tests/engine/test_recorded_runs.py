@@ -76,7 +76,7 @@ def bound_by(log: OutcomeLog, worker: str) -> bool:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["mmlu-pro", "zeroeval"])
+@pytest.mark.parametrize("name", [pytest.param("mmlu-pro", marks=pytest.mark.slow), "zeroeval"])
 def test_replay_cards_bound_every_call_that_was_recorded(name: str) -> None:
     log = open_log(FOLDER / name)
     assert all(replay_card(log, worker).price is not None for worker in log.workers)

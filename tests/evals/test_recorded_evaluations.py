@@ -126,7 +126,7 @@ def ranked(stage: EvaluationStage, table: Table, workers: Sequence[str]) -> tupl
 @pytest.mark.parametrize(
     ("name", "alone"),
     [
-        ("mmlu-pro", 2),
+        pytest.param("mmlu-pro", 2, marks=pytest.mark.slow),
         ("zeroeval", 2),
         pytest.param("mmlu-pro", 13, marks=pytest.mark.slow),
         pytest.param("zeroeval", 21, marks=pytest.mark.slow),

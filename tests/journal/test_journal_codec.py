@@ -132,6 +132,7 @@ def test_the_defaults_that_stored_events_leave_out_are_these() -> None:
         "run.started.depth": "0",
         "plan.proposed.final": "False",
         "plan.proposed.joins": "False",
+        "plan.proposed.partial": "False",
         "attempt.started.role": "step",
         "attempt.started.reason": "first",
         "attempt.started.reserved": "Amount(tokens=0, dollars=0.0)",

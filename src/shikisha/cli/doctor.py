@@ -205,7 +205,7 @@ def _check_catalogues(container: Container) -> Iterator[DoctorFinding]:
 
 def _check_conductors(container: Container) -> Iterator[DoctorFinding]:
     try:
-        pool = container.pool()
+        pool = container.pool(container.team_pool())
         yield DoctorFinding("pool", GOOD, ", ".join(pool.names))
         yield DoctorFinding("conductor", GOOD, container.conductor("", pool).name)
     except ShikishaError as error:

@@ -77,7 +77,7 @@ def _parse_file(file: str, pool_size: int | None, chosen: ConductorOptions, shar
 async def _ask_for_plan(task: Task, chosen: ConductorOptions, obtained: Container) -> tuple[Run, Proposal | None]:
     """Ask for a plan through an engine in memory, which applies caps, retries and time limits."""
     async with aclosing(obtained) as container:
-        pool = container.pool(chosen.names)
+        pool = container.pool(chosen.names or container.team_pool(chosen.conductor))
         recorded = _PlanRecorder(container.conductor(chosen.conductor, pool))
         engine = Engine(MemoryRecorder(), secret_store=container.secret_store)
         run = await engine.run(task, pool, recorded, container.caps)

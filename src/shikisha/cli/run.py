@@ -75,7 +75,7 @@ def run(
         async with aclosing(obtained) as container:
             if container.simulated_pool is not None:
                 _warn_of_simulation(task.prompt, container.names)
-            pool = container.pool(chosen.names)
+            pool = container.pool(chosen.names or container.team_pool(chosen.conductor))
             conductor = container.conductor(chosen.conductor, pool)
             limits = caps.apply_to(container.caps)
             async with session.open_command_journal(shared, container) as journal:

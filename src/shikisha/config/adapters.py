@@ -57,6 +57,7 @@ WORKER_KINDS: Mapping[str, WorkerKind] = {
     "mcp": WorkerKind("shikisha.workers.mcp", billed=True, any_task=True),
     "python": WorkerKind("shikisha.workers.python", any_task=True),
     "replay": WorkerKind("shikisha.workers.replay"),
+    "tests": WorkerKind("shikisha.workers.code_tests", any_task=True),
     "scripted": WorkerKind("shikisha.workers.scripted", any_task=True),
     "vote": WorkerKind("shikisha.workers.vote", any_task=True),
     AGENT: WorkerKind("shikisha.workers.agent"),

@@ -8,7 +8,7 @@ when their conductor is made.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,7 @@ from shikisha.conductors.fixed_conductors import (
 )
 from shikisha.conductors.group_chat import ChatOptions, GroupChatConductor
 from shikisha.conductors.language_model import LanguageModelConductor
+from shikisha.conductors.role_team import RoleTeam, TeamConductor
 from shikisha.conductors.rules import load_rules
 from shikisha.conductors.topologies import TopologyOptions
 from shikisha.config.adapters import require_extra
@@ -36,6 +37,7 @@ from shikisha.config.conductor_settings import (
     TrainedTable,
 )
 from shikisha.config.learned_settings import ValueTable
+from shikisha.config.team_settings import TeamTable
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
 from shikisha.core.prompts import PlanFormat, PromptStyle
@@ -137,6 +139,7 @@ FIRST_RUN_CONDUCTOR = "rehearsal:tools"  # the same with the small local tools, 
 _PREFIXES = (
     "fixed:NAME",
     "chat:ORDER",
+    "team:NAME",
     "rules:FILE",
     "lm:ENDPOINT",
     "lm:DIR",
@@ -168,6 +171,8 @@ class ConductorFactory:
     endpoint: Callable[[str], PlannerEndpoint]
     uses: Callable[[str], bool] = lambda _: True  # whether something learned is switched on
     wrap: Callable[[Conductor], Conductor] = lambda conductor: conductor  # with notes, lessons, skills
+    teams: Mapping[str, TeamTable] = field(default_factory=dict)
+    team: Callable[[str], RoleTeam] | None = None
 
     def make(self, name: str, pool: Pool | None = None, depth: int = 0) -> Conductor:
         """Return a conductor by name; UnknownName or ConfigError when there is none, or it cannot conduct this pool."""
@@ -181,6 +186,8 @@ class ConductorFactory:
                 return _check_cast(fixed_conductor(rest), pool)
             case "chat", _, rest if rest:
                 return self._chat(name, _chat_table(name, rest), pool)
+            case "team", _, rest if rest:
+                return self._team(name, rest, pool, depth)
             case "rules", _, rest if rest:
                 return load_rules(Path(rest), pool.names if pool else None)
             case "lm", _, rest if rest:
@@ -254,6 +261,26 @@ class ConductorFactory:
         conductor = GroupChatConductor(name, table.order, options, chooser)
         if pool is not None:
             conductor.seats(pool.cards)
+        return conductor
+
+    def _team(self, name: str, rest: str, pool: Pool | None, depth: int) -> TeamConductor:
+        """Return the conductor of `team:NAME?conductor=lm:planner&casting=policy:FILE`."""
+        target, options = _split_options(rest)
+        if unknown := options.keys() - {"conductor", "casting"}:
+            raise ConfigError(f"{name}: unknown option {min(unknown)!r}; known are conductor, casting")
+        if target not in self.teams or self.team is None:
+            raise UnknownName("team", target, self.teams)
+        team, table = self.team(target), self.teams[target]
+        planner, casting = options.get("conductor", table.conductor), options.get("casting", table.casting)
+        roles = None if pool is None or pool.names != team.member_names else pool.subset(pool.names[:-1])
+        conductor = TeamConductor(
+            name,
+            team,
+            self.wrap(self.make(planner, roles, depth + 1)) if planner else None,
+            self.make(casting, None, depth + 1) if casting else None,
+        )
+        if pool is not None:
+            conductor.check_cards(pool.cards)
         return conductor
 
     def _pointer(self, name: str, rest: str, pool: Pool | None, depth: int) -> Conductor:

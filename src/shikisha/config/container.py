@@ -19,12 +19,14 @@ from pydantic import BaseModel
 
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.noted import NotedConductor, NotesReader
+from shikisha.conductors.role_team import RoleTeam
 from shikisha.config import adapters
 from shikisha.config.conductor_settings import LmTable
 from shikisha.config.conductors import FIRST_RUN_CONDUCTOR, SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
 from shikisha.config.environment import with_dotenv
 from shikisha.config.learned_switches import LearnedSwitches, file_stamp
 from shikisha.config.settings import CheckTable, HandoffTable, ShikishaSettings, TelemetryTable, WorkerTable
+from shikisha.config.team_settings import build_team, team_card, team_member
 from shikisha.core import toml
 from shikisha.core.budget import FREE, Caps, Price
 from shikisha.core.errors import ConfigError, UnknownName
@@ -93,6 +95,7 @@ class Container:
     _members: dict[str, Member] = field(default_factory=dict)
     _orchestra: Pool | None = None
     _catalogues: dict[str, ToolCatalogue] = field(default_factory=dict)
+    _teams: dict[str, RoleTeam] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -141,9 +144,49 @@ class Container:
         chosen = self._known(
             names or self.settings.pool or self.default_pool, "--pool" if names else f"{self.file}: pool"
         )
+        return tuple(self._card_named(name) for name in chosen)
+
+    def _card_named(self, name: str) -> Card:
+        team = self._team_with(name)
+        if team is not None:
+            return team_card(team, name, self._card_named, self.settings.labels.guarded)
         if self.simulated_pool is not None:
-            return tuple(self.simulated_pool.named(name).card for name in chosen)
-        return tuple(self._card(name, self.workers[name]) for name in chosen)
+            return self.simulated_pool.named(name).card
+        return self._card(name, self.workers[name])
+
+    def team(self, name: str) -> RoleTeam:
+        """Return [teams.NAME], built once; ConfigError says what of it cannot work."""
+        if name not in self.settings.teams:
+            raise UnknownName("team", name, self.settings.teams)
+        if name not in self._teams:
+            cards = {each: self._card_named(each) for each in self.names}
+            table, rounds = self.settings.teams[name], min(self.caps.rounds, self.caps.steps)
+            self._teams[name] = build_team(name, table, self.file, self.folder, cards, rounds)
+        return self._teams[name]
+
+    def team_pool(self, spec: str = "") -> tuple[str, ...]:
+        """Return the pool that a conductor brings, a team its roles; none where it conducts any pool."""
+        kind, _, rest = (spec or self.settings.conductor).partition(":")
+        return self.team(rest.partition("?")[0]).member_names if kind == "team" and rest else ()
+
+    def team_workers(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the workers behind these names: of a team's roles those that play them."""
+        found: dict[str, None] = {}
+        for name in names:
+            team = self._team_with(name)
+            if team is None:
+                found[name] = None
+            elif name != team.member_names[-1]:
+                found[team.members[team.member_names.index(name)][1]] = None
+        return tuple(found)
+
+    def _team_with(self, name: str) -> RoleTeam | None:
+        """Return the team that has a member of this name."""
+        owner, slash, _ = name.partition("/")
+        if not slash or name in self.names or owner not in self.settings.teams:
+            return None
+        team = self.team(owner)
+        return team if name in team.member_names else None
 
     def catalogue(self, name: str) -> ToolCatalogue:
         """Return [catalogues.NAME], built once; nothing is read of it before its first use."""
@@ -186,6 +229,8 @@ class Container:
             lambda name: self._endpoint(name, find_member),
             self.uses_learned,
             partial(_with_learned, self),
+            self.settings.teams,
+            self.team,
         )
 
     @property
@@ -245,12 +290,17 @@ class Container:
 
     def _known(self, names: Sequence[str], where: str) -> tuple[str, ...]:
         for place, name in enumerate(names):
-            if name not in self.names:
+            if name not in self.names and self._team_with(name) is None:
                 raise ConfigError(f"{where}[{place}]: {UnknownName('worker', name, self.names)}")
         return tuple(names)
 
     def _member(self, name: str, chosen: Sequence[str]) -> Member:
         """Return a worker with its card and checks, built once; that of a child run depends on the pool it is in."""
+        team = self._team_with(name)
+        if team is not None:
+            return team_member(
+                team, name, lambda worker: self._member(worker, self.names), self.settings.labels.guarded
+            )
         if self.simulated_pool is not None:
             return self.simulated_pool.named(name)
         if name not in self._members:

@@ -134,6 +134,8 @@ def _conductor_parts(composition: Container, name: str, seen: set[str]) -> Itera
         target, _, query = rest.partition("?")
         yield _policy_hash(Path(target))
         fallback = dict(part.partition("=")[::2] for part in query.split("&")).get("over", "")
+    elif kind == "team" and (target := rest.partition("?")[0]) in composition.settings.teams:
+        yield from _team_parts(composition, target, seen)
     elif kind == "lm":
         endpoint, _, query = rest.partition("?")
         fallback = dict(part.partition("=")[::2] for part in query.split("&")).get("fallback", "")
@@ -142,6 +144,16 @@ def _conductor_parts(composition: Container, name: str, seen: set[str]) -> Itera
     yield from _worker_parts(composition, endpoint, seen)
     if fallback:
         yield from _conductor_parts(composition, fallback, seen)
+
+
+def _team_parts(composition: Container, name: str, seen: set[str]) -> Iterator[object]:
+    table = composition.settings.teams[name]
+    yield table.model_dump(mode="json")
+    for other in (table.conductor, table.casting):
+        if other:
+            yield from _conductor_parts(composition, other, seen)
+    for worker in composition.team_workers(composition.team(name).member_names):
+        yield from _worker_parts(composition, worker, seen)
 
 
 def _policy_hash(path: Path) -> str:
@@ -190,6 +202,8 @@ class EvaluationStage:
             return ScriptedConductor([Plan((Step(spec.subtask, pool.names.index(spec.worker)),))], spec.conductor)
         if pool is not None and self._counts(spec):
             pool = self._counted(pool, AnswerForm.TEXT, spec.weights)
+        if pool is not None and (team := self.composition.team_pool(spec.conductor or "fixed:single")):
+            pool = self.composition.pool(team)
         return self.composition.conductor(spec.conductor, pool)
 
     def _counts(self, spec: EntrantSpec) -> bool:
@@ -209,6 +223,9 @@ class EvaluationStage:
         if spec.part is EntrantRole.ONE_AGENT:
             one = unite_agents(shared, spec.worker or "")
             return lambda item: self._with_one(shared, one, answer_form(item), votes=bool(spec.repeats))
+        if team := self.composition.team_pool(spec.conductor or "fixed:single"):
+            own = self.composition.pool(team)
+            return lambda _: own
         if not self._counts(spec):
             return lambda _: shared
         return lambda item: self._counted(shared, answer_form(item), spec.weights)

@@ -23,6 +23,7 @@ from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeCond
 from shikisha.conductors.group_chat import MAX_CHOICE_TRIES, GroupChatConductor
 from shikisha.conductors.language_model import PLAN_ATTEMPTS, LanguageModelConductor
 from shikisha.conductors.noted import NotedConductor, NotesReader
+from shikisha.conductors.role_team import TeamConductor
 from shikisha.config.eval_processes import start_processes
 from shikisha.config.eval_ray import join_ray_cluster
 from shikisha.config.eval_setup import EvaluationStage, frozen_heap, only_reads, open_stage, refuse_duplicate_names
@@ -140,6 +141,10 @@ class _CostEstimator:
                 turns, chooser = min(conductor.options.turns, caps.rounds), conductor.chooser
                 chosen = self._calls([chooser.card] * (MAX_CHOICE_TRIES * turns) if chooser else [])
                 return chosen + self._most(cards, turns, replace(caps, plan_steps=1))
+            case TeamConductor():
+                steps = min(conductor.team.most_steps, caps.rounds, caps.steps)
+                planned = self._run(conductor.planner, cards) if conductor.planner else CostEstimate()
+                return planned + self._most(cards, steps, replace(caps, plan_steps=1, map_items=0))
             case NotedConductor():
                 return self._run(conductor.inner, cards)
             case NotesReader():

@@ -32,6 +32,8 @@ def conductor_problems(composition: Container) -> Iterator[tuple[str, ConfigErro
     """Yield every place of the configuration that names a conductor, and the error if that one cannot be made."""
     all_workers = _described_pool(composition, composition.names)
     known = composition.conductors(all_workers.named)
+    for name in composition.settings.teams:
+        yield f"teams.{name}", _problem_of(partial(composition.conductors(all_workers.named).make, f"team:{name}"))
     for name in composition.settings.conductors:
         yield f"conductors.{name}", _problem_of(partial(known.make, name, all_workers))
     if composition.simulated_pool is None:
@@ -98,7 +100,8 @@ def check_conductors(composition: Container) -> None:
 def _make_named(composition: Container, where: str, spec: str, pool: Pool) -> Conductor:
     known = composition.conductors(_described_pool(composition, composition.names).named)
     with toml.error_location(f"{composition.file}: {where}"):
-        return known.make(spec, pool)
+        team = composition.team_pool(spec)
+        return known.make(spec, _described_pool(composition, team) if team else pool)
 
 
 def _problem_of(make: Callable[[], object]) -> ConfigError | None:

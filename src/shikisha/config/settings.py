@@ -20,6 +20,7 @@ from shikisha.config.conductor_settings import ConductorTable
 from shikisha.config.config_table import ConfigTable
 from shikisha.config.learned_settings import LearnedTable, NotesTable
 from shikisha.config.push_settings import PushTable
+from shikisha.config.team_settings import TeamTable
 from shikisha.core.budget import Caps, Price
 from shikisha.core.call import ApprovalMode
 from shikisha.core.events import OnCheckFailure
@@ -503,6 +504,9 @@ class ShikishaSettings(ConfigTable):
     )
     workers: dict[ConfigName, dict[str, object]] = Field(default={}, description="the workers, by name")
     conductors: dict[ConfigName, ConductorTable] = Field(default={}, description="conductors with options, by name")
+    teams: dict[ConfigName, TeamTable] = Field(
+        default={}, description="teams of roles, by name; a team conducts as team:NAME, with its roles as workers"
+    )
     catalogues: dict[ConfigName, CatalogueTable] = Field(
         default={}, description="catalogues of tools for agents, by name; `shikisha tools pin` pins them"
     )

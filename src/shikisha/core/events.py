@@ -211,7 +211,8 @@ class PlanProposed(Event):
     `substituted` says which fallback conductor made it, and `note` why it looks as it does. `final` announces that no
     further round is wanted. `keeps` is the round whose answer an empty plan ships (None: the latest), `propensity` the
     probability with which the plan was drawn (None: without chance), `beside` what others would have proposed, by name.
-    `joins`: the last step only brings together what the steps that it sees have answered.
+    `joins`: the last step only brings together what the steps that it sees have answered. `partial`: no result of the
+    round is an answer to the task.
     """
 
     kind: ClassVar[str] = "plan.proposed"
@@ -227,6 +228,7 @@ class PlanProposed(Event):
     propensity: float | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
     joins: bool = False
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

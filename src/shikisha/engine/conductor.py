@@ -45,7 +45,8 @@ class Proposal:
     empty plan, `keeps` says which round's answer is the run's (None: the latest). `propensity` is the probability with
     which this plan was drawn from others (None: it was not drawn); `beside` has, by conductor, what others would have
     proposed. `joins`: the last step only brings together the answers of the steps that it sees, so that no worker need
-    be called for it where these agree.
+    be called for it where these agree. `partial`: what the round brings are parts of the work, and none of it is ever
+    the run's answer.
     """
 
     plan: Plan
@@ -59,6 +60,7 @@ class Proposal:
     propensity: float | None = None
     beside: Mapping[str, str] = field(default_factory=dict)
     joins: bool = False
+    partial: bool = False
 
 
 ModelCall: TypeAlias = Callable[[Member, Request], Awaitable[Reply]]

@@ -15,6 +15,7 @@ from time import time
 
 from shikisha.core.errors import PROCESS_STOPS, ConfigError, FaultKind, JournalError, WorkerError, describe_error
 from shikisha.core.events import CallRole, CheckDecided, CheckStatus, OnCheckFailure
+from shikisha.core.hand_over import read_document
 from shikisha.core.json_schema import SchemaCheck, parse_json, storable_reason
 from shikisha.core.messages import Json
 from shikisha.core.run import CheckVerdict
@@ -40,7 +41,7 @@ async def run_output_checks(calls: StepCalls, member: Member, request: Request, 
     """
     attempt = calls.last
     verdicts: list[CheckVerdict] = []
-    for place, handoff in enumerate((*_schema_checks(request), *member.handoffs)):
+    for place, handoff in enumerate((*_schema_checks(member, request), *member.handoffs)):
         ask = partial(_ask_worker, calls, member, request)
         verdict = await _verdict(calls, handoff, Inspection(request.task, request.subtask, text, ask))
         journaled = _journaled_verdict(calls, attempt, place)
@@ -55,10 +56,14 @@ async def run_output_checks(calls: StepCalls, member: Member, request: Request, 
 
 @dataclass(frozen=True, slots=True)
 class AnswerSchema:
-    """The check that an answer is what the client asked for: JSON that fits its schema, as a program reads it."""
+    """The check that an answer is what was asked for: JSON that fits its schema, as a program reads it.
+
+    `fenced`: the one fenced block of an answer may be the document.
+    """
 
     schema: Mapping[str, Json]
     name: str = "answer_schema"
+    fenced: bool = False
 
     async def inspect(self, inspection: Inspection) -> CheckVerdict:
         """Parse the whole answer and validate it; the reason names the place in it.
@@ -66,7 +71,7 @@ class AnswerSchema:
         A journal may hold a schema that no longer is taken: nothing passes by it, and nothing breaks on it.
         """
         try:
-            document = parse_json(inspection.text)
+            document = read_document(inspection.text) if self.fenced else parse_json(inspection.text)
         except (ValueError, RecursionError) as error:
             why = f"it is no JSON document ({error}); write the document alone, without a fence or a word around it"
             return CheckVerdict(self.name, CheckStatus.FAIL, storable_reason(why))
@@ -80,9 +85,15 @@ class AnswerSchema:
         return CheckVerdict(self.name, CheckStatus.PASS if problem is None else CheckStatus.FAIL, problem or "")
 
 
-def _schema_checks(request: Request) -> tuple[OutputCheck, ...]:
-    """Return the check that the client's schema asks for: the last step is asked once more, and then it has failed."""
-    return () if request.schema is None else (OutputCheck(AnswerSchema(request.schema), OnCheckFailure.REDO, redo=1),)
+def _schema_checks(member: Member, request: Request) -> tuple[OutputCheck, ...]:
+    """Return the check that the request's schema asks for: its worker is asked once more, and then it has failed.
+
+    What a later step reads may stand in a fence, as models like to write it; what the client reads may not.
+    """
+    if request.schema is None:
+        return ()
+    check = AnswerSchema(request.schema, fenced=request.schema is member.schema)
+    return (OutputCheck(check, OnCheckFailure.REDO, redo=1),)
 
 
 def _journaled_verdict(calls: StepCalls, attempt: int, place: int) -> CheckVerdict | None:

@@ -5,7 +5,7 @@ only, by ordinal (plans) or by exact name (fallbacks, escalations, checks); ther
 Deliberately absent: adding or removing. A different pool is a different object.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from shikisha.engine.guards import Guard
 from shikisha.engine.worker import Card, Worker
 
 if TYPE_CHECKING:
+    from shikisha.core.messages import Json
     from shikisha.engine.tools import Agent
 
 
@@ -23,7 +24,8 @@ class Member:
     """A worker, its card, the checks on its output (`handoffs`), and the worker that undoes its effects (`undo`).
 
     No plan can name that one: it need not be in any pool, and only rollbacks call it. `guards` decide on each call of
-    the worker as a tool. `agent`: the worker has tools, and is called until it needs none any more.
+    the worker as a tool. `agent`: the worker has tools, and is called until it needs none any more. `schema`: the JSON
+    Schema that each of its answers must fit, whatever the client's is.
     """
 
     card: Card
@@ -32,6 +34,7 @@ class Member:
     undo: "Member | None" = None
     guards: tuple[Guard, ...] = ()
     agent: "Agent | None" = None
+    schema: "Mapping[str, Json] | None" = None
 
 
 class Pool:

@@ -79,6 +79,7 @@ class ConductedRun:
     on_text: TextCallback | None = None
     rounds: list[RoundResult] = field(default_factory=list)
     keeps: int | None = None
+    partial: set[int] = field(default_factory=set)  # rounds without an answer to the task
 
     @property
     def seen(self) -> Labels:
@@ -90,7 +91,7 @@ class ConductedRun:
         kept = [] if self.keeps is None else [self.keeps]
         for index in (*kept, *reversed(range(len(self.rounds)))):
             final = self.rounds[index].final
-            if final is not None and final.ok:
+            if final is not None and final.ok and index not in self.partial:
                 return index, len(self.rounds[index].results) - 1, final
         return None
 
@@ -134,6 +135,8 @@ async def _next_plan(conducted: ConductedRun) -> Proposal | RunEnding:
         return _end_without_plan(conducted, proposed)
     if proposed.plan.ships:
         conducted.keeps = proposed.keeps
+        if conducted.partial and conducted.answer() is None:
+            return _ship_answer(conducted, f"the conductor gives no answer: {proposed.note}")
         return _ship_answer(conducted, "the conductor keeps the answer")
     return proposed
 
@@ -144,6 +147,8 @@ def _ending_after(conducted: ConductedRun, proposed: Proposal, outcome: RoundOut
     results = tuple(result for result in outcome.results if result is not None)
     if len(results) < len(plan):
         return RunEnding(RunStatus.SUSPENDED, "waits for a person")
+    if proposed.partial:
+        conducted.partial.add(len(conducted.rounds))
     conducted.rounds.append(RoundResult(plan, results, proposed.version))
     if outcome.stopped is not None:
         fault = outcome.stopped.fault
@@ -160,7 +165,15 @@ async def _propose(conducted: ConductedRun, index: int) -> Proposal | Fault:
     context, past = conducted.context, _journaled_round(conducted.context, index)
     if past and past.proposed and past.plan is not None:
         made = past.proposed
-        return Proposal(past.plan, version=made.version, final=made.final, keeps=made.keeps, joins=made.joins)
+        return Proposal(
+            past.plan,
+            note=made.note,
+            version=made.version,
+            final=made.final,
+            keeps=made.keeps,
+            joins=made.joins,
+            partial=made.partial,
+        )
     calls = StepCalls(context, index, None, past.planning if past else None)
     rejected, proposal = await _draft(conducted, calls)
     await calls.end()
@@ -309,6 +322,7 @@ def _validate_proposal(proposal: Proposal, context: RunContext, rounds: Sequence
         None if chance is None else float(chance),
         {clean(name): clean(plan_text) for name, plan_text in proposal.beside.items()},
         bool(proposal.joins),
+        bool(proposal.partial),
     )
 
 
@@ -329,7 +343,8 @@ def _ship_answer(conducted: ConductedRun, why: str, cap: str | None = None) -> R
     fault = final.fault if final else None
     answer = conducted.answer()
     if answer is None:
-        missing = f"the last step failed: {fault}" if fault else "no step was performed"
+        nothing = "its parts are none" if conducted.partial else "no step was performed"
+        missing = f"the last step failed: {fault}" if fault else nothing
         return RunEnding(RunStatus.FAILED, f"{why}; there is no answer: {missing}", cap, fault)
     if fault is not None:
         return RunEnding(
@@ -376,6 +391,7 @@ def _plan_proposed(conducted: ConductedRun, index: int, proposal: Proposal) -> P
         propensity=proposal.propensity,
         beside=proposal.beside,
         joins=proposal.joins,
+        partial=proposal.partial,
     )
 
 

@@ -161,14 +161,15 @@ def minimum_usage(context: RunContext, round_input: RoundInput) -> list[tuple[st
 def _step_request(calls: StepCalls, round_input: RoundInput, granted: tuple[GrantedStep, ...]) -> Request:
     """Return a step's request; the client's schema and options concern the answer, so only the last step has them.
 
-    A step whose list a map step goes through is held to a schema of its own.
+    A step whose list a map step goes through is held to a schema of its own, and so is a worker that has one.
     """
     index, task = calls.step or 0, round_input.task
     on_text = partial(round_input.on_text, round_input.round, index) if round_input.on_text else None
     labels = join_labels(task.labels, round_input.seen, *(earlier.labels for earlier in granted))
     subtask = round_input.plan.steps[index].subtask
     listed = any(later.each == index for later in round_input.plan.steps)
-    schema = list_schema(calls.context.ledger.caps.map_items) if listed else None
+    own = calls.context.pool[round_input.plan.steps[index].worker].schema
+    schema = own or (list_schema(calls.context.ledger.caps.map_items) if listed else None)
     if task.bare:
         return Request(task, subtask, granted, schema=schema, on_text=on_text, labels=labels)
     last = index == len(round_input.plan) - 1
@@ -176,7 +177,7 @@ def _step_request(calls: StepCalls, round_input: RoundInput, granted: tuple[Gran
         task.shown(),
         subtask,
         granted,
-        schema=task.answer_schema if last else schema,
+        schema=task.answer_schema if last and own is None else schema,
         on_text=on_text,
         labels=labels,
         wishes=ClientOptions.of(task) if last else NO_CLIENT_OPTIONS,

@@ -52,11 +52,12 @@ class ModelCatalog:
         settings = container.settings
         since = _changed_at(container) if created is None else created
         default = _default_conductor(container)
-        names = settings.pool or container.default_pool
+        names = container.team_pool(default) or settings.pool or container.default_pool
         self._hash = entrant_version(container, default, names, [settings.budgets.model_dump(mode="json")])[:8]
         self.pin = f"{ROLLING_MODEL}-{datetime.fromtimestamp(since, UTC):%Y-%m-%d}-{self._hash}"
         specs = {ROLLING_MODEL: default, self.pin: default, f"{ROLLING_MODEL}/{default}": default}
         specs |= {f"{ROLLING_MODEL}/{name}": name for name in settings.conductors}
+        specs |= {f"{ROLLING_MODEL}/team:{name}": f"team:{name}" for name in settings.teams}
         specs[MINI_MODEL] = ""
         self._models = {name: ServedModel(name, spec, since) for name, spec in specs.items()}
 

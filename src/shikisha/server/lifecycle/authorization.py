@@ -116,13 +116,17 @@ class RunAuthorizer:
         cards = _able_to_perform(_cleared_for_labels(cards, task, self._guarded), task)
         caps = requested.options.narrow_caps(self._caps)
         spec = model.spec(cards)
-        self._castable(model, spec, cards, lambda card: _why_excluded(card, task, requested.options, by, self._guarded))
+        team = self._team_pool(model, spec, cards)
+        if not team:
+            self._castable(
+                model, spec, cards, lambda card: _why_excluded(card, task, requested.options, by, self._guarded)
+            )
         return AuthorizedRun(
             task=task,
             by=by,
             model=model.name,
             conductor=spec,
-            pool=tuple(card.name for card in cards),
+            pool=team or tuple(card.name for card in cards),
             caps=caps,
             api=requested.api,
             detached=requested.detached,
@@ -131,6 +135,16 @@ class RunAuthorizer:
             metadata=requested.metadata,
             depth=requested.options.depth,
         )
+
+    def _team_pool(self, model: ServedModel, spec: str, cards: Sequence[Card]) -> tuple[str, ...]:
+        """Return the pool of a team, whose workers must all be available here; none for other conductors."""
+        team = self.container.team_pool(spec)
+        names = {card.name for card in cards}
+        if lacking := [name for name in self.container.team_workers(team) if name not in names]:
+            raise _no_worker(
+                403, f"the model {model.name!r} needs the worker {lacking[0]!r}, which this request may not use"
+            )
+        return team
 
     def _castable(
         self, model: ServedModel, spec: str, cards: Sequence[Card], lacking: Callable[[Card], tuple[str, str]]

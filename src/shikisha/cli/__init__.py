@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "train-page": ("train_page", "train_page", "Show the progress of a training, and write it as a web page."),
     "export": ("train", "export", "Export a checkpoint to ONNX, to conduct without torch."),
     "journal": ("journal", "group", "Verify and export the journal."),
-    "import": ("import_", "group", "Import workers and outcomes from other tools."),
+    "import": ("import_", "group", "Import workers, outcomes and tasks from other tools."),
     "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
     "notes": ("notes", "notes", "Show what outcomes say about each worker, by kind of subtask."),
     "policy": ("policy", "group", "Show, release and watch learned policies."),

@@ -42,6 +42,7 @@ _FROM_TASK: Mapping[str, Mapping[str, str]] = {
     JUDGE: {"gold": "gold", "prompt": "prompt"},
     "math": {"answer": "gold"},
     "number": {"answer": "gold"},
+    "repository": {"instance": "id"},
     "text": {"answer": "gold"},
 }
 
@@ -143,7 +144,7 @@ def _texts(log: OutcomeLog) -> Mapping[str, Mapping[str, str | None]]:
 
 
 def _build(plan: GradingPlan, answer: _AnswerToGrade) -> Grader:
-    known = {"gold": answer.gold, "prompt": answer.prompt}
+    known = {"gold": answer.gold, "prompt": answer.prompt, "id": answer.task_id}
     own = {name: known[what] for name, what in _FROM_TASK.get(plan.request.grader, {}).items()}
     settings = {**{name: value for name, value in own.items() if value is not None}, **plan.request.settings}
     where = f"{plan.log.folder}: task {answer.task_id}"

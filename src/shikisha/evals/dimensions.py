@@ -40,7 +40,7 @@ class GradeRigour(StrEnum):
 
 
 _RIGOUR_OF_GRADERS: Mapping[str, GradeRigour] = {
-    **dict.fromkeys(("code", "entry_point", "swebench", "state"), GradeRigour.EXECUTED),
+    **dict.fromkeys(("code", "entry_point", "repository", "swebench", "state"), GradeRigour.EXECUTED),
     "person": GradeRigour.PERSON,
     "judge": GradeRigour.JUDGE,
 }

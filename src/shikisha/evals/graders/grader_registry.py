@@ -34,6 +34,7 @@ GRADERS: Mapping[str, GraderKind] = {
     "math": GraderKind("math", "MathSettings", "build_math_grader"),
     "number": GraderKind("number", "NumberSettings", "build_number_grader"),
     "regex": GraderKind("text_match", "RegexSettings", "build_regex_grader"),
+    "repository": GraderKind("repository", "RepositorySettings", "build_repository_grader"),
     "text": GraderKind("text_match", "TextSettings", "build_text_grader"),
 }
 

@@ -36,6 +36,8 @@ _SUBMISSION_FILES = (
     "results.json",
     "trajs",
 )  # of a submission, none of which the harness writes
+_PATCH_FILES = (".diff", ".patch")
+_LARGEST_PATCH = 4_000_000  # bytes
 _VERDICTS = {"resolved_ids": True, "unresolved_ids": False}
 
 
@@ -90,24 +92,59 @@ def _submissions(folder: Path) -> list[Path]:
     inside = folder / _VERIFIED
     if inside.is_dir():
         return _submissions(inside)
-    if any((folder / mark).exists() for mark in _SUBMISSION_FILES) and _prediction_files(folder):
+    if any((folder / mark).exists() for mark in _SUBMISSION_FILES) and prediction_files(folder):
         return [folder]
     children = sorted(child for child in folder.iterdir() if child.is_dir()) if folder.is_dir() else []
     return [
         child
         for child in children
-        if any((child / mark).exists() for mark in _SUBMISSION_FILES) and _prediction_files(child)
+        if any((child / mark).exists() for mark in _SUBMISSION_FILES) and prediction_files(child)
     ]
 
 
-def _prediction_files(folder: Path) -> list[Path]:
+def prediction_files(folder: Path) -> list[Path]:
+    """Return the files of rows with `pred` in their names."""
     return sorted(file for file in folder.glob("*") if is_row_file(file) and "pred" in file.name.casefold())
+
+
+def read_predictions(folder: Path) -> Predictions:
+    """Return the predictions of a folder, whatever is known of their worth; ConfigError when there are none.
+
+    Rows of instance_id, model_patch and model_name_or_path, and patches as files under `predictions`:
+    `MODEL/INSTANCE/patch.diff` as the harness keeps them, or `MODEL/INSTANCE.diff` (also `.patch`).
+    """
+    found = Predictions()
+    for file in prediction_files(folder):
+        for row in _predictions(file):
+            _take_prediction(row, found)
+    for file in sorted((folder / "predictions").rglob("*")):
+        if file.suffix in _PATCH_FILES and file.is_file():
+            _take_patch_file(file, folder / "predictions", found)
+    if not found.patches:
+        raise ConfigError(f"{folder}: expected predictions there: rows of them, or predictions/MODEL/INSTANCE.diff")
+    return found
+
+
+def _take_patch_file(file: Path, base: Path, found: Predictions) -> None:
+    parts = file.relative_to(base).with_suffix("").parts
+    if len(parts) == 3 and parts[2] == "patch":
+        parts = parts[:2]
+    if len(parts) != 2:
+        raise ConfigError(f"{file}: expected MODEL/INSTANCE.diff, or MODEL/INSTANCE/patch.diff")
+    if file.is_symlink() or file.stat().st_size > _LARGEST_PATCH:
+        raise ConfigError(f"{file}: expected a file of at most {_LARGEST_PATCH:,} bytes, and no link")
+    row = {"instance_id": parts[1], "model_name_or_path": parts[0].replace("__", "/")}
+    try:
+        row["model_patch"] = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: expected a patch in UTF-8: {error}") from None
+    _take_prediction(TaskRow(row, str(file), 0), found)
 
 
 def _take_submission(folder: Path, found: Predictions) -> None:
     """Take a submission's patches and verdicts; what is neither resolved nor without generation or logs is not."""
     model = folder.name
-    for file in _prediction_files(folder):
+    for file in prediction_files(folder):
         for row in _predictions(file):
             _take_prediction(row, found, model)
     results = next(
@@ -130,7 +167,7 @@ def _take_submission(folder: Path, found: Predictions) -> None:
 def _take_harness(folder: Path, found: Predictions) -> None:
     """Take the predictions and reports of the harness."""
     files = sorted(file for file in folder.glob("*") if is_row_file(file))
-    predicted = _prediction_files(folder)
+    predicted = prediction_files(folder)
     if not predicted:
         raise ConfigError(
             f"{folder}: expected predictions there: a file with 'pred' in its name (.jsonl or .json), or submissions"

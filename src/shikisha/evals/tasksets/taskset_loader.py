@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.evals.graders import GraderTools
+from shikisha.evals.repositories.repository_tasks import repository_taskset
 from shikisha.evals.taskset import (
     DEFAULT_SHARES,
     TaskItem,
@@ -41,7 +42,7 @@ from shikisha.outcomes.log_reader import open_log
 
 OWN_SET = "own"
 SIMULATED_SETS = ("rehearsal", "rehearsal-large")
-OTHER_SETS = ("recorded", *SIMULATED_SETS, "swebench-verified")  # made of more than rows
+OTHER_SETS = ("recorded", "repository", *SIMULATED_SETS, "swebench-verified")  # made of more than rows
 NAMES = (OWN_SET, *LAYOUTS, *OTHER_SETS)
 DATA_VARIABLE = "SHIKISHA_DATA"
 
@@ -112,7 +113,7 @@ def load_taskset(
     """
     found = parse_taskset_name(name)
     if found.known in OTHER_SETS:
-        return _other_taskset(found, data, wanted)
+        return _other_taskset(found, data, wanted, tools)
     make = _item_maker(found.known, wanted)
     title = found.path.stem if found.known == OWN_SET and found.path else found.known
     placed = [
@@ -209,7 +210,7 @@ def _refuse_same_ids(found: Sequence[PlacedItem]) -> None:
             raise ConfigError(f"{one.where}: the id {one.item.task.id!r} is that of {other.where} too")
 
 
-def _other_taskset(name: TasksetName, data: Path | None, wanted: TaskSelection) -> Taskset:
+def _other_taskset(name: TasksetName, data: Path | None, wanted: TaskSelection, tools: GraderTools) -> Taskset:
     """Return what is wanted of a set that is made of more than rows."""
     _refuse_grader(name.known, wanted)
     drawn = name.known in SIMULATED_SETS
@@ -221,6 +222,8 @@ def _other_taskset(name: TasksetName, data: Path | None, wanted: TaskSelection) 
     folder = _set_path(name, data)
     if name.known == "recorded":
         return wanted.select(recorded.recorded_taskset(open_log(folder)))
+    if name.known == "repository":
+        return wanted.select(repository_taskset(folder, tools))
     return wanted.select(swebench.swebench_taskset(folder))
 
 

@@ -1,0 +1,241 @@
+"""Patches graded by a repository's own tests: a repository made here, tasks made of its history, and who cheats."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from code_tasks import kept_jail
+from typer.testing import CliRunner
+
+from shikisha.cli import app
+from shikisha.context.git_history import GitRepository
+from shikisha.core.errors import ConfigError
+from shikisha.evals.graders import Grade, GradeMark, GraderTools
+from shikisha.evals.graders.grader_registry import build_grader
+from shikisha.evals.repositories.repository_tasks import repository_taskset
+from shikisha.evals.repositories.task_maker import MakerLimits, make_tasks
+from shikisha.evals.taskset import TaskItem
+from shikisha.evals.tasksets.swebench import read_predictions
+from shikisha.evals.tasksets.taskset_loader import load_taskset
+from shikisha.sandbox import Execution, ScriptedSandbox
+from shikisha.sandbox.process_sandbox import ProcessSandbox
+
+TESTS = ["tests/test_sums.py::test_add", "tests/test_sums.py::test_mean"]
+ADD = "def add(a, b):\n    return a + b\n"
+MEAN = "\n\ndef mean(numbers):\n    return sum(numbers) / len(numbers)\n"
+TEST_ADD = "from sums import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
+TEST_MEAN = TEST_ADD.replace("import add", "import add, mean") + "\n\ndef test_mean():\n    assert mean([1, 3]) == 2\n"
+
+
+@pytest.fixture(scope="module")
+def jail() -> Iterator[ProcessSandbox]:
+    yield from kept_jail()
+
+
+def commit(folder: Path, message: str, **files: str) -> None:
+    for name, text in files.items():
+        place = folder / name.replace("__", "/").replace("_py", ".py")
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(text)
+    own = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    for words in (("add", "-A"), (*own, "commit", "-qm", message)):
+        subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True)  # noqa: S603, S607
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sums")
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)  # noqa: S603, S607
+    commit(folder, "Add two numbers.", sums_py=ADD, tests__test_sums_py=TEST_ADD)
+    commit(folder, "Words only, for people.", README=ADD)
+    commit(folder, "Take the mean of numbers.\n\nSigned-off-by: A", sums_py=ADD + MEAN, tests__test_sums_py=TEST_MEAN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(repository: Path, jail: ProcessSandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tasks")
+    limits = MakerLimits(name="some/sums", test_seconds=20)
+    found = asyncio.run(make_tasks(GitRepository(repository), folder, jail, limits))
+    assert found.skipped == {"code or tests do not change": 1, "no parent, or many files": 1}
+    return folder
+
+
+def item_of(folder: Path, jail: ProcessSandbox) -> TaskItem:
+    (item,) = load_taskset(f"repository:{folder}", tools=GraderTools(jail))
+    return item
+
+
+def row_of(folder: Path) -> dict[str, object]:
+    row: dict[str, object] = json.loads((folder / "tasks.jsonl").read_text())
+    return row
+
+
+async def grade(folder: Path, jail: ProcessSandbox, answer: str) -> Grade:
+    return await item_of(folder, jail).grader.grade(answer)
+
+
+def patch_of(old: str, new: str, name: str = "sums.py") -> str:
+    taken, given = old.splitlines(), new.splitlines()
+    lines = [f"-{line}" for line in taken] + [f"+{line}" for line in given]
+    names = f"--- {'a/' + name if old else '/dev/null'}\n+++ b/{name}\n"
+    return names + f"@@ -{min(1, len(taken))},{len(taken)} +1,{len(given)} @@\n" + "\n".join(lines) + "\n"
+
+
+def test_a_task_is_what_a_commit_did_with_its_lists_from_real_runs(made: Path, jail: ProcessSandbox) -> None:
+    row, item = row_of(made), item_of(made, jail)
+    # Before, the tests could not even be imported, so both of them begin to pass.
+    assert json.loads(str(row["FAIL_TO_PASS"])) == TESTS
+    assert str(row["instance_id"]).startswith("some__sums-")
+    assert row["problem_statement"] == "Take the mean of numbers."
+    assert "return sum(numbers)" not in item.task.prompt + item.task.context
+    assert item.task.domain == "some/sums"
+
+
+async def test_the_right_patch_is_right_also_inside_prose(made: Path, jail: ProcessSandbox) -> None:
+    answer = f"Here it is:\n\n```diff\n{row_of(made)['patch']}```\nDone."
+    found = await grade(made, jail, answer)
+    assert (found.mark, found.evidence) == (GradeMark.RIGHT, "2 tests passed")
+
+
+@pytest.mark.parametrize(
+    ("answer", "mark", "evidence"),
+    [
+        ("I cannot do that.", GradeMark.NO_ANSWER, "there is no patch"),
+        (patch_of("def sub():", "def add():"), GradeMark.WRONG, "sums.py: hunk 1 does not apply"),
+        (patch_of("", "x = 1", "../outside.py"), GradeMark.WRONG, "leads out of the repository"),
+        (
+            patch_of("", "x = 1", "notes.txt"),
+            GradeMark.WRONG,
+            "no test was run to its end: tests/test_sums.py",
+        ),
+    ],
+)
+async def test_what_is_no_solution_says_why(
+    made: Path, jail: ProcessSandbox, answer: str, mark: GradeMark, evidence: str
+) -> None:
+    found = await grade(made, jail, answer)
+    assert found.mark is mark
+    assert evidence in found.evidence
+
+
+FORGED = """
+mean = None
+import sys, os, json
+frame = sys._getframe()
+while frame:
+    nonce = frame.f_locals.get("nonce")
+    if isinstance(nonce, str):
+        value = nonce + json.dumps({"tests": dict.fromkeys(%r, "passed"), "problems": []})
+        report = json.dumps({"value": value, "error": None, "parsed": True}) + chr(10)
+        for place in range(3, 64):
+            try: os.write(place, report.encode())
+            except OSError: pass
+        os._exit(0)
+    frame = frame.f_back
+"""
+CHEATS = {
+    "ends the process": "import os\nos._exit(0)\n",
+    "runs no test": "import _pytest.python as p\np.Function.runtest = lambda self: None\nmean = None\n",
+    "equals everything": "class Any:\n    def __eq__(self, other): return True\ndef mean(numbers): return Any()\n",
+    "forges the report": FORGED % (TESTS,),
+}
+
+
+@pytest.mark.parametrize(
+    "cheat", [pytest.param(cheat, marks=() if cheat == "forges the report" else pytest.mark.full) for cheat in CHEATS]
+)
+async def test_a_patch_that_cheats_is_wrong(made: Path, jail: ProcessSandbox, cheat: str) -> None:
+    found = await grade(made, jail, patch_of(ADD, ADD + CHEATS[cheat]))
+    assert found.mark is GradeMark.WRONG
+    assert cheat == "ends the process" or "tampered" in found.evidence
+
+
+async def test_tests_and_their_configuration_come_from_the_task(made: Path, jail: ProcessSandbox) -> None:
+    easy = patch_of(TEST_ADD, "def test_add(): pass\ndef test_mean(): pass\n", "tests/test_sums.py")
+    plugin = "def pytest_runtest_call(item): item.runtest = lambda: None\n"
+    found = await grade(made, jail, easy + patch_of("", plugin, "conftest.py"))
+    assert found.mark is GradeMark.WRONG
+
+
+def test_predictions_in_published_layouts_are_workers_of_an_evaluation(made: Path, tmp_path: Path) -> None:
+    row = row_of(made)
+    instance = str(row["instance_id"])
+    (tmp_path / "snapshots").symlink_to(made / "snapshots")
+    for name, patch in (("good", str(row["patch"])), ("idle__v1", patch_of("", "x = 1", "notes.txt"))):
+        (tmp_path / "predictions" / name / instance).mkdir(parents=True)
+        (tmp_path / "predictions" / name / instance / "patch.diff").write_text(patch)
+    listed = {"instance_id": instance, "model_name_or_path": "empty", "model_patch": None}
+    (tmp_path / "preds.json").write_text(json.dumps({instance: listed}))
+    assert read_predictions(tmp_path).models == ("empty", "good", "idle/v1")
+
+
+@pytest.mark.full
+def test_an_evaluation_grades_predictions_by_running_tests(made: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tasks"
+    shutil.copytree(made, folder)
+    row = row_of(made)
+    good = {"instance_id": row["instance_id"], "model_name_or_path": "good", "model_patch": row["patch"]}
+    idle = good | {"model_name_or_path": "idle", "model_patch": patch_of("", "x = 1", "notes.txt")}
+    (folder / "all_preds.jsonl").write_text(f"{json.dumps(good)}\n{json.dumps(idle)}\n")
+    line = ["eval", "--taskset", f"repository:{folder}", "--keep", str(tmp_path / "kept"), "--json", "-"]
+    result = CliRunner().invoke(app, line)
+    assert result.exit_code == 0, result.stderr
+    found = {entry["name"]: entry["accuracy"] for entry in json.loads(result.stdout)["entries"]}
+    assert (found["good"], found["idle"]) == (1.0, 0.0)
+
+
+async def test_the_grader_by_name_finds_its_task(made: Path, jail: ProcessSandbox) -> None:
+    settings = {"tasks": str(made), "instance": row_of(made)["instance_id"]}
+    found = build_grader("repository", settings, GraderTools(jail), "here")
+    assert (await found.grade("no patch")).mark is GradeMark.NO_ANSWER
+    with pytest.raises(ConfigError, match="known are some__sums-"):
+        build_grader("repository", settings | {"instance": "other-1"}, GraderTools(jail), "here")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"FAIL_TO_PASS": "[]"}, "FAIL_TO_PASS: there is no test that a right patch makes pass"),
+        ({"FAIL_TO_PASS": "[3"}, "FAIL_TO_PASS: cannot be decoded"),
+        ({"snapshot": "../x.zip"}, "snapshot: '../x.zip' leads out of"),
+        ({"snapshot": "none.zip"}, "expected a zip archive of the base's files"),
+        ({"files": ["../x.py"]}, "files: '../x.py' leads out of the repository"),
+        ({"needs": ["no-such-package-here"]}, "need the package no-such-package-here"),
+        (
+            {"test_patch": "--- a/gone.py\n+++ b/gone.py\n@@ -1 +1 @@\n-x\n+y\n"},
+            "test_patch: does not apply to the base",
+        ),
+    ],
+)
+def test_a_row_that_is_wrong_is_named(made: Path, tmp_path: Path, change: dict[str, object], problem: str) -> None:
+    (tmp_path / "snapshots").mkdir()
+    for file in (made / "snapshots").iterdir():
+        (tmp_path / "snapshots" / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(row_of(made) | change))
+    with pytest.raises(ConfigError) as caught:
+        repository_taskset(tmp_path, GraderTools(ScriptedSandbox([])))
+    assert problem in str(caught.value)
+
+
+async def test_a_sandbox_that_runs_nothing_grades_nothing(made: Path) -> None:
+    (item,) = repository_taskset(made, GraderTools(ScriptedSandbox([Execution(error="no memory")] * 2)))
+    found = await item.grader.grade(str(row_of(made)["patch"]))
+    assert (found.mark, found.score) == (GradeMark.UNGRADED, None)
+
+
+def test_a_repository_without_tests_is_refused(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path / "r")], check=True)  # noqa: S603, S607
+    commit(tmp_path / "r", "Only code.", sums_py=ADD)
+    with pytest.raises(ConfigError, match="a repository without tests gives no tasks"):
+        asyncio.run(make_tasks(GitRepository(tmp_path / "r"), tmp_path / "t", ScriptedSandbox([]), MakerLimits()))
+
+
+def test_a_folder_that_is_no_repository_says_so(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["import", "repository", str(tmp_path), "--out", str(tmp_path / "t")])
+    assert result.exit_code == 3
+    assert "expected a git repository that can be read" in result.stderr

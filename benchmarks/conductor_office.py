@@ -150,7 +150,7 @@ def rule(settings: RuleSettings) -> Policy:
     def policy(one: Seen) -> PartPolicy:
         if one.read.whole:
             return best_worker_alone(one)
-        learned = [_learned_wordings(one.known, at) for at in range(len(one.prices))]
+        learned = [learned_wordings(one.known, at) for at in range(len(one.prices))]
         say = {"learned": learned, "all": [ALL_TOLD] * len(learned), "nothing": [NOTHING_TOLD] * len(learned)}
         texts = say[settings.told]
 
@@ -169,7 +169,8 @@ def rule(settings: RuleSettings) -> Policy:
     return policy
 
 
-def _learned_wordings(known: PoolKnowledge, worker: int) -> frozenset[str]:
+def learned_wordings(known: PoolKnowledge, worker: int) -> frozenset[str]:
+    """Return what a worker's outcomes were better with."""
     tries, right = known.told_tries[worker], known.told_right[worker]
     shares = (right + 2.0) / (tries + 4.0)
     return frozenset(
@@ -200,7 +201,7 @@ def best_worker_alone(one: Seen) -> PartPolicy:
     means = (one.known.right + 0.4) / (one.known.tries + 2)
     chance = np.prod([means @ kinds for kinds in one.read.kinds], axis=0)
     worker = int((one.read.value * chance - DOLLAR_WEIGHT * one.prices).argmax())
-    return lambda left: PartChoice(left, TreatmentKind.CALL, (worker,), (_learned_wordings(one.known, worker),))
+    return lambda left: PartChoice(left, TreatmentKind.CALL, (worker,), (learned_wordings(one.known, worker),))
 
 
 def drawn_at_random(one: Seen) -> PartPolicy:

@@ -1,5 +1,6 @@
 """A policy conducts in the engine as it was measured offline: the same workers asked, the same answer and bill."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from shikisha.engine.conductor import Situation
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.engine.worker import Card
+from shikisha.engine.worker import Card, Reply, Request
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.routing.fit.log_replay import ReplayResult, replay_mix
 from shikisha.routing.fit.model_selection import CASCADE, POLICY, TABLE, LearningOptions, fit_candidates, select_policy
@@ -171,3 +172,60 @@ def test_a_policy_of_other_workers_keeps_their_order(file: Path) -> None:
     policy, _ = load_policy(file)
     assert policy.may_ask(("dear",)).tolist() == [name == "dear" for name in policy.names]
     assert replace(policy, kept=TABLE).rung().name == TABLE
+
+
+class Busy:
+    """Replays with a wait, and counts its calls in flight."""
+
+    def __init__(self, log: OutcomeLog, name: str) -> None:
+        self.inner, self.inside, self.most = ReplayWorker(log, name), 0, 0
+
+    async def perform(self, request: Request) -> Reply:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        try:
+            await asyncio.sleep(0.002)
+            return await self.inner.perform(request)
+        finally:
+            self.inside -= 1
+
+
+@pytest.mark.parametrize("rung", [TABLE, CASCADE, POLICY])
+async def test_balance_passes_over_full_workers_in_every_rung(rung: str, log: OutcomeLog, file: Path) -> None:
+    async def crowd(query: str) -> tuple[list[Run], dict[str, Busy]]:
+        workers = {name: Busy(log, name) for name in log.workers}
+        pool = Pool([Member(replace(replay_card(log, name), concurrency=2), each) for name, each in workers.items()])
+        conductor, one = policy_conductor(f"{file}?rung={rung}{query}"), Engine(MemoryRecorder())
+        ids = log.task_ids[:30]
+        return list(await asyncio.gather(*(one.run(log.task(task), pool, conductor) for task in ids))), workers
+
+    balanced, workers = await crowd("&balance=0.02")
+    assert all(each.most <= 2 for each in workers.values())
+    assert any("at capacity: " in turn.proposed.note for run in balanced for turn in run.rounds if turn.proposed)
+    waiting, _ = await crowd("")
+    assert not any("at capacity" in turn.proposed.note for run in waiting for turn in run.rounds if turn.proposed)
+
+    def asked(runs: list[Run]) -> set[str]:
+        return {
+            run.started.pool[step.worker]
+            for run in runs
+            for turn in run.rounds
+            if turn.plan
+            for step in turn.plan.steps
+        }
+
+    assert asked(balanced) > asked(waiting) or asked(waiting) == set(log.workers)
+
+
+async def test_balance_changes_nothing_where_there_is_room(log: OutcomeLog, file: Path) -> None:
+    ids = log.task_ids[:10]
+    free, balanced = policy_conductor(str(file)), policy_conductor(f"{file}?balance=0")
+    assert [run.answer for run in await performed(free, log, ids)] == [
+        run.answer for run in await performed(balanced, log, ids)
+    ]
+
+
+@pytest.mark.parametrize("query", ["balance=-1", "balance=much", "balance=nan", "balance=0.1&explore=5%"])
+def test_a_balance_that_means_nothing_is_refused(query: str, file: Path) -> None:
+    with pytest.raises(ConfigError, match="balance"):
+        policy_conductor(f"{file}?{query}")

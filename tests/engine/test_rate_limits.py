@@ -67,6 +67,43 @@ async def test_calls_come_no_faster_than_the_rate() -> None:
     assert perf_counter() - begun >= 0.045  # five pauses of 10 ms, and a little slack for clocks
 
 
+async def test_loads_count_calls_in_flight_and_waiting_and_shared_limits() -> None:
+    gates, card, other = ConcurrencyLimits(), Card("w", concurrency=2), Card("v", concurrency=2, limits="w")
+    assert gates.loads([card, other, Card("free")]) == {"w": 0.0, "v": 0.0}
+    inside = asyncio.Event()
+
+    async def stay(one: Card) -> None:
+        async with gates.hold(one):
+            await inside.wait()
+
+    calls = [asyncio.create_task(stay(one)) for one in (card, other, card)]
+    await asyncio.sleep(0)
+    assert gates.loads([card, other]) == {"w": 1.5, "v": 1.5}
+    calls[2].cancel()
+    inside.set()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert gates.loads([card]) == {"w": 0.0}
+
+
+async def test_announced_calls_count_once_from_the_plan_to_the_end() -> None:
+    gates, card = ConcurrencyLimits(), Card("w", concurrency=2)
+    with gates.announced([card, card, Card("free")]):
+        assert gates.loads([card]) == {"w": 1.0}
+        async with gates.hold(card):
+            assert gates.loads([card]) == {"w": 1.0}
+        assert gates.loads([card]) == {"w": 0.5}
+        async with gates.hold(card), gates.hold(card):  # a retry was not announced
+            assert gates.loads([card]) == {"w": 1.0}
+    assert gates.loads([card]) == {"w": 0.0}
+
+
+async def test_a_worker_at_its_rate_is_full() -> None:
+    gates, card = ConcurrencyLimits(), Card("w", rate=5.0)
+    assert gates.loads([card]) == {"w": 0.0}
+    await call(gates, card, Room())
+    assert gates.loads([card]) == {"w": 1.0}
+
+
 async def test_a_call_that_fails_leaves_its_place() -> None:
     gates, card = ConcurrencyLimits(), Card("w", concurrency=1)
     with pytest.raises(ValueError, match="broken"):

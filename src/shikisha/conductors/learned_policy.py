@@ -3,13 +3,15 @@
 `policy:FILE` takes the most accurate setting. `policy:FILE?quality=0.99` (of the best single worker's accuracy),
 `?max_cost=20%` (of its mean cost), `?budget_per_1k=1.50` (dollars for a thousand tasks) or `?lambda=0.5` choose a
 cost-quality trade-off, and `?rung=table` a simpler candidate. With `?explore=5%`, workers that the policy hardly knows
-are asked first on some tasks, for that share of what a run costs. `policy:DIR` acts by a registry: the live policy, its
-canary on a share of the tasks, and shadows that only say what they would do.
+are asked first on some tasks, for that share of what a run costs. With `?balance=0.05`, a worker that is full is not
+asked while another has room, and one that is nearly full costs up to .05 of accuracy more: capacity and load balance
+(Switch Transformers, arXiv 2101.03961, has both for experts) in every rung. `policy:DIR` acts by a registry: the live
+policy, its canary on a share of the tasks, and shadows that only say what they would do.
 
-Invariants: the same task and the same answers lead to the same plan; workers that the pool lacks are not asked; an
-explored worker changes neither whom the policy asks nor what it keeps, except that it is not asked twice and that its
-answer is better than none. The registry is read at every decision, so a promotion holds from the next run on; a run
-keeps the version that began it. A shadow calls nothing, and its errors harm nobody. A plan's propensity is the
+Invariants: the same task, answers and (with `balance`) loads lead to the same plan; workers that the pool lacks are not
+asked; an explored worker changes neither whom the policy asks nor what it keeps, except that it is not asked twice and
+that its answer is better than none. The registry is read at every decision, so a promotion holds from the next run on;
+a run keeps the version that began it. A shadow calls nothing, and its errors harm nobody. A plan's propensity is the
 probability with which chance would have led to it; it is absent where every policy would do the same. The run's budget
 holds the caps.
 """
@@ -54,7 +56,8 @@ from shikisha.routing.state import (
 )
 from shikisha.routing.trade_off import OperatingMix, OperatingPoint, parse_target
 
-_RUNG, _EXPLORE, _UNTIL = "rung", "explore", "explore_until"
+_RUNG, _EXPLORE, _UNTIL, _BALANCE = "rung", "explore", "explore_until", "balance"
+_OTHER_OPTIONS = (_RUNG, _EXPLORE, _UNTIL, _BALANCE)
 _TARGET_OPTIONS = ("max_cost", "quality", "budget_per_1k", "lambda")
 # One round to explore, one for the policy's own worker, one to keep an answer.
 _MIN_ROUNDS_TO_EXPLORE = 3
@@ -64,22 +67,27 @@ _BUDGET_MARGIN = 10.0
 
 @dataclass(frozen=True, slots=True)
 class PolicyConductor:
-    """Acts by `policy`, whose file is of this `version`, with the settings of `mix`; `exploring` may be None."""
+    """Acts by `policy`, whose file is of this `version`, with the settings of `mix`; `exploring` may be None.
+
+    `balance` is what a fully loaded worker's next call costs in accuracy; None: loads do not count, and calls wait.
+    """
 
     name: str
     policy: Policy
     version: str
     mix: OperatingMix
     exploring: ExplorationBudget | None = None
+    balance: float | None = None
 
     async def propose(self, situation: Situation) -> Proposal:
         """Propose a step for the worker to ask next, or the empty plan that keeps an answer."""
         point = self.mix.of(situation.task.content_hash)
         options = self._lots(situation)
-        acts = self._act(self._seen(situation, point, options), point)
+        seen, full = self._balanced(self._seen(situation, point, options), situation)
+        acts = self._act(seen, point)
         ask, ship = int(acts.ask[0]), int(acts.ship[0])
         if ask != SHIP and (situation.left.rounds > 0 or not situation.rounds):
-            return self._asks(situation, point, self.policy.names[ask], options)
+            return self._asks(situation, point, self.policy.names[ask], options, full)
         if not situation.rounds:
             raise PlanError("none of the workers that the policy knows is in the pool", self.name)
         if ship == NO_WORKER:
@@ -89,7 +97,12 @@ class PolicyConductor:
         return Proposal(Plan(), note=note, version=self.version, final=True, keeps=kept)
 
     def _asks(
-        self, situation: Situation, point: OperatingPoint, policy_worker: str, options: Sequence[ExplorationChance]
+        self,
+        situation: Situation,
+        point: OperatingPoint,
+        policy_worker: str,
+        options: Sequence[ExplorationChance],
+        full: Sequence[str] = (),
     ) -> Proposal:
         """Propose the policy's worker or, at random in the first round, one to explore."""
         worker, what, chance = policy_worker, "asks", None
@@ -100,7 +113,8 @@ class PolicyConductor:
             else:
                 worker, what, chance = option.worker, "explores", option.chance
         plan = Plan((Step(ANSWER_ALONE, _ordinal(situation.cards, worker)),))
-        note = self._note(point, f"{what} {worker!r}", situation)
+        passed = f"; at capacity: {', '.join(full)}" if full else ""
+        note = self._note(point, f"{what} {worker!r}{passed}", situation)
         return Proposal(plan, note=note, version=self.version, propensity=chance)
 
     def _seen(self, situation: Situation, point: OperatingPoint, options: Sequence[ExplorationChance]) -> DecisionState:
@@ -117,6 +131,17 @@ class PolicyConductor:
             if int(self._act(_without_worker(then, column), point).ask[0]) == column:
                 return seen
         return _without_worker(seen, column)
+
+    def _balanced(self, seen: DecisionState, situation: Situation) -> tuple[DecisionState, tuple[str, ...]]:
+        """Return the state with loads in it, and who is full and passed over; all are asked where all are full."""
+        if self.balance is None or not situation.loads:
+            return seen, ()
+        loads = np.array([situation.loads.get(name, 0.0) for name in self.policy.names])
+        room = seen.may_ask & (loads < 1.0)
+        has_room = bool((room & ~seen.asked[0]).any())
+        full = tuple(self.policy.names[at] for at in np.flatnonzero(seen.may_ask & ~room)) if has_room else ()
+        pressure = self.balance * np.minimum(loads, 1.0)
+        return replace(seen, may_ask=room if has_room else seen.may_ask, pressure=pressure), full
 
     def _lots(self, situation: Situation) -> tuple[ExplorationChance, ...]:
         if self.exploring is None:
@@ -136,17 +161,32 @@ def policy_conductor(spec: str, name: str = "") -> PolicyConductor:
     path, _, query = spec.partition("?")
     options = [part.partition("=")[::2] for part in query.split("&") if part]
     for option, _ in options:
-        if option not in (*_TARGET_OPTIONS, _RUNG, _EXPLORE, _UNTIL):
-            known = ", ".join((*_TARGET_OPTIONS, _RUNG, _EXPLORE, _UNTIL))
+        if option not in (*_TARGET_OPTIONS, *_OTHER_OPTIONS):
+            known = ", ".join((*_TARGET_OPTIONS, *_OTHER_OPTIONS))
             raise ConfigError(f"policy:{spec}: unknown option {option!r}: known are {known}")
     policy, version = load_policy(Path(path))
-    besides = {option: value for option, value in options if option in (_RUNG, _EXPLORE, _UNTIL)}
+    besides = {option: value for option, value in options if option in _OTHER_OPTIONS}
+    if _BALANCE in besides and _EXPLORE in besides:
+        raise ConfigError(f"policy:{spec}: with {_BALANCE}, whom the load passed over would count as explored")
     rung = policy.rung(besides.get(_RUNG, ""))
     mix = policy.mix(parse_target([(option, value) for option, value in options if option not in besides]), rung.name)
     share = parse_share(besides.get(_EXPLORE, "0"))
     enough = parse_enough(besides.get(_UNTIL, str(ENOUGH_OUTCOMES)))
     exploring = ExplorationBudget(share, mix.cost * rung.dial.unit, enough) if share else None
-    return PolicyConductor(name or f"policy:{spec}", policy, version, mix, exploring)
+    balance = _parse_balance(besides[_BALANCE]) if _BALANCE in besides else None
+    return PolicyConductor(name or f"policy:{spec}", policy, version, mix, exploring, balance)
+
+
+def _parse_balance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise ConfigError(
+            f"{_BALANCE}: expected what a full worker's next call costs in accuracy, from 0 to 1, not {text!r}"
+        )
+    return value
 
 
 def policy_state(policy: Policy, situation: Situation) -> DecisionState:

@@ -71,6 +71,7 @@ class Situation:
     """What a conductor decides from.
 
     `cards` are the pool's cards in ordinal order, `rounds` what has happened, `left` what the budget still allows.
+    `loads` has, by worker with a limit, its calls by its places over all runs (1 or more: the next call would wait).
     `ask` calls a model that the conductor brings along (not a worker of the pool); WorkerError when it gives no answer.
     """
 
@@ -79,6 +80,7 @@ class Situation:
     rounds: tuple[RoundResult, ...] = ()
     left: Caps = Caps()
     ask: ModelCall | None = field(default=None, compare=False)
+    loads: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 class Conductor(Protocol):

@@ -109,7 +109,9 @@ async def run_rounds(conducted: ConductedRun) -> RunEnding:
                 refusal = _certain_refusal(context, round_input)
                 if refusal is not None:
                     return _end_unaffordable(conducted, round_input, refusal)
-                outcome = await perform_plan(context, round_input)
+                cards = context.pool.cards
+                with context.limits.announced(cards[step.worker] for step in proposed.plan.steps):
+                    outcome = await perform_plan(context, round_input)
                 ending = _ending_after(conducted, proposed, outcome)
                 if ending is not None:
                     return ending
@@ -196,6 +198,7 @@ async def _draft(conducted: ConductedRun, calls: StepCalls) -> tuple[Sequence[Re
         tuple(conducted.rounds),
         context.ledger.left(),
         partial(_ask_model, conducted, calls),
+        context.limits.loads(context.pool.cards),
     )
     try:
         proposal = _validate_proposal(await conducted.conductor.propose(situation), context, conducted.rounds)

@@ -103,7 +103,8 @@ class CascadeRule:
             return np.full(len(state), SHIP, np.int64), ship
         if not past:
             return np.full(len(state), order[0], np.int64), ship
-        sure = self.confidence(state, tuple(past)) >= steps[index][1]
+        # A call that others wait for must promise more than one that nobody does.
+        sure = self.confidence(state, tuple(past)) >= steps[index][1] - state.pressures()[order[index + 1]]
         return np.where(sure & (state.codes[:, past[-1]] > NO_ANSWER), SHIP, order[index + 1]), ship
 
 

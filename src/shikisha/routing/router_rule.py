@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from shikisha.routing.arrays import Flags, Floats, Ints
+from shikisha.routing.arrays import Floats, Ints
 from shikisha.routing.state import NO_ANSWER, NO_WORKER, SHIP, Actions, ArrayMap, DecisionState, TaskBatch
 from shikisha.routing.table_rule import TableRule
 from shikisha.routing.text_features import NUM_SHAPE_FEATURES, HashedWords
@@ -200,12 +200,12 @@ class RouterRule:
         ask = np.full(len(state), SHIP, np.int64)
         rows = np.flatnonzero(~asked.any(axis=1))
         if len(rows) and state.may_ask.any():
-            ask[rows] = self._best(state.batch.at(rows), setting, state.may_ask)
+            ask[rows] = self._best(state.batch.at(rows), setting, state)
         return Actions(ask, ship)
 
-    def _best(self, batch: TaskBatch, setting: int, may_ask: Flags) -> Ints:
-        worth = self.table.worth(setting)[batch.types] + self.worker_offsets(batch)
-        return np.asarray(np.where(may_ask, worth, -np.inf).argmax(axis=1), np.int64)
+    def _best(self, batch: TaskBatch, setting: int, state: DecisionState) -> Ints:
+        worth = self.table.worth(setting)[batch.types] + self.worker_offsets(batch) - state.pressures()
+        return np.asarray(np.where(state.may_ask, worth, -np.inf).argmax(axis=1), np.int64)
 
     def to_arrays(self) -> ArrayMap:
         """Return its arrays."""

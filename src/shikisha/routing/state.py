@@ -92,7 +92,8 @@ class DecisionState:
 
     `codes` [T, J] say which answers agree, `lengths` [T, J] are in characters, `tokens` [T, J] of output (NaN:
     unknown), `tells` [T, J] log odds by a response model (None: there is none). `may_ask` [J] are the available
-    workers. `evidence` is about the candidate answers (None: nobody reads them).
+    workers. `evidence` is about the candidate answers (None: nobody reads them). `pressure` [J] is what a call to each
+    worker costs more because others wait for it, in accuracy (None: nothing).
     """
 
     batch: TaskBatch
@@ -102,6 +103,7 @@ class DecisionState:
     may_ask: Flags
     tells: Floats | None = None
     evidence: AnswerEvidence | None = None
+    pressure: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -117,8 +119,13 @@ class DecisionState:
         tells = None if self.tells is None else self.tells[rows]
         evidence = None if self.evidence is None else self.evidence.at(np.arange(len(self))[rows])
         return DecisionState(
-            self.batch.at(rows), self.codes[rows], self.lengths[rows], self.tokens[rows], self.may_ask, tells, evidence
-        )
+            self.batch.at(rows), self.codes[rows], self.lengths[rows], self.tokens[rows], self.may_ask, tells, evidence,
+            self.pressure,
+        )  # fmt: skip
+
+    def pressures(self) -> Floats:
+        """Return [J]: what a call to each worker costs more now; 0 without load balance."""
+        return np.zeros(len(self.may_ask)) if self.pressure is None else self.pressure
 
     def response_log_odds(self, worker: int) -> Floats:
         """Return [T]: the log odds of this worker's text; 0 without a response model."""

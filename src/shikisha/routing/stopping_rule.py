@@ -132,6 +132,7 @@ class StoppingRule:
             return self._stand_in(state), ship
         features = state_features(state, known, belief, self.scales) if known else initial_features(state, self.scales)
         worth = np.round(features @ self.gains[known][:, :, setting], _GAIN_DIGITS)
+        worth -= state.pressures()[others]
         worth[:, ~state.may_ask[others]] = _NEVER
         best = worth.argmax(axis=1)
         least = 0.0 if known else _NEVER  # without an answer to ship, the best one is asked even at a loss
@@ -144,7 +145,8 @@ class StoppingRule:
 
     def _stand_in(self, state: DecisionState) -> Ints:
         """Return whom to ask where none of its own workers is available: the other one with the highest support."""
-        counts = np.where(state.may_ask, self.scorer.support[state.batch.types], _NEVER)
+        support = self.scorer.support[state.batch.types] - state.pressures()
+        counts = np.where(state.may_ask, support, _NEVER)
         return np.where(state.may_ask.any(), counts.argmax(axis=1), SHIP)
 
     def select_settings(self, settings: Sequence[int]) -> "StoppingRule":

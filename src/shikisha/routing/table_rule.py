@@ -45,9 +45,11 @@ class TableRule:
         """Return [T, J] (or [1, 1] without load limits), the random offset of each worker's utility."""
         return self.sway * random_offsets(batch.prompts, len(self.success.T)) if self.sway else np.zeros((1, 1))
 
-    def choose(self, batch: TaskBatch, setting: int, may_ask: Flags | None = None) -> Ints:
-        """Return [T], the available worker with the highest utility; SHIP when there is none."""
-        worth = self.worth(setting)[batch.types] + self.task_offsets(batch)
+    def choose(
+        self, batch: TaskBatch, setting: int, may_ask: Flags | None = None, pressure: Floats | None = None
+    ) -> Ints:
+        """Return [T], the available worker with the highest utility less its pressure; SHIP when there is none."""
+        worth = self.worth(setting)[batch.types] + self.task_offsets(batch) - (0.0 if pressure is None else pressure)
         available = np.ones(worth.shape[1], bool) if may_ask is None else may_ask
         return np.where(available.any(), np.where(available, worth, -np.inf).argmax(axis=1), SHIP)
 
@@ -56,7 +58,8 @@ class TableRule:
         asked = state.asked
         answered = asked & (state.codes > NO_ANSWER)
         ship = np.where(answered.any(axis=1), answered.argmax(axis=1), NO_WORKER)
-        return Actions(np.where(asked.any(axis=1), SHIP, self.choose(state.batch, setting, state.may_ask)), ship)
+        chosen = self.choose(state.batch, setting, state.may_ask, state.pressure)
+        return Actions(np.where(asked.any(axis=1), SHIP, chosen), ship)
 
     def to_arrays(self) -> ArrayMap:
         """Return its arrays."""

@@ -1,0 +1,162 @@
+"""Where a learned policy pays on recorded answers of real models, and on WorkBench's published runs.
+
+The conductor is the dial that `shikisha learn` fits (`model_selection`), fitted on four fifths of the tasks and played
+on the last, each fifth in turn, at three budgets: shares of the mean cost of the best single worker. Controls, chosen
+on the same four fifths: single workers (mixed by lot where that is better), majority votes over sets of workers (the
+fixed topology; each worker answered once, so self-consistency of one cannot be replayed), an agent with everything is
+not in the records. Dimensions: budget, how reliable the best single worker is on the task's type, prices' spread.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pays_settings import Cell, Setting, compare, mixed
+from routers_sets import SETS, Split, outer, recorded
+from shikisha.routing.arrays import Floats
+from shikisha.routing.fit.baselines import FittedBaseline, fit_majority_vote, fit_single_mix
+from shikisha.routing.fit.cost_frontier import mix_for_budget
+from shikisha.routing.fit.model_selection import (
+    LearningOptions,
+    candidate_names,
+    fit_candidates,
+    replay_settings,
+    single_threaded_blas,
+)
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
+from shikisha.routing.policy_data import COMBINED
+from value_workbench import choose, read_verdicts
+
+Controls = dict[str, tuple[dict[str, Setting], dict[str, Setting]]]  # by control: reported, for choosing
+SHARES = (0.1, 0.3, 1.0)
+FOLDS = 5
+
+
+@single_threaded_blas()
+def play_fold(split: Split) -> tuple[dict[float, Setting], Controls]:
+    """Return by budget what the policy came to, and by control its settings (reported, for choosing)."""
+    names = candidate_names(split.train)[0]
+    fitted, unit = fit_candidates(split.train, LearningOptions(), names), split.train.cost_unit()
+    name = COMBINED if COMBINED in fitted.dials else names[-1]
+    dial = fitted.dials[name]
+    came = replay_settings(fitted, dial.points, split.held, unit)
+    ours = dict[float, Setting]()
+    for share in SHARES:
+        mix = mix_for_budget(dial, share)
+        low, high = (came.places.index((point.part, point.setting)) for point in (mix.low, mix.high))
+        ours[share] = Setting(
+            (1 - mix.share) * came.won[:, low] + mix.share * came.won[:, high],
+            (1 - mix.share) * came.cost[:, low] + mix.share * came.cost[:, high],
+        )
+    found = {"best single worker": _settings(fit_single_mix(split.train), split, unit)}
+    if split.train.answers:
+        found["fixed topology"] = _settings(fit_majority_vote(split.train), split, unit)
+    return ours, found
+
+
+def _settings(fitted: FittedBaseline, split: Split, unit: float) -> tuple[dict[str, Setting], dict[str, Setting]]:
+    def of(matrix: OutcomeMatrix) -> dict[str, Setting]:
+        came = fitted(matrix)
+        return {str(at): Setting(came.won[:, at], came.paid[:, at] / unit) for at in range(came.won.shape[1])}
+
+    return of(split.held), of(split.train)
+
+
+def reliability_of(split: Split) -> Callable[[OutcomeMatrix], np.ndarray]:
+    """Return the level of each task: how often the best single worker is right on its type, in training."""
+    best, types = split.train.best_worker(), split.train.batch.types
+    shares = {kind: float(np.nanmean(split.train.scores[types == kind, best])) for kind in set(types.tolist())}
+
+    def level(matrix: OutcomeMatrix) -> np.ndarray:
+        found = np.array([shares.get(kind, np.nan) for kind in matrix.batch.types.tolist()])
+        return np.where(found < 0.6, "below .60", np.where(found < 0.8, ".60 to .80", ".80 or more"))
+
+    return level
+
+
+@dataclass(frozen=True)
+class PlayedFold:
+    """A fold: what the policy came to by budget, every control's settings, and each task's level of reliability."""
+
+    split: Split
+    policy: dict[float, Setting]
+    controls: Controls
+    held_levels: np.ndarray
+    train_levels: np.ndarray
+
+
+def recorded_cells(folder: Path) -> list[Cell]:
+    """Return the cells of every set: by budget, and at a third of the cost by reliability of the best worker."""
+    found = list[Cell]()
+    for name in SETS:
+        folds = list[PlayedFold]()
+        for split in outer(recorded(name, folder).panel, FOLDS):
+            level = reliability_of(split)
+            folds.append(PlayedFold(split, *play_fold(split), level(split.held), level(split.train)))
+        for share in SHARES:
+            title = f"{name}, recorded: budget, of the best worker's cost"
+            found.append(_over_folds(title, f"{share:.0%}", share, folds))
+        for only in sorted({str(one) for fold in folds for one in set(fold.held_levels)}):
+            title = f"{name}, recorded: best worker right on the type, at 30 %"
+            found.append(_over_folds(title, only, SHARES[1], folds, only))
+    return found
+
+
+def _over_folds(dimension: str, level: str, share: float, folds: list[PlayedFold], only: str | None = None) -> Cell:
+    """Compare in each fold with the settings chosen in it, and over all folds together."""
+    ours, held = list[Setting](), defaultdict[str, list[tuple[Setting, float]]](list)
+    for fold in folds:
+        rows = np.full(len(fold.held_levels), True) if only is None else fold.held_levels == only
+        there = np.full(len(fold.train_levels), True) if only is None else fold.train_levels == only
+        if not rows.any() or not there.any():
+            continue
+        mine = fold.policy[share].at(rows)
+        ours.append(mine)
+        for control, (settings, choice) in fold.controls.items():
+            here = {key: one.at(rows) for key, one in settings.items()}
+            chosen = {key: one.at(there) for key, one in choice.items()}
+            held[control].append(mixed(here, chosen, float(mine.dollars.mean())))
+    sizes = [len(one.right) for one in ours]
+    mixes = {name: {"mix": _joined([mix for mix, _ in each])} for name, each in held.items()}
+    # What each control promised on the tasks for choosing says which is the strongest.
+    promised = {
+        name: {"mix": Setting(np.array([np.average([right for _, right in each], weights=sizes)]), np.ones(1))}
+        for name, each in held.items()
+    }
+    return compare(dimension, level, _joined(ours), mixes, promised)
+
+
+def _joined(many: list[Setting]) -> Setting:
+    return Setting(np.concatenate([one.right for one in many]), np.concatenate([one.dollars for one in many]))
+
+
+def workbench_cells(root: Path, beside: Path | None, seeds: list[int]) -> list[Cell]:
+    """Return the cells of WorkBench: step values choose one of eight recorded settings for each task, one run each."""
+    kept = None if beside is None else beside.with_name("workbench-verdicts.json")
+    verdicts = read_verdicts(root, kept)
+    tasks = sorted(verdicts)
+    right = defaultdict[str, list[Floats]](list)
+    for seed in seeds:
+        for name, picks in choose(verdicts, seed).items():
+            right[name].append(np.array([float(verdicts[task][picks[task]][0]) for task in tasks]))
+    ours, best = (np.mean(right[name], axis=0) for name in ("step values", "best setting of the other folds"))
+    shares: Mapping[str, float] = {task: float(np.mean([one for one, _ in verdicts[task].values()])) for task in tasks}
+    domains = np.array([task.partition("\t")[0] for task in tasks])
+    level = {name: np.mean([shares[task] for task in tasks if task.startswith(f"{name}\t")]) for name in set(domains)}
+    found = list[Cell]()
+    for dimension, of in (
+        ("WorkBench, recorded: all tasks, one run each", np.full(len(tasks), "all")),
+        ("WorkBench, recorded: breadth", np.where(domains == "multi_domain", "several domains", "one domain")),
+        (
+            "WorkBench, recorded: the pool's share right in the domain",
+            np.array(["below .30" if level[name] < 0.3 else ".30 or more" for name in domains]),
+        ),
+    ):
+        for name in sorted(set(of)):
+            rows, one = of == name, np.ones(len(tasks))
+            control = {"best single worker": {"": Setting(best[rows], one[rows])}}
+            found.append(compare(dimension, str(name), Setting(ours[rows], one[rows]), control, control))
+    return found

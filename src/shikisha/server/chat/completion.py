@@ -47,6 +47,7 @@ from shikisha.server.lifecycle.run_progress import (
     wait_for_run,
 )
 from shikisha.server.lifecycle.service import RunService, start_once
+from shikisha.server.lifecycle.sessions import continue_session
 
 FINISH_STOP, FINISH_LENGTH, FINISH_TOOL_CALLS = "stop", "length", "tool_calls"
 LastUpdate = ProgressUpdate | ToolCallsNeeded | StillWaiting | None
@@ -80,6 +81,8 @@ class CompletionRequest:
         requested = RequestedRun(
             model.name, task, self.api, self.options, idempotency=self.idempotency, metadata=self.metadata
         )
+        if self.options.session:
+            requested = await continue_session(service, self.by, requested)
         order = service.authorizer.authorize(requested, self.by)
         started = await start_once(service, order)
         live = service.live(started.run)

@@ -25,6 +25,7 @@ from shikisha.server.http.request import (
     ignored_header,
     read_json,
     read_request_options,
+    refuse_session,
     request_body_doc,
     validate_known,
 )
@@ -110,6 +111,7 @@ async def _several_choices(
     request: Request, wanted: CompletionRequest, number: int, headers: Mapping[str, str]
 ) -> JSONResponse:
     """Perform as many runs, and return their answers as choices; where one cannot begin or fails, none is returned."""
+    refuse_session(wanted.options, "expected n = 1: each turn of a session has one answer")
     if wanted.task.exchanges:
         raise ApiError(400, "n: expected 1 with results of tools: they belong to one run", "invalid_value", param="n")
     runs = list[RunCompletion]()

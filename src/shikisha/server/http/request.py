@@ -13,6 +13,7 @@ an unknown `X-Shikisha-` name is refused, because its sender relies on it.
 | `X-Shikisha-Domain` | the task's type, for rules and for autonomy by task class |
 | `X-Shikisha-Metadata` | `summary` or `full`: a `shikisha` object in the response |
 | `X-Shikisha-Progress` | `reasoning`: lines about earlier steps as reasoning content |
+| `X-Shikisha-Session` | the session that the message goes on with: the server has its earlier turns |
 | `X-Shikisha-Depth` | the number of Shikisha servers that the request has come through; chat workers send it |
 """
 
@@ -274,6 +275,7 @@ class RequestOptions:
     detail: MetadataDetail = MetadataDetail.NONE
     progress: bool = False
     depth: int = 0
+    session: str = ""
 
     def narrow_caps(self, caps: Caps) -> Caps:
         """Return these caps with the tighter ones in place; 400 for one that is wider than what is allowed."""
@@ -314,6 +316,7 @@ def read_request_options(headers: Mapping[str, str]) -> RequestOptions:
         _read_detail(given.get("metadata", MetadataDetail.NONE)),
         _read_progress(given.get("progress", "none")),
         _read_depth(given.get("depth", "0")),
+        _read_session(given["session"]) if "session" in given else "",
     )
 
 
@@ -363,13 +366,34 @@ def _read_depth(text: str) -> int:
     return int(text)
 
 
+def _read_session(text: str) -> str:
+    if not text or len(text) > _MAX_DOMAIN_LENGTH or not text.isprintable():
+        raise _invalid_header("session", f"expected a name of 1 to {_MAX_DOMAIN_LENGTH} printable characters")
+    return text
+
+
+def refuse_session(options: RequestOptions, why: str) -> None:
+    """Raise a 400 where a request names a session that its API cannot go on with."""
+    if options.session:
+        raise _invalid_header("session", why)
+
+
 def _invalid_header(name: str, what: str, code: str = "invalid_header") -> ApiError:
     header = f"X-Shikisha-{name.title()}"
     return ApiError(400, f"{header}: {what}", code, param=header)
 
 
 _KNOWN_HEADERS = frozenset(
-    {*(f"budget-{name}" for name in _CAP_TYPES), "workers", "labels", "domain", "metadata", "progress", "depth"}
+    {
+        *(f"budget-{name}" for name in _CAP_TYPES),
+        "workers",
+        "labels",
+        "domain",
+        "metadata",
+        "progress",
+        "depth",
+        "session",
+    }
 )
 NO_OPTIONS = RequestOptions({})
 

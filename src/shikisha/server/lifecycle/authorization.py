@@ -25,7 +25,7 @@ from shikisha.core.visibility import is_cleared, join_labels
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.server.chat.models import ModelCatalog, ServedModel
 from shikisha.server.http.api_errors import ApiError
-from shikisha.server.http.request import RequestOptions
+from shikisha.server.http.request import RequestOptions, refuse_session
 from shikisha.server.keys.key import Principal
 
 
@@ -102,6 +102,7 @@ class RunAuthorizer:
 
     def authorize(self, requested: RequestedRun, by: Principal) -> AuthorizedRun:
         """Return the authorized run; ApiError when the model, the workers or the caps are not available."""
+        refuse_session(requested.options, "expected in requests for chat completions, messages and runs alone")
         most, depth = self.container.settings.server.max_hops, requested.options.depth
         if depth > most:  # one of these servers asks itself
             said = f"the request has come through {depth} servers, and at most {most} may (server.max_hops)"

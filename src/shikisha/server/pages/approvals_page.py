@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import time
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -168,6 +169,8 @@ async def decide_on_page(
     said = _typed_text(form_text(form, "text")) if written else ""
     decided = Decision(yes, "", said, "page", _typed_text(form_text(form, "remark")))
     await questions.answer_question(service, session.by, found, decided, form_text(form, "passkey"))
+    if name := form_text(form, "session"):
+        return redirect(f"{UI_ROOT}/sessions/{quote(name)}")
     return redirect(f"{UI_ROOT}/approvals" if form_text(form, "stay") else f"{UI_ROOT}/runs/{found.served.run}")
 
 

@@ -6,7 +6,7 @@ chooses the tenant. What a run's reader may not read yet is withheld here too.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import time
 from urllib.parse import urlencode
@@ -14,26 +14,42 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from shikisha.core.events import QuestionAsked, QuestionKind
+from shikisha.core.run import Run
 from shikisha.journal.queries import TaskAndAnswer, read_tasks_and_answers
 from shikisha.server.http.api_errors import ApiError
+from shikisha.server.keys.key import KeyScope
+from shikisha.server.lifecycle import questions
+from shikisha.server.lifecycle.questions import PersonQuestion
 from shikisha.server.lifecycle.service import RunService
+from shikisha.server.lifecycle.sessions import SpokenTurn, spoken_turns
 from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Service
 from shikisha.server.pages.runs_page import INDEX_PAGES, shown_status
 from shikisha.server.pages.templates import UI_ROOT, render_page
-from shikisha.server.store import RunFilter, RunOrder, ServedRun
+from shikisha.server.store import RunFilter, RunOrder, ServedRun, ServedState
 from shikisha.server.store.run_figures import SessionFigures, list_sessions
 
 _PAGE = 50
 _MAX_TURNS = 200
+_MAX_HEARD = 20  # of them with what the members of group chats said
 
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
-    """A run of a session: what was asked and answered. `answer` None: nothing yet, or nothing at all."""
+    """A run of a session: what was asked and answered. `answer` None: nothing yet, or nothing at all.
+
+    Of a group chat, `spoken` is who said what. `asked` are questions to a person who is one of its members; `signed`:
+    this login answers them with a passkey, so on their own page. `labels` are those of what its steps brought, where
+    somebody has asked for them.
+    """
 
     served: ServedRun
     prompt: str
     answer: str | None
+    spoken: tuple[SpokenTurn, ...] = ()
+    asked: tuple[QuestionAsked, ...] = ()
+    signed: bool = False
+    labels: frozenset[str] = frozenset()
 
     @property
     def status(self) -> str:
@@ -85,7 +101,24 @@ async def show_session(request: Request, name: str, session: ReaderLogin, servic
     turns = await session_turns(service, name, tenant)
     if not turns:
         raise ApiError(404, f"there is no session {name}", "not_found")
-    return render_page(request, "session.html.jinja", {"name": name, "turns": turns, "shown_at": time()})
+    heard = [await _with_members(service, session, turn) for turn in turns[-_MAX_HEARD:]]
+    shown = {"name": name, "turns": (*turns[:-_MAX_HEARD], *heard), "shown_at": time()}
+    return render_page(request, "session.html.jinja", shown)
+
+
+async def _with_members(service: RunService, session: PageSession, turn: TurnView) -> TurnView:
+    """Return a turn with what the members of its group chat said, and what its people are asked."""
+    served = turn.served
+    if served.erased is not None:
+        return turn
+    events = await service.journal.read(served.run)
+    turn = replace(turn, spoken=spoken_turns(service, served, events))
+    if served.state is not ServedState.WAITING or not session.by.may(KeyScope.APPROVE):
+        return turn
+    run = Run.fold(events)
+    asked = tuple(each for each in run.open_questions if each.asks is QuestionKind.ANSWER)
+    signed = [await questions.needs_passkey(service, session.by, PersonQuestion(served, run, each)) for each in asked]
+    return replace(turn, asked=asked, signed=any(signed))
 
 
 def _tenant_of(request: Request, session: PageSession) -> str | None:

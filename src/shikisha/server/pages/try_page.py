@@ -7,7 +7,7 @@ a turn may cost at most is said only where it is known before the turn is perfor
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import time
 from urllib.parse import urlencode
@@ -24,6 +24,7 @@ from shikisha.core.errors import PlanError, TaskError
 from shikisha.core.messages import ChatMessage, Speaker
 from shikisha.core.plan import Plan, Step
 from shikisha.core.plan_parser import parse_plan
+from shikisha.core.run import Run
 from shikisha.core.task import Task, storage_problem
 from shikisha.core.text import one_line
 from shikisha.engine.conductor import Proposal
@@ -33,6 +34,7 @@ from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RequestedRun, confirmed_plan_request
 from shikisha.server.lifecycle.service import RunService
+from shikisha.server.lifecycle.sessions import result_labels
 from shikisha.server.pages.login import CheckedForm, PageRoute, PageSession, RunnerLogin, Service, form_text, redirect
 from shikisha.server.pages.run_page import StepPhase
 from shikisha.server.pages.sessions_page import TurnView, session_turns
@@ -156,7 +158,9 @@ def read_task_form(told: Mapping[str, str], turns: Sequence[TurnView] = (), wire
         caps["dollars"] = _read_dollars(text)
     labels = tuple(dict.fromkeys(part for label in told["labels"].split(",") if (part := label.strip())))
     shown = shown_turns(turns)
-    labels = tuple(dict.fromkeys([*labels, *(label for turn in shown for label in turn.served.labels)]))
+    labels = tuple(
+        dict.fromkeys([*labels, *(label for turn in shown for label in (*turn.served.labels, *turn.labels))])
+    )
     task = Task(told["prompt"], told["context"], history=turn_history(shown))
     options = RequestOptions(caps, labels=labels, domain=told["domain"].strip())
     metadata = {"session_id": told["session"]} if told["session"] else {}
@@ -277,7 +281,16 @@ async def _earlier_turns(service: RunService, session: PageSession, told: Mappin
         return ()
     if len(name) > _MAX_NAME or not name.isprintable() or storage_problem(name):
         raise ApiError(400, f"session: expected a name of at most {_MAX_NAME} printable characters", "invalid_request")
-    return await session_turns(service, name, session.by.tenant)
+    turns = await session_turns(service, name, session.by.tenant)
+    repeated = {turn.served.run for turn in shown_turns(turns)}
+    return tuple([await _with_labels(service, turn) if turn.served.run in repeated else turn for turn in turns])
+
+
+async def _with_labels(service: RunService, turn: TurnView) -> TurnView:
+    """Return a turn that the next one repeats with the labels that its workers added."""
+    if turn.served.erased is not None:
+        return turn
+    return replace(turn, labels=result_labels(Run.fold(await service.journal.read(turn.served.run))))
 
 
 def _try_page(

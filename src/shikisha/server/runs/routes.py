@@ -40,6 +40,7 @@ from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, Requeste
 from shikisha.server.lifecycle.broadcast import EventUpdate
 from shikisha.server.lifecycle.run_progress import hides_texts, withhold_texts
 from shikisha.server.lifecycle.service import RunService, StartedRun, read_idempotency_key, root_run_id, start_once
+from shikisha.server.lifecycle.sessions import continue_session
 from shikisha.server.runs.schema import OpenQuestionInfo, RunInfo, RunList, RunListEntry, RunQuery, RunRequest
 from shikisha.server.store import RunFilter, ServedRun, ServedState
 
@@ -226,9 +227,8 @@ async def begin_run(request: Request, by: RunPrincipal) -> Response:
     service: RunService = request.app.state.service
     raw = await read_json(request, lambda raw: check_schema_sizes(raw, Api.RUNS))
     asked = validate_as(raw, RunRequest)
-    order = _authorize_run(
-        service, by, asked, read_request_options(request.headers), read_idempotency_key(request.headers)
-    )
+    options, key = read_request_options(request.headers), read_idempotency_key(request.headers)
+    order = await _authorize_run(service, by, asked, options, key)
     await check_schemas(order.task, Api.RUNS)
     made = await start_once(service, order)
     if not asked.background:
@@ -319,7 +319,7 @@ async def follow_run_events(
     return streams.event_stream(watched, started_headers(root_run_id(run)), grace=stream_grace(service))
 
 
-def _authorize_run(
+async def _authorize_run(
     service: RunService, by: Principal, asked: RunRequest, options: RequestOptions, key: str | None
 ) -> AuthorizedRun:
     if asked.model is not None and asked.conductor is not None:
@@ -330,6 +330,8 @@ def _authorize_run(
     options = _merge_options(service, asked, options)
     wire = asked.model_dump_json(exclude_unset=True, include={"pool", "budgets"})
     requested = RequestedRun(model, task, Api.RUNS, options, wire, asked.background, key, asked.metadata)
+    if options.session:
+        requested = await continue_session(service, by, requested)
     return service.authorizer.authorize(requested, by)
 
 

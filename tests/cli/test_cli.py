@@ -252,6 +252,12 @@ class TestJournal:
         cli("run", "q")
         told = cli.json("journal", "verify")
         assert told["ok"]
+        since = f"{told['events']}:{told['hash']}"
+        cli("journal", "verify")
+        assert f"checkpoint: {since}" in cli.said.replace("\n", "")
+        assert (
+            cli.json("journal", "verify", "--processes", "2") == cli.json("journal", "verify", "--since", since) == told
+        )
         assert cli.json("journal", "verify", "--expect", str(told["hash"]))["ok"]
         assert len(cli("journal", "export").splitlines()) == told["events"]
         cli("journal", "export", "last", "--out", str(cli.folder / "run.jsonl"))

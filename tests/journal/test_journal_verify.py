@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from journals import behind, keep, started, whole
 
 from shikisha.core.errors import JournalTampered
-from shikisha.journal import Verification, open_journal
+from shikisha.journal import ChainCheckpoint, Verification, combine_findings, open_journal, split_chain
 from shikisha.journal.chain import GENESIS, chain_hash
 from shikisha.journal.codec import canonical_tail
 
@@ -180,3 +180,63 @@ async def test_any_one_change_anywhere_is_found(path: Path, change: str, seq: in
     with behind(copy) as connection:
         CHANGES[change](connection, seq)
     assert not (await verified(copy)).ok
+
+
+async def in_segments(path: Path, parts: int, expect: str | None = None) -> Verification:
+    async with open_journal(str(path)) as journal:
+        segments = split_chain(COUNT, parts)
+        return combine_findings([await journal.audit(segment, expect) for segment in segments], expect)
+
+
+@pytest.mark.parametrize("parts", [2, 5, COUNT])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "",
+        "UPDATE events SET at = at + 1e-6 WHERE seq = {0}",
+        "UPDATE events SET hash = 'x' WHERE seq = {0}",
+        "DELETE FROM events WHERE seq BETWEEN {0} AND {0} + 4",
+        "UPDATE events SET seq = 100 WHERE seq = {0}",
+        "UPDATE bodies SET body = x'00'",
+        "DELETE FROM bodies",
+        "UPDATE head SET count = 11",
+    ],
+)
+async def test_segments_find_what_the_whole_finds(path: Path, tmp_path: Path, parts: int, change: str) -> None:
+    noted = (await verified(path)).hash
+    for place in (1, 4, 5, 6, COUNT - 1) if "{" in change else (0,):
+        changed = Path(shutil.copy(path, tmp_path / f"{place}.db"))
+        with behind(changed) as connection:
+            connection.execute(change.format(place))
+        for expect in (noted, "0" * 64):
+            assert await in_segments(changed, parts, expect) == await verified(changed, expect)
+
+
+async def test_a_text_erased_in_a_later_segment_is_no_problem(path: Path) -> None:
+    async with open_journal(str(path)) as journal:
+        await journal.erase(["one"], actor="tests")
+        all_of_it = await journal.verify()
+        for parts in (2, 5, 13):
+            found = [await journal.audit(segment) for segment in split_chain(all_of_it.count, parts)]
+            assert combine_findings(found) == all_of_it
+    assert (all_of_it.ok, all_of_it.erased > 0) == (True, True)
+
+
+async def test_after_a_checkpoint_only_what_came_later_is_read(path: Path) -> None:
+    first = await verified(path)
+    checkpoint = ChainCheckpoint(first.count, first.hash)
+    async with open_journal(str(path)) as journal:
+        await keep(journal, whole("three"))
+        later = await journal.verify(first.hash, checkpoint)
+        assert later == await journal.verify()
+        assert not (await journal.verify(None, ChainCheckpoint(first.count - 1, first.hash))).ok
+        assert not (await journal.verify(None, ChainCheckpoint(first.count, "0" * 64))).ok
+    with behind(path) as connection:
+        connection.execute("UPDATE events SET at = 0 WHERE seq = 3")
+    async with open_journal(str(path)) as journal:
+        assert (await journal.verify(None, checkpoint)).ok  # as promised: what came before was verified before
+    with behind(path) as connection:
+        connection.execute("UPDATE events SET at = 0 WHERE seq = 14")
+    async with open_journal(str(path)) as journal:
+        (problem,) = (await journal.verify(None, checkpoint)).problems
+    assert problem.seq == 14

@@ -1,22 +1,40 @@
 """`journal verify` and `journal export`: check the journal against its hash chain, and print its events."""
 
+import json
+import re
+import sys
+from asyncio import create_subprocess_exec, gather
+from asyncio.subprocess import PIPE
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from shikisha import journal as journals  # its names import the database's library when they are first used
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions, command
-from shikisha.core.errors import TaskError
+from shikisha.core.errors import JournalUnavailable, TaskError
 
 if TYPE_CHECKING:
-    from shikisha.journal import Verification
+    from shikisha.journal import ChainCheckpoint, ChainSegment, SegmentFindings, Verification
 
 Expect = Annotated[
     str | None,
     typer.Option("--expect", metavar="HASH", help="A hash noted earlier, which the journal must still hold."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="COUNT:HASH",
+        help="Verify only what came after a checkpoint, as an earlier verification printed it.",
+    ),
+]
+Processes = Annotated[int, typer.Option("--processes", min=1, max=256, help="Verify in so many processes at once.")]
+Segment = Annotated[
+    str, typer.Option("--segment", metavar="START:END", hidden=True, help="Print the findings of this segment.")
 ]
 OneRun = Annotated[
     str, typer.Argument(metavar="RUN", help="The run whose events are printed; by default all.", show_default=False)
@@ -24,15 +42,24 @@ OneRun = Annotated[
 To = Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file; by default to stdout.")]
 
 
-def verify(shared: SharedOptions, expect: Expect = None) -> ExitCode:
+def verify(
+    shared: SharedOptions, expect: Expect = None, since: Since = None, processes: Processes = 1, segment: Segment = ""
+) -> ExitCode:
     """Verify the journal against its hash chain.
 
-    Exit code 6 if anything was changed, cut or reordered.
+    Prints a checkpoint, COUNT:HASH. Note it elsewhere: --since verifies only what came after it, and --expect that the
+    journal still holds its hash. Exit code 6 if anything was changed, cut or reordered.
     """
+    checkpoint = _parse_checkpoint(since)
+    if segment:
+        return _verify_segment(shared, expect, _parse_segment(segment), checkpoint)
 
     async def main() -> "Verification":
         async with session.open_existing_journal(shared) as journal:
-            return await journal.verify(expect)
+            if processes == 1:
+                return await journal.verify(expect, checkpoint)
+            count = await journal.count_events()
+        return await _verify_in_processes(shared, expect, checkpoint, (processes, count))
 
     found = session.run_async(main)
     if shared.json:
@@ -44,10 +71,85 @@ def verify(shared: SharedOptions, expect: Expect = None) -> ExitCode:
         for problem in found.problems:
             output.print_note(str(problem))
         erased = f" ({found.erased} texts erased)" if found.erased else ""
+        after = f", verified from event {checkpoint.count}" if checkpoint else ""
         output.print_answer(
-            f"{'intact' if found.ok else 'NOT intact'}: {found.count} events{erased}, head {found.hash}"
+            f"{'intact' if found.ok else 'NOT intact'}: {found.count} events{erased}{after}, head {found.hash}"
         )
+        if found.ok and found.count:
+            output.print_note(f"checkpoint: {found.count}:{found.hash}")
     return ExitCode.OK if found.ok else ExitCode.JOURNAL
+
+
+def _parse_checkpoint(text: str | None) -> "ChainCheckpoint | None":
+    if text is None:
+        return None
+    count, _, hashed = text.partition(":")
+    if not (re.fullmatch(r"\d{1,18}", count, re.ASCII) and re.fullmatch(r"[0-9a-f]{64}", hashed) and int(count)):
+        raise TaskError(f"--since: expected COUNT:HASH as a verification prints it, found {text[:100]!r}")
+    return journals.ChainCheckpoint(int(count), hashed)
+
+
+def _parse_segment(text: str) -> "ChainSegment":
+    found = re.fullmatch(r"(\d{1,18}):(\d{0,18})", text, re.ASCII)
+    if not found:
+        raise TaskError(f"--segment: expected START:END, found {text[:100]!r}")
+    return journals.ChainSegment(int(found[1]), int(found[2]) if found[2] else None)
+
+
+def _verify_segment(
+    shared: SharedOptions, expect: str | None, segment: "ChainSegment", since: "ChainCheckpoint | None"
+) -> ExitCode:
+    """Print the findings of a segment for the process that asked for them."""
+
+    async def main() -> "SegmentFindings":
+        async with session.open_existing_journal(shared) as journal:
+            return await journal.audit(segment, expect, since)
+
+    found = session.run_async(main)
+    output.print_json(
+        {
+            "count": found.count,
+            "hash": found.hash,
+            "problems": [[problem.seq, problem.what] for problem in found.problems],
+            "erased": found.erased,
+            "missing": [list(each) for each in found.missing],
+            "erased_runs": sorted(found.erased_runs),
+            "expected": found.expected,
+        }
+    )
+    return ExitCode.OK
+
+
+async def _verify_in_processes(
+    shared: SharedOptions, expect: str | None, since: "ChainCheckpoint | None", size: tuple[int, int]
+) -> "Verification":
+    """Verify so many segments of a chain of so many events, each in a process of its own."""
+    processes, count = size
+    command = [sys.executable, "-m", "shikisha", "journal", "verify", "--json"]
+    command += ["--config", str(shared.config)] if shared.config else []
+    command += ["--journal", shared.journal] if shared.journal else []
+    command += ["--expect", expect] if expect else []
+
+    async def findings(place: int, segment: "ChainSegment") -> "SegmentFindings":
+        own = ["--segment", f"{segment.start}:{'' if segment.end is None else segment.end}"]
+        own += ["--since", f"{since.count}:{since.hash}"] if since and place == 0 else []
+        process = await create_subprocess_exec(*command, *own, stdout=PIPE, stderr=PIPE)
+        said, complained = await process.communicate()
+        if process.returncode:
+            raise JournalUnavailable(f"a verifying process ended: {complained.decode(errors='replace')[-500:]}")
+        told = json.loads(said)
+        return journals.SegmentFindings(
+            told["count"],
+            told["hash"],
+            tuple(journals.ChainProblem(seq, what) for seq, what in told["problems"]),
+            told["erased"],
+            tuple((run, seq, key) for run, seq, key in told["missing"]),
+            frozenset(told["erased_runs"]),
+            told["expected"],
+        )
+
+    segments = journals.split_chain(count, processes, since.count if since else 0)
+    return journals.combine_findings(await gather(*(findings(*each) for each in enumerate(segments))), expect, since)
 
 
 def export(shared: SharedOptions, run: OneRun = "", to: To = None) -> ExitCode:

@@ -13,24 +13,42 @@ if TYPE_CHECKING:
     from shikisha.journal.erasure import ErasureResult
     from shikisha.journal.queries import RunOverview
     from shikisha.journal.store import Journal
-    from shikisha.journal.verification import ChainProblem, Verification
+    from shikisha.journal.verification import (
+        ChainCheckpoint,
+        ChainProblem,
+        ChainSegment,
+        SegmentFindings,
+        Verification,
+        combine_findings,
+        split_chain,
+    )
 
 _HOMES = {
     "ErasureResult": "erasure",
     "Journal": "store",
+    "ChainCheckpoint": "verification",
     "ChainProblem": "verification",
+    "ChainSegment": "verification",
     "RunOverview": "queries",
+    "SegmentFindings": "verification",
     "Verification": "verification",
+    "combine_findings": "verification",
+    "split_chain": "verification",
 }
 
 __all__ = [
+    "ChainCheckpoint",
     "ChainProblem",
+    "ChainSegment",
     "ErasureResult",
     "Journal",
     "RunOverview",
+    "SegmentFindings",
     "Verification",
+    "combine_findings",
     "open_journal",
     "redact_store_url",
+    "split_chain",
 ]
 
 

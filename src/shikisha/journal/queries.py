@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from time import gmtime, strftime
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, LargeBinary, cast, select
+from sqlalchemy import ColumnElement, Connection, LargeBinary, cast, func, select
 
 from shikisha.core.budget import ZERO, Amount
 from shikisha.core.errors import JournalTampered, UnknownRun
@@ -35,7 +35,7 @@ from shikisha.core.events import (
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
 from shikisha.journal.codec import body_hash, body_references, body_text, decode_event, list_references
-from shikisha.journal.schema import BODIES, EVENTS, RUNS, STARTED
+from shikisha.journal.schema import BODIES, EVENTS, HEAD, RUNS, STARTED
 
 _IN_LIST = 500  # values in an IN list: SQLite and PostgreSQL limit the parameters of a statement
 _READ_BY_PROGRAMS = frozenset(
@@ -246,6 +246,11 @@ class RunOverview:
         prompt = words if len(words) <= _EXCERPT else words[: _EXCERPT - 1] + "…"
         amounts = (charged.tokens, charged.dollars)
         return cls(run.id, run.status, begun.conductor, begun.at, prompt, *amounts, begun.parent, run.uncertain)
+
+
+def count_events(connection: Connection) -> int:
+    """Return how many events the chain has, as its head says; 0 where it says nothing."""
+    return int(connection.execute(select(func.max(HEAD.c.count))).scalar() or 0)
 
 
 def newest_runs(

@@ -22,7 +22,14 @@ from shikisha.journal.erasure import Eraser, ErasureResult
 from shikisha.journal.queries import RunOverview
 from shikisha.journal.run_index import PAGE_EVENTS, IndexProgress, forget_words, index_events
 from shikisha.journal.schema import prepare_tables
-from shikisha.journal.verification import ChainAudit, Verification
+from shikisha.journal.verification import (
+    ChainCheckpoint,
+    ChainSegment,
+    SegmentAudit,
+    SegmentFindings,
+    Verification,
+    combine_findings,
+)
 from shikisha.journal.writer import JournalWriter
 
 T = TypeVar("T")
@@ -106,13 +113,29 @@ class Journal:
         await self.flush()
         return await self._driver.read(partial(queries.child_runs, run=run))
 
-    async def verify(self, expect: str | None = None) -> Verification:
-        """Check every event and text against the hash chain, and that a hash noted earlier is in it."""
+    async def verify(self, expect: str | None = None, since: ChainCheckpoint | None = None) -> Verification:
+        """Check every event and text against the hash chain, and that a hash noted earlier is in it.
+
+        `since`: check that the chain holds this checkpoint, and only the events after it.
+        """
+        return combine_findings(
+            [await self.audit(ChainSegment(since.count if since else 0), expect, since)], expect, since
+        )
+
+    async def audit(
+        self, segment: ChainSegment, expect: str | None = None, since: ChainCheckpoint | None = None
+    ) -> SegmentFindings:
+        """Check a segment of the chain; `combine_findings` says what segments say together."""
         await self.flush()
-        audit = ChainAudit(expect)
+        audit = SegmentAudit(expect, segment, since)
         while not await self._driver.read(audit.step):
             pass
-        return audit.result()
+        return audit.findings()
+
+    async def count_events(self) -> int:
+        """Return how many events the chain has by its head."""
+        await self.flush()
+        return await self._driver.read(queries.count_events)
 
     async def erase(
         self,

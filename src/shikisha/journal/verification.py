@@ -3,9 +3,12 @@
 Invariant: a changed, cut, inserted or reordered row and a changed or missing text is found and named by its place. A
 text that is missing because its run was erased later, as the chain says, is counted and is no problem. One thing the
 store alone cannot show: that a writer rewrote the chain from some place to its end, or cut its end and moved the head.
-A head noted elsewhere earlier (`expect`) shows it. Deliberately absent: repair.
+A head noted elsewhere earlier (`expect`) shows it. Every row holds its hash, so segments of the chain are checked
+apart, in any order: each begins with the hash of the row before it, which the segment before recomputes. Deliberately
+absent: repair.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, select
@@ -49,38 +52,137 @@ class Verification:
         return not self.problems
 
 
+@dataclass(frozen=True, slots=True)
+class ChainSegment:
+    """The events from place `start` to before `end` (None: the chain's end)."""
+
+    start: int = 0
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChainCheckpoint:
+    """Where the chain stood when it was verified: after so many events it had this hash."""
+
+    count: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFindings:
+    """What was found in a segment: as `Verification`, and what only the segments together tell.
+
+    `missing` are texts (run, place, key) that no erasure of this segment accounts for; `erased_runs` were erased in it;
+    `expected`: whether the hash noted earlier was met.
+    """
+
+    count: int
+    hash: str
+    problems: tuple[ChainProblem, ...] = ()
+    erased: int = 0
+    missing: tuple[tuple[str, int, str], ...] = ()
+    erased_runs: frozenset[str] = frozenset()
+    expected: bool = False
+
+
+def split_chain(count: int, parts: int, start: int = 0) -> tuple[ChainSegment, ...]:
+    """Return segments of about one length from a place to the end; the last one has no end, since the chain grows."""
+    places = [start + (count - start) * part // parts for part in range(parts)]
+    return tuple(
+        ChainSegment(place, places[part + 1] if part + 1 < parts else None)
+        for part, place in enumerate(places)
+        if part + 1 == parts or place < places[part + 1]
+    )
+
+
+def combine_findings(
+    segments: Sequence[SegmentFindings], expect: str | None = None, since: ChainCheckpoint | None = None
+) -> Verification:
+    """Return the verification of segments that follow each other, in the order of the events."""
+    problems = [problem for segment in segments for problem in segment.problems]
+    erased, later = 0, set[str]()
+    for segment in reversed(segments):
+        erased += segment.erased
+        for run, seq, key in segment.missing:
+            if run in later:
+                erased += 1
+            else:
+                problems.append(ChainProblem(seq, f"a text of it ({key[:12]}…) is missing"))
+        later |= segment.erased_runs
+    begun = ChainCheckpoint(0, GENESIS) if since is None else since
+    met = expect in {None, GENESIS, begun.hash} or any(segment.expected for segment in segments)
+    if not met and len(problems) < _ENOUGH:
+        problems.append(
+            ChainProblem(None, f"the hash noted earlier ({expect}) is nowhere in the chain: it was cut or rewritten")
+        )
+    problems.sort(key=lambda problem: (problem.seq is None, problem.seq or 0))
+    counted = begun.count + sum(segment.count for segment in segments)
+    return Verification(counted, segments[-1].hash, tuple(problems), erased)
+
+
 @dataclass(slots=True)
-class ChainAudit:
-    """A verification under way; `step` is called with a connection until it returns True."""
+class SegmentAudit:
+    """The verification of a segment under way; `step` is called with a connection until it returns True.
+
+    `since` is a checkpoint at the segment's start, which the chain must hold there.
+    """
 
     expect: str | None = None
+    segment: ChainSegment = ChainSegment()
+    since: ChainCheckpoint | None = None
     next: int = 0
     count: int = 0
     hash: str = GENESIS
     problems: list[ChainProblem] = field(default_factory=list)
     erased: int = 0
+    expected: bool = False
     _last: int | None = None
     _missing: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    _erased_runs: set[str] = field(default_factory=set)
 
     def step(self, connection: Connection) -> bool:
         """Check one page of events, or the end of the chain when there are no more; return whether that was all."""
         heads = connection.execute(select(HEAD.c.count, HEAD.c.hash)).all()  # before the events, or it might be ahead
+        if self._last is None:
+            self._begin(connection)
         where = [] if self._last is None else [EVENTS.c.seq > self._last]
+        if self.segment.end is not None:
+            where.append(EVENTS.c.seq < self.segment.end)
         page = event_rows(connection, *where, limit=_PAGE)
         if not page:
-            self._check_end([(count, last) for count, last in heads])
-            for seq, key in (each for run in self._missing.values() for each in run):
-                self._report(seq, f"a text of it ({key[:12]}…) is missing")
+            if self.segment.end is None:
+                self._check_end([(count, last) for count, last in heads])
             return True
         for row in page:
             self._check_row(row)
         self._check_texts(connection, page)
         return len(self.problems) >= _ENOUGH
 
-    def result(self) -> Verification:
-        """Return what was found so far, in the order of the events."""
-        found = sorted(self.problems, key=lambda problem: (problem.seq is None, problem.seq or 0))
-        return Verification(self.count, self.hash, tuple(found), self.erased)
+    def findings(self) -> SegmentFindings:
+        """Return what was found so far."""
+        missing = tuple((run, seq, key) for run, found in self._missing.items() for seq, key in found)
+        return SegmentFindings(
+            self.count,
+            self.hash,
+            tuple(self.problems),
+            self.erased,
+            missing,
+            frozenset(self._erased_runs),
+            self.expected,
+        )
+
+    def _begin(self, connection: Connection) -> None:
+        """Begin with the row before the segment: its place and its hash."""
+        if not self.segment.start:
+            return
+        before = EVENTS.c.seq < self.segment.start
+        row = connection.execute(
+            select(EVENTS.c.seq, EVENTS.c.hash).where(before).order_by(EVENTS.c.seq.desc()).limit(1)
+        ).first()
+        if row is not None:
+            self._last, self.next, self.hash = row.seq, row.seq + 1, str(row.hash)
+        if self.since is not None and (self.next, self.hash) != (self.since.count, self.since.hash):
+            self._report(None, f"after {self.since.count} events the chain does not have the checkpoint's hash")
 
     def _check_row(self, row: EventRow) -> None:
         if row.seq == self.next:
@@ -93,8 +195,7 @@ class ChainAudit:
         else:
             self._report(row.seq, "no event was ever written in this place")
         self._last, self.next, self.hash, self.count = row.seq, row.seq + 1, str(row.hash), self.count + 1
-        if self.hash == self.expect:
-            self.expect = None
+        self.expected = self.expected or self.hash == self.expect
 
     def _check_texts(self, connection: Connection, page: list[EventRow]) -> None:
         referred = [(row, key) for row in page for key in ("", *body_references(str(row.kind), str(row.data)).values())]
@@ -109,6 +210,7 @@ class ChainAudit:
             if not key:  # the event itself: an erasure says that what is missing of the run so far is as it should be
                 if row.kind == BodiesErased.kind:
                     self.erased += len(self._missing.pop(str(row.run), ()))
+                    self._erased_runs.add(str(row.run))
             elif key not in found:
                 self._missing.setdefault(str(row.run), []).append((row.seq, key))
             elif key in wrong:
@@ -121,10 +223,6 @@ class ChainAudit:
             count, last = heads[0]
             self._report(
                 None, f"the chain should end after {count} events with {last[:12]}…; it ends after {self.next}"
-            )
-        if self.expect not in {None, GENESIS}:
-            self._report(
-                None, f"the hash noted earlier ({self.expect}) is nowhere in the chain: it was cut or rewritten"
             )
 
     def _report(self, seq: int | None, what: str) -> None:

@@ -66,6 +66,7 @@ API: Mapping[tuple[str, str], Row] = {
     ("POST", "/runs/{run}/rollback"): Row(404, 403, 200, fill=RUN, has=KeyScope.RUN, body={}),
     ("POST", "/runs/{run}/release"): Row(403, 403, 409, fill=RUN, has=KeyScope.APPROVE),
     ("POST", "/feedback"): Row(404, 403, 201, body={"run": "{run}", "score": 1}, has=KeyScope.READ),
+    ("GET", "/memory"): Row(400, 403, 400),
     ("GET", "/approvals"): Row(200, 403, 200, has=KeyScope.RUN),
     ("GET", "/approvals/{approval}"): Row(404, 403, 200, fill={"approval": "approval"}, has=KeyScope.RUN),
     ("POST", "/approvals/{approval}"): Row(
@@ -137,6 +138,11 @@ PAGES: Mapping[tuple[str, str], Row] = {
     ("POST", "/ui/keys/{own_id}/caps"): Row(403, 403, 303, shut=LED, fill=OWN, body={"dollars": "1"}),
     ("POST", "/ui/keys/{own_id}/rotate"): Row(403, 403, 200, shut=UNSENT, fill=OWN, body={}),
     ("POST", "/ui/keys/{own_id}/revoke"): Row(403, 403, 303, shut=UNSENT, fill=OWN, body={}),
+    ("GET", "/ui/learned"): Row(403, 403, 200, shut=LED),
+    ("POST", "/ui/learned/switch"): Row(403, 403, 303, shut=LED, body={"what": "skills", "to": "on"}),
+    ("POST", "/ui/learned/lessons/{lesson}"): Row(
+        403, 403, 404, shut=LED, fill={"lesson": "version"}, body={"to": "retired"}
+    ),
     ("GET", "/ui/{way:path}"): open_to_all(404, {"way:path": "version"}),
     ("POST", "/ui/login"): Row(303, 303, 303, shut=(400, 401, 401, 401), body={"key": "{secret}"}),
     ("POST", "/ui/link"): open_to_all(401),

@@ -1,11 +1,12 @@
-"""`memory`: lessons from failed runs: write them, see them, say why they are there, retire them, export them.
+"""`memory`: lessons from failed runs, and notes of all runs: write, search, say why they are there, retire, export.
 
 Invariants: a lesson has evidence; a book is made from the runs that are still there; retiring is recorded in the file
 and holds until somebody brings the lesson back.
 """
 
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Annotated
@@ -34,6 +35,7 @@ from shikisha.learned.lessons import (
     merge_lessons,
     named_lesson,
 )
+from shikisha.learned.memory_index import MemoryIndex, MemoryNote
 from shikisha.learned.run_feedback import describe_run
 
 if TYPE_CHECKING:
@@ -47,12 +49,14 @@ _QUESTION = (
     "for other tasks of this kind. Name no answer of this task. Reply with the sentence only."
 )
 group = typer.Typer(
-    help="Lessons from failed runs: write, show, judge and retire them.",
+    help="Lessons from failed runs, and notes of finished ones: write, search, judge, retire and export.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
 Book = Annotated[Path, typer.Option("--file", help="The file of lessons.")]
+AnyBook = Annotated[Path | None, typer.Option("--file", help="The file of lessons; by default [memory] file.")]
+Count = Annotated[int, typer.Option("--count", min=1, max=200, help="The most notes to show.")]
 LessonId = Annotated[str, typer.Argument(metavar="LESSON", help="A lesson by the beginning of its id.")]
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="A task, or words of one.")]
 Reflector = Annotated[str, typer.Option("--reflector", help="A worker that writes a lesson for each failed run.")]
@@ -127,10 +131,68 @@ def show(shared: SharedOptions, file: Book) -> ExitCode:
 
 @group.command("search")
 @command
-def search(shared: SharedOptions, text: Text, file: Book) -> ExitCode:
-    """Show the lessons that a task would bring up."""
-    _show(load_book(file).recall(text), as_json=shared.json)
+def search(shared: SharedOptions, text: Text, file: AnyBook = None, count: Count = 10, labels: Labels = "") -> ExitCode:
+    """Show what a task would bring up: lessons of --file, else notes of finished runs ([memory] file).
+
+    Notes are taken from the journal first, and those of erased runs go.
+    """
+    if file is not None:
+        _show(load_book(file).recall(text), as_json=shared.json)
+        return ExitCode.OK
+    wanted = frozenset(name.strip() for name in labels.split(",") if name.strip())
+    with _synchronized(shared) as memory:
+        found = memory.recall(text, count, tenant=None, labels=wanted, now=time())
+    if shared.json:
+        output.print_json({"notes": [{**asdict(one.note), "score": one.score} for one in found]})
+        return ExitCode.OK
+    rows = [(f"{one.score:.2f}", one.note.kind, ",".join(one.note.evidence)[:40], _line(one.note)) for one in found]
+    output.print_table(("score", "kind", "runs", "note"), rows, right=("score",))
     return ExitCode.OK
+
+
+@group.command("export")
+@command
+def export(shared: SharedOptions, file: AnyBook = None, labels: Labels = "") -> ExitCode:
+    """Print lessons of --file, else notes of finished runs ([memory] file), as JSON lines."""
+    if file is not None:
+        for lesson in load_book(file).lessons:
+            output.print_answer(json.dumps(_row(lesson), ensure_ascii=False))
+        return ExitCode.OK
+    wanted = frozenset(name.strip() for name in labels.split(",") if name.strip())
+    with _synchronized(shared) as memory:
+        for note in memory.notes():
+            if set(note.labels) <= wanted:
+                output.print_answer(json.dumps(asdict(note), ensure_ascii=False))
+    return ExitCode.OK
+
+
+def _line(note: MemoryNote) -> str:
+    return " ".join(note.text.split())[:160]
+
+
+def _synchronized(shared: SharedOptions) -> MemoryIndex:
+    """Return the configured memory after taking in what the journal has since; the caller closes it."""
+    from shikisha.config.container import load_config
+    from shikisha.learned.journal_memory import sync_memory
+
+    container = load_config(shared.config)
+    table = container.settings.memory
+    if table.file is None:
+        raise ConfigError("name lessons with --file, or a memory with [memory] file")
+    memory = MemoryIndex(container.folder / table.file, table.half_life_days)
+
+    async def main() -> None:
+        async with session.open_existing_journal(shared) as journal:
+            done = await sync_memory(memory, journal)
+            if done.runs:
+                output.print_note(f"{table.file}: {done.runs} runs read, {done.added} notes added, {done.gone} gone")
+
+    try:
+        session.run_async(main)
+    except BaseException:
+        memory.close()
+        raise
+    return memory
 
 
 @group.command("why")

@@ -1,4 +1,4 @@
-"""Tables of the configuration for what is learned from runs: [notes], [learned], and conductors of kind "value".
+"""Tables of the configuration for what is learned from runs: [notes], [learned], [memory], and `value` conductors.
 
 Each thing learned has a file that a command wrote and a switch here; without a file nothing learned is used.
 """
@@ -52,6 +52,21 @@ class LearnedTable(ConfigTable):
     def files(self) -> tuple[tuple[str, Path | None], ...]:
         """What planners are shown, by its name in `use`."""
         return ("prompt", self.prompt), ("lessons", self.lessons)
+
+
+class MemoryTable(ConfigTable):
+    """[memory]: notes of finished runs, found again by `shikisha memory search` and `GET /memory`."""
+
+    file: Path | None = Field(
+        default=None, description="the index over the journal, made and kept by searches; relative to this file"
+    )
+    half_life_days: float | None = Field(
+        default=None, gt=0, description="the age in days at which a note counts half; by default age does not count"
+    )
+    share: Literal["tenant", "all"] = Field(
+        default="tenant",
+        description="whose notes a key finds: those of its tenant, or all without data labels it lacks",
+    )
 
 
 class ValueTable(ConfigTable):

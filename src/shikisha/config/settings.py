@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from shikisha.config.autonomy_settings import AutonomyTable
 from shikisha.config.conductor_settings import ConductorTable
 from shikisha.config.config_table import ConfigTable
-from shikisha.config.learned_settings import LearnedTable, NotesTable
+from shikisha.config.learned_settings import LearnedTable, MemoryTable, NotesTable
 from shikisha.config.push_settings import PushTable
 from shikisha.config.team_settings import TeamTable
 from shikisha.core.budget import Caps, Price
@@ -525,6 +525,7 @@ class ShikishaSettings(ConfigTable):
     learned: LearnedTable = Field(
         default=LearnedTable(), description="what else was learned from runs, and what of it is used"
     )
+    memory: MemoryTable = Field(default=MemoryTable(), description="notes of finished runs, found again by a search")
     labels: LabelsTable = Field(default=LabelsTable(), description="which data labels are guarded")
     server: ServerTable = Field(default=ServerTable(), description="the server that `shikisha serve` starts")
     telemetry: TelemetryTable = Field(default=TelemetryTable(), description="export of traces and metrics")

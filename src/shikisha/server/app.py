@@ -49,7 +49,7 @@ from shikisha.server.pages import (
 )
 from shikisha.server.pages.login import LOGIN_COOKIE, login_sessions
 from shikisha.server.responses import routes as response_routes
-from shikisha.server.runs import review_routes, tool_routes
+from shikisha.server.runs import memory_routes, review_routes, tool_routes
 from shikisha.server.runs import routes as run_routes
 
 _LOG = logging.getLogger(__name__)
@@ -65,6 +65,7 @@ ROUTERS = (
     model_routes.router,
     tool_routes.router,
     run_routes.router,
+    memory_routes.router,
     review_routes.router,
     review_routes.rollback_router,
     review_routes.feedback_router,

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.conductors.group_chat import ChatOptions, GroupChatConductor, SpeakerOrder
 from shikisha.config.conductors import ConductorFactory, PlannerEndpoint
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
 from shikisha.core.events import RunStatus
-from shikisha.core.plan import Plan, Step
+from shikisha.core.plan import ANSWER, Plan, Step
 from shikisha.core.run import Result, RoundResult, Run
 from shikisha.engine.approvals import Decision, answer_question
-from shikisha.engine.conductor import Situation
+from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
@@ -176,6 +177,33 @@ async def ask(one: Member, request: Request) -> Reply:
     return await one.worker.perform(request)
 
 
+async def test_a_policy_says_who_speaks_and_whose_turn_is_the_answer() -> None:
+    """It sees the members alone, by their places, and what it would ask is who speaks."""
+    seen_cards: list[list[str]] = []
+
+    class Policy:
+        name = "policy:test"
+
+        async def propose(self, situation: Situation) -> Proposal:
+            seen_cards.append([card.name for card in situation.cards])
+            spoken = [past.plan.steps[0].worker for past in situation.rounds]
+            assert [past.final.text for past in situation.rounds if past.final] == ["cyd says", "ann says"][
+                : len(spoken)
+            ]
+            if len(spoken) == 2:
+                return Proposal(Plan(), note="they agree", keeps=0)
+            return Proposal(Plan((Step(ANSWER, 1 - len(spoken)),)), note="next", version="v1")
+
+    pool = pool_of(bob="bob says", ann="ann says", cyd="cyd says")
+    chat = GroupChatConductor("chat:policy", SpeakerOrder.POLICY, ChatOptions(("ann", "cyd")), policy=Policy())
+    run = await engine().run(TASK, pool, chat, MANY)
+    assert (speakers(run), run.answer) == (["cyd", "ann"], "cyd says")
+    assert seen_cards == [["ann", "cyd"]] * 3
+    endless = ScriptedConductor([Plan((Step(ANSWER, 0),))] * 50, "policy:endless")
+    chat = GroupChatConductor("chat:policy", SpeakerOrder.POLICY, ChatOptions(turns=3), policy=endless)
+    assert speakers(await engine().run(TASK, pool_of(ann="a"), chat, MANY)) == ["ann"] * 3
+
+
 def test_it_is_named_on_the_command_line_and_checked_against_the_pool() -> None:
     def endpoint(name: str) -> PlannerEndpoint:
         return PlannerEndpoint(member(name), structured=False)
@@ -187,9 +215,15 @@ def test_it_is_named_on_the_command_line_and_checked_against_the_pool() -> None:
     chosen = known.make("chat:conductor?by=planner", pool)
     assert isinstance(chosen, GroupChatConductor)
     assert chosen.chooser is not None
+    policy = known.make("chat:policy?by=fixed:single?worker=ann", pool)
+    assert isinstance(policy, GroupChatConductor)
+    assert policy.policy is not None
     for wrong, why in (
         ("chat:conductor", "needs `by`"),
         ("chat:round-robin?by=ann", "needs `by`"),
+        ("chat:policy", "needs `by`"),
+        ("chat:policy?by=fixed:single&closer=ann", "closer"),
+        ("chat:policy?by=nobody", "unknown conductor 'nobody'"),
         ("chat:loudest", "order"),
         ("chat:round-robin?turns=0", "turns"),
         ("chat:round-robin?workers=zed", "not in the pool: zed"),

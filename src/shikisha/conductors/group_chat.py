@@ -1,8 +1,9 @@
 """A group chat: members of the pool speak in turn about one task, and see the last turns.
 
 A turn is a plan of one step, so that a turn has all that a step has: caps, retries, checks, approvals, a journal entry,
-and resuming; a member may be a person. Who speaks next is decided by `order`: in turn, or by a model that is shown the
-turns and answers with a number. The chat ends after `turns` turns, when a member says `until`, when everybody had
+and resuming; a member may be a person. Who speaks next is decided by `order`: in turn, by a model that is shown the
+turns and answers with a number, or by a policy that was learned from outcomes, which also says when enough was said and
+whose turn is the answer. The chat ends after `turns` turns, when a member says `until`, when everybody had
 nothing to say for one round, or when the run's caps leave one turn. The last turn is the closer's, who gives the
 group's answer; without a closer, the last thing said is the answer.
 
@@ -19,9 +20,9 @@ from typing import NamedTuple
 
 from shikisha.core.errors import ConfigError, FaultKind, PlanError, WorkerError
 from shikisha.core.messages import ChatMessage, Json, Speaker
-from shikisha.core.plan import Plan, Step
+from shikisha.core.plan import ANSWER, Plan, Step
 from shikisha.core.run import RoundResult
-from shikisha.engine.conductor import Proposal, Rejection, Situation
+from shikisha.engine.conductor import Conductor, Proposal, Rejection, Situation
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Card, Request
 
@@ -37,6 +38,7 @@ class SpeakerOrder(StrEnum):
 
     ROUND_ROBIN = "round-robin"  # each in turn
     CONDUCTOR = "conductor"  # a model says who
+    POLICY = "policy"  # another conductor says who, and when it is enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,16 @@ class _Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupChatConductor:
-    """Proposes the next turn; with SpeakerOrder.CONDUCTOR, `chooser` is the endpoint that names the speaker."""
+    """Proposes the next turn; with SpeakerOrder.CONDUCTOR, `chooser` is the endpoint that names the speaker.
+
+    With SpeakerOrder.POLICY `policy` chooses among the members, as it would whom to ask.
+    """
 
     name: str
     order: SpeakerOrder = SpeakerOrder.ROUND_ROBIN
     options: ChatOptions = ChatOptions()
     chooser: Member | None = None
+    policy: Conductor | None = None
 
     async def propose(self, situation: Situation) -> Proposal:
         """Propose a turn of one member, or the empty plan that keeps the last thing said."""
@@ -79,10 +85,32 @@ class GroupChatConductor:
             return Proposal(Plan(), note=why, final=True, keeps=_last_said(turns))
         if closer is not None and (why or last_turn):
             return self._turn(situation, turns, closer, _FINAL, f"{why or 'the last turn'}: it closes", final=True)
+        if self.policy is not None:
+            return await self._by_policy(situation, turns, members, self.policy)
         speaker, note, rejected, substituted = await self._next(situation, turns, members)
         request = _FINAL if last_turn else self._request(situation.cards[speaker])
         turn = self._turn(situation, turns, speaker, request, note, final=last_turn)
         return replace(turn, rejected=rejected, substituted=substituted)
+
+    async def _by_policy(
+        self, at: Situation, turns: Sequence[_Turn], members: Sequence[int], policy: Conductor
+    ) -> Proposal:
+        """Let the policy say who speaks, or whose turn is the answer; it sees the members and their turns alone."""
+        cards = tuple(at.cards[member] for member in members)
+        rounds = tuple(
+            replace(past, plan=Plan((Step(ANSWER, members.index(turn.speaker)),)))
+            for past, turn in zip(at.rounds, turns, strict=True)
+        )
+        chosen = await policy.propose(replace(at, cards=cards, rounds=rounds))
+        if not chosen.plan.steps:
+            keeps = _last_said(turns) if chosen.keeps is None else chosen.keeps
+            return Proposal(Plan(), note=chosen.note, version=chosen.version, final=True, keeps=keeps)
+        place = chosen.plan.steps[-1].worker
+        if place >= len(members):
+            raise PlanError(f"{policy.name} chose speaker {place}; there are {len(members)} members", self.name)
+        # Whoever speaks answers: a turn that is only said may be the answer, since the policy may keep any.
+        turn = self._turn(at, turns, members[place], self._request(cards[place]), chosen.note, final=False)
+        return replace(turn, version=chosen.version, propensity=chosen.propensity)
 
     def seats(self, cards: Sequence[Card]) -> tuple[tuple[int, ...], int | None]:
         """Return the ordinals of the members and of the closer; ConfigError where the pool lacks one that is named."""

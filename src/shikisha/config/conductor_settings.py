@@ -60,10 +60,13 @@ class GroupChatTable(ConfigTable):
 
     kind: Literal["chat"] = Field(description="members of the pool speak in turn about the task")
     order: SpeakerOrder = Field(
-        default=SpeakerOrder.ROUND_ROBIN, description="who speaks next: each in turn, or whom the model of `by` names"
+        default=SpeakerOrder.ROUND_ROBIN,
+        description="who speaks next: each in turn, whom the model of `by` names, or whom the policy of `by` chooses",
     )
     by: str | None = Field(
-        default=None, description="a worker of [workers] that names the speaker; it need not be in the pool"
+        default=None,
+        description="with conductor: a worker of [workers] that names the speaker, and need not be in the pool; with "
+        "policy: a conductor that chooses among the members, as in policy:FILE",
     )
     workers: tuple[str, ...] = Field(default=(), description="the members, in their order; by default the whole pool")
     roles: dict[str, str] = Field(default={}, description="what a member is told of its part, by worker")
@@ -78,8 +81,13 @@ class GroupChatTable(ConfigTable):
 
     @model_validator(mode="after")
     def _has_chooser(self) -> Self:
-        if (self.order is SpeakerOrder.CONDUCTOR) != (self.by is not None):
-            raise ValueError('order = "conductor" needs `by`, the worker that names the speaker, and nothing else does')
+        if (self.order is SpeakerOrder.ROUND_ROBIN) != (self.by is None):
+            raise ValueError(
+                'order = "conductor" needs `by`, the worker that names the speaker, and order = "policy" the conductor '
+                "that chooses; round-robin has none"
+            )
+        if self.order is SpeakerOrder.POLICY and self.closer:
+            raise ValueError('closer: with order = "policy" the policy says whose turn is the answer')
         return self
 
 

@@ -21,7 +21,7 @@ from shikisha.conductors.fixed_conductors import (
     RandomPlanConductor,
     fixed_conductor,
 )
-from shikisha.conductors.group_chat import ChatOptions, GroupChatConductor
+from shikisha.conductors.group_chat import ChatOptions, GroupChatConductor, SpeakerOrder
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.role_team import RoleTeam, TeamConductor
 from shikisha.conductors.rules import load_rules
@@ -185,7 +185,7 @@ class ConductorFactory:
             case "fixed", _, rest if rest:
                 return _check_cast(fixed_conductor(rest), pool)
             case "chat", _, rest if rest:
-                return self._chat(name, _chat_table(name, rest), pool)
+                return self._chat(name, _chat_table(name, rest), pool, depth)
             case "team", _, rest if rest:
                 return self._team(name, rest, pool, depth)
             case "rules", _, rest if rest:
@@ -216,7 +216,7 @@ class ConductorFactory:
                     fixed_conductor(table.topology, TopologyOptions(table.workers, table.n, table.roles), name), pool
                 )
             case GroupChatTable() as table:
-                return self._chat(name, table, pool)
+                return self._chat(name, table, pool, depth)
             case RulesTable() as table:
                 return replace(load_rules(self.folder / table.file, pool.names if pool else None), name=name)
             case PolicyTable() as table:
@@ -255,10 +255,12 @@ class ConductorFactory:
         fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
         return trained_conductor(name, table, folder, fallback)
 
-    def _chat(self, name: str, table: GroupChatTable, pool: Pool | None) -> GroupChatConductor:
+    def _chat(self, name: str, table: GroupChatTable, pool: Pool | None, depth: int) -> GroupChatConductor:
         options = ChatOptions(table.workers, table.roles, table.turns, table.last, table.until, table.closer)
-        chooser = self.endpoint(table.by).member if table.by else None
-        conductor = GroupChatConductor(name, table.order, options, chooser)
+        by_policy = table.order is SpeakerOrder.POLICY
+        chooser = self.endpoint(table.by).member if table.by and not by_policy else None
+        policy = self.make(table.by, None, depth + 1) if table.by and by_policy else None
+        conductor = GroupChatConductor(name, table.order, options, chooser, policy)
         if pool is not None:
             conductor.seats(pool.cards)
         return conductor

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "learn": ("learn", "learn", "Learn a routing policy from outcomes."),
     "tune": ("tune", "tune", "Tune the advice that a prompted conductor gets."),
     "memory": ("memory", "group", "Lessons from failed runs: write, show, judge and retire them."),
+    "classes": ("classes", "group", "Classes of tasks with a proposed mode: propose, audit and confirm them."),
     "skills": ("skills", "group", "Plans that right runs had in common: mine, show, import and replay them."),
     "practise": ("practise", "practise", "Perform the tasks that teach most, within a budget, to learn from them."),
     "learned": ("learned", "learned", "Show what was learned from runs, what it brought, and what of it is used."),

@@ -3,6 +3,8 @@
 Invariant: a class that cannot be kept as written, or that no task reaches, is an error, never one that asks less often.
 """
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -102,16 +104,28 @@ class AutonomyTable(ConfigTable):
     classes: tuple[AutonomyClassTable, ...] = Field(
         default=(), description="classes of tasks; the first class that fits a task decides"
     )
+    proposed: Path | None = Field(
+        default=None,
+        description="classes that `shikisha classes propose --out FILE` wrote: those that a person confirmed follow "
+        "the ones written here; relative to this file",
+    )
 
     @model_validator(mode="after")
     def _reachable(self) -> Self:
-        for place, table in enumerate(self.classes[:-1]):
+        last = len(self.classes) - (self.proposed is None)
+        for place, table in enumerate(self.classes[:last]):
             if table.fits_all:
                 raise ValueError(f"classes[{place}] fits every task, so that none after it is ever looked at")
         return self
 
-    def autonomy_policy(self, expires: float | None = None) -> AutonomyPolicy:
-        """Return the table as the engine's value; `expires` applies where neither table has one."""
+    def autonomy_policy(
+        self, expires: float | None = None, confirmed: tuple[AutonomyClass, ...] = ()
+    ) -> AutonomyPolicy:
+        """Return the table as the engine's value; `expires` applies where neither table has one.
+
+        `confirmed` are the classes of `proposed` that a person confirmed.
+        """
         general = expires if self.expires is None else self.expires
-        classes = tuple([table.autonomy_class(general) for table in self.classes])
-        return AutonomyPolicy(classes, AutonomyClass(expires=general))
+        own = [table.autonomy_class(general) for table in self.classes]
+        later = [replace(each, expires=general) for each in confirmed]
+        return AutonomyPolicy((*own, *later), AutonomyClass(expires=general))

@@ -34,7 +34,7 @@ from shikisha.core.messages import MediaKind
 from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import ToolEffect
 from shikisha.core.visibility import join_labels
-from shikisha.engine.autonomy import AutonomyPolicy
+from shikisha.engine.autonomy import AutonomyClass, AutonomyPolicy
 from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.guards import Guard
@@ -96,6 +96,7 @@ class Container:
     _orchestra: Pool | None = None
     _catalogues: dict[str, ToolCatalogue] = field(default_factory=dict)
     _teams: dict[str, RoleTeam] = field(default_factory=dict)
+    _confirmed: tuple[AutonomyClass, ...] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -124,7 +125,12 @@ class Container:
 
     def autonomy_policy(self, expires: float | None = None) -> AutonomyPolicy:
         """Return the autonomy classes; `expires` applies where the file does not say how long questions wait."""
-        return self.settings.autonomy.autonomy_policy(expires)
+        table = self.settings.autonomy
+        if table.proposed is not None and self._confirmed is None:
+            from shikisha.config.learned_parts import load_confirmed_classes
+
+            self._confirmed = load_confirmed_classes(self.folder / table.proposed)
+        return table.autonomy_policy(expires, self._confirmed or ())
 
     @property
     def caps(self) -> Caps:

@@ -9,10 +9,13 @@ from shikisha.conductors.noted import NoteSource
 from shikisha.conductors.skilled import SkilledConductor
 from shikisha.config.learned_switches import SKILL_SWITCH
 from shikisha.core.errors import ConfigError
+from shikisha.engine.autonomy import AutonomyClass
 from shikisha.engine.conductor import Conductor
+from shikisha.learned.learned_file import read_learned
 from shikisha.learned.lessons import load_book
 from shikisha.learned.skills import read_skills
 from shikisha.learned.step_value import load_step_value
+from shikisha.learned.task_classes import CLASSES_KIND, read_classes
 from shikisha.learned.tuned_prompt import load_advice
 from shikisha.learned.value_notes import ValueNotes
 from shikisha.notes.worker_notes import EncodeTexts, load_notes
@@ -28,6 +31,11 @@ def advised_conductor(
     if prompt is not None and (folder / prompt).is_dir():
         return AdvisedConductor(inner, None, book, share, folder / prompt)
     return AdvisedConductor(inner, None if prompt is None else load_advice(folder / prompt), book, share)
+
+
+def load_confirmed_classes(file: Path) -> tuple[AutonomyClass, ...]:
+    """Return the classes of `shikisha classes propose` that a person confirmed; ConfigError for a file that is bad."""
+    return read_classes(read_learned(file, CLASSES_KIND), str(file)).autonomy_classes()
 
 
 def load_note_source(file: Path, encode: EncodeTexts | None) -> NoteSource:

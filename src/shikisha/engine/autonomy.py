@@ -56,7 +56,8 @@ class EscalationRules:
 class AutonomyClass:
     """A class of tasks and its mode. Empty domains or conductors fit any; `labels` must all be on the task.
 
-    `expires` is how many seconds a question stays open (None: for ever).
+    `expires` is how many seconds a question stays open (None: for ever). `belongs` says whether a prompt is of the
+    class where no domain or label tells it (None: every prompt is).
     """
 
     name: str = ""
@@ -68,11 +69,13 @@ class AutonomyClass:
     expires: float | None = None
     on_failure: OnFailure = OnFailure.KEEP
     clock: Callable[[], float] = time
+    belongs: Callable[[str], bool] | None = None
 
     def fits(self, task: Task, conductor: str) -> bool:
         """Whether a task under this conductor is of this class."""
         matches = (not self.domains or task.domain in self.domains) and set(self.labels) <= set(task.labels)
-        return matches and (not self.conductors or conductor in self.conductors)
+        matches = matches and (not self.conductors or conductor in self.conductors)
+        return matches and (self.belongs is None or self.belongs(task.prompt))
 
     @property
     def watches(self) -> bool:

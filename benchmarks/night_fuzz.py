@@ -138,7 +138,7 @@ def sse(_: Path) -> Target:
                 if each.startswith("[DONE]"):
                     hearing.ended = True
                     break
-                if hearing.take(json.loads(each)) is not None:
+                if hearing.take(each) is not None:
                     return "error", None, None
         hearing.ended = hearing.ended or events.rest().startswith("[DONE]")
         usage = read_usage(hearing.usage, (), card)

@@ -137,19 +137,20 @@ async def first_token(folder: Path) -> list[Figure]:
         connections(at.host, at.port, 1) as pool,
     ):
         request = at.request(CHAT, {**ASKED, "stream": True})
-        late = [_late(await pool[0].ask(request)) for _ in range(100)]
+        late = [first_piece_lateness(await pool[0].ask(request))[0] for _ in range(100)]
     return [
         Figure("first streamed token after the worker's, p50", percentile(late, 0.5), "ms", 5),
         Figure("  p99", percentile(late, 0.99), "ms"),
     ]
 
 
-def _late(answer: Answer) -> float:
-    """Return by how many ms the first piece came later than it was sent; the piece says when that was."""
+def first_piece_lateness(answer: Answer) -> tuple[float, float]:
+    """Return by how many ms the first piece came later than it was sent (it says when), and than it was asked for."""
     piece = re.search(rb'"content":\s?"(\d+) ', answer.data)
     if piece is None:
         raise ValueError(f"no piece in {answer.data[:500]!r}")
-    return 1000 * (answer.when(piece.end()) - int(piece[1]) / 1e9)
+    came = answer.when(piece.end())
+    return 1000 * (came - int(piece[1]) / 1e9), 1000 * (came - answer.asked)
 
 
 async def main(seconds: float) -> list[Figure]:

@@ -1,5 +1,6 @@
 """Replies of any shape: heard as text, or refused as a bad reply; usage and cost believed only where they can be."""
 
+import json
 from math import isfinite
 
 import pytest
@@ -43,7 +44,7 @@ def test_any_reply_is_heard_or_is_a_value_error(replies: list[object]) -> None:
     heard = ChatReply()
     for reply in replies:
         try:
-            heard.take(reply)
+            heard.take(json.dumps(reply).encode())
         except ValueError:
             continue
     assert isinstance(heard.text, str)
@@ -112,7 +113,7 @@ def test_a_long_prompt_that_the_endpoint_adds_is_believed() -> None:
 )
 def test_what_is_no_answer_is_objected_to(piece: object, kind: FaultKind) -> None:
     heard = ChatReply(ended=True)
-    heard.take(piece)
+    heard.take(json.dumps(piece).encode())
     objection = heard.objection()
     assert objection is not None
     assert objection.fault.kind is kind

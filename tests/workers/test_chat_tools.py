@@ -277,7 +277,7 @@ def test_calls_are_put_together_however_they_are_cut(data: st.DataObject) -> Non
         function = {"arguments": piece} | ({} if index in named else {"name": f"f{index}"})
         whole = {"index": index, "function": function} | ({} if index in named else {"id": f"c{index}"})
         named.add(index)
-        heard.take({"choices": [{"delta": {"tool_calls": [whole]}}]})
+        heard.take(json.dumps({"choices": [{"delta": {"tool_calls": [whole]}}]}).encode())
     assert [call.arguments for call in heard.calls] == [text.strip() or "{}" for text in texts]
     assert [(call.id, call.name) for call in heard.calls] == [(f"c{i}", f"f{i}") for i in range(len(texts))]
 
@@ -298,5 +298,5 @@ def test_calls_are_told_apart_whatever_an_endpoint_leaves_out(pieces: list[Piece
     heard = ChatReply()
     for index, known, name, arguments in pieces:
         call = {"index": index, "id": known, "function": {"name": name, "arguments": arguments}}
-        heard.take({"choices": [{"delta": {"tool_calls": [call]}}]})
+        heard.take(json.dumps({"choices": [{"delta": {"tool_calls": [call]}}]}).encode())
     assert heard.calls == (ToolCall("a", "f", '{"x":1}'), ToolCall("b", "g", "{}"))

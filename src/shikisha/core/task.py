@@ -170,8 +170,14 @@ class Task:
 
     def scrubbed(self, scrub: Callable[[str], str]) -> "Task":
         """Return the task with every text in it scrubbed; TaskError when that makes something else of it."""
-        labels = tuple(scrub(label) for label in self.labels)
-        task = Task(scrub(self.prompt), scrub(self.context), scrub(self.id), scrub(self.domain), labels)
+        labels = tuple([scrub(label) for label in self.labels])
+        prompt, context, name, domain = [
+            text and scrub(text) for text in (self.prompt, self.context, self.id, self.domain)
+        ]
+        own = (self.prompt, self.context, self.id, self.domain, self.labels)
+        if self.bare and (prompt, context, name, domain, labels) == own:
+            return self
+        task = Task(prompt, context, name, domain, labels)
         if self.bare:
             return task
         bodies = self.bodies()

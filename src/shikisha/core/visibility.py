@@ -129,13 +129,18 @@ def output_limit(card: Card, wishes: ClientOptions) -> int:
     return min(wished, card.max_output_tokens) if isinstance(wished, int) else card.max_output_tokens
 
 
-def max_usage(shown: Sequence[ChatMessage], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS) -> Amount:
-    """Return what a call with this view can use at most."""
-    texts = [turn.text for turn in shown]
-    texts += [text for turn in shown for call in turn.calls for text in (call.id, call.name, call.arguments)]
+def max_usage(
+    shown: Sequence[ChatMessage], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS, *, by_context: bool = True
+) -> Amount:
+    """Return what a call with this view can use at most; not `by_context`: whatever the model's context holds."""
+    texts, more = [turn.text for turn in shown], 0
+    for turn in shown:
+        if not turn.plain:
+            texts += [text for call in turn.calls for text in (call.id, call.name, call.arguments)]
+            more += sum([attached.tokens for attached in turn.attachments])
     texts += [dump_json(tool) for tool in wishes.tools]
-    more = sum([attached.tokens for turn in shown for attached in turn.attachments])
-    return upper_bound(texts, output_limit(card, wishes), card.price, card.context_tokens, more)
+    context = card.context_tokens if by_context else None
+    return upper_bound(texts, output_limit(card, wishes), card.price, context, more)
 
 
 def view_hash(shown: Sequence[ChatMessage], wishes: ClientOptions = NO_CLIENT_OPTIONS) -> str:

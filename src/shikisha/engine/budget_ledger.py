@@ -107,6 +107,11 @@ class BudgetLedger:
         rounds = max(left.rounds, min(1, self.caps.rounds))  # the round in which it is started is not over
         return BudgetLedger(caps.narrowed(replace(left, rounds=rounds)), parent=self, depth=self.depth + 1)
 
+    @property
+    def counts_amounts(self) -> bool:
+        """Whether tokens or dollars are capped, here or above."""
+        return any(each.caps.tokens is not None or each.caps.dollars is not None for each in self._chain())
+
     def left(self) -> Caps:
         """Return what is left, as caps; `depth`, `plan_steps` and `map_items` are as they were."""
         caps, chain = self.caps, self._chain()

@@ -184,7 +184,9 @@ async def _propose(conducted: ConductedRun, index: int) -> Proposal | Fault:
     for rejection in rejected[len(past.rejected) if past else 0 :]:
         context.recorder.add(_plan_rejected(conducted, index, rejection))
     if isinstance(proposal, Proposal):
-        proposal = replace(proposal, note=_note_with_warning(conducted, proposal, index))
+        note = _note_with_warning(conducted, proposal, index)
+        if note != proposal.note:
+            proposal = replace(proposal, note=note)
         context.recorder.add(_plan_proposed(conducted, index, proposal))
     return proposal
 
@@ -241,8 +243,7 @@ def _round_input(conducted: ConductedRun, proposed: Proposal, index: int) -> Rou
 def _certain_refusal(context: RunContext, round_input: RoundInput) -> CapReached | None:
     """Return the refusal that a step of this plan will meet for certain, before anything of the plan is paid."""
     begun = round_input.past is not None and any(record.attempts for record in round_input.past.steps.values())
-    left = context.ledger.left()
-    if len(round_input.plan) > 1 and not begun and (left.dollars is not None or left.tokens is not None):
+    if len(round_input.plan) > 1 and not begun and context.ledger.counts_amounts:
         try:
             for worker, need in minimum_usage(context, round_input):
                 context.ledger.check_affordable(need, worker)
@@ -276,9 +277,9 @@ def _end_unaffordable(conducted: ConductedRun, round_input: RoundInput, refusal:
 def _note_with_warning(conducted: ConductedRun, proposal: Proposal, index: int) -> str:
     """Return the plan's note, with a word on what its steps may use where that is more than there is."""
     context = conducted.context
-    left = context.ledger.left()
-    if len(proposal.plan) < 2 or (left.dollars is None and left.tokens is None):
+    if len(proposal.plan) < 2 or not context.ledger.counts_amounts:
         return proposal.note
+    left = context.ledger.left()
     total = sum((need for _, need in minimum_usage(context, _round_input(conducted, proposal, index))), Amount())
     short = []
     if left.dollars is not None and total.dollars is not None and total.dollars > left.dollars:
@@ -430,7 +431,8 @@ async def finalize_run(context: RunContext, end: EndReached) -> RunFinished | Ru
                 if watched and end.answer is not None
                 else ()
             )
-            end = replace(end, asks=context.clean("; ".join(asks)))
+            if asks:
+                end = replace(end, asks=context.clean("; ".join(asks)))
             if asks or rolls_back or (end.answer is None and watched):
                 # Journaled first, so that no worker's text passes for an answer that no person has looked at.
                 context.recorder.add(end)

@@ -7,7 +7,6 @@ A field that equals its default is left out, which makes the defaults of events 
 Deliberately absent: numbers that JSON does not have; NaN is an error where it comes from.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
@@ -21,10 +20,10 @@ from typing import Annotated, NamedTuple, Union, cast, get_args, get_origin, get
 
 from shikisha.core.errors import ConfigError, JournalTampered
 from shikisha.core.events import BODY, EVENT_CLASSES, Event, RunStarted
+from shikisha.core.json_codec import decode_json, encode_ascii_json
 
 _MAX_LIST_CHARACTERS = 2_000  # of names that stand in the event itself
 _SURROGATES = "surrogatepass"  # a model's text may hold half a character: it is kept as it came
-_dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 class EncodedEvent(NamedTuple):
@@ -59,13 +58,13 @@ def encode_event(event: Event) -> EncodedEvent:
     for name in form.lists:
         names = data.get(name, ())
         if isinstance(names, tuple) and sum(map(len, names)) > _MAX_LIST_CHARACTERS:
-            body = _dumps(names).encode("utf-8", _SURROGATES)
+            body = encode_ascii_json(names).encode("utf-8", _SURROGATES)
             data[name] = key = sha256(body).hexdigest()
             bodies.append((key, body))
     run, kind, at = event.run, event.kind, float(event.at)
     if not (run and run.isprintable() and isfinite(at)):
         raise ValueError(f"{kind}: a run's id is printable and a time is finite, not {run!r} and {at}")
-    stored = _dumps(data)
+    stored = encode_ascii_json(data)
     return EncodedEvent(run, kind, at, stored, canonical_tail(run, kind, at, stored), tuple(bodies))
 
 
@@ -77,15 +76,22 @@ def canonical_tail(run: str, kind: str, at: float, data: str) -> bytes:
 
 def decode_event(kind: str, run: str, at: float, data: str, bodies: Mapping[str, str]) -> Event:
     """Return the event; `bodies` has the text for each hash in the data. JournalTampered when that makes no event."""
+    return make_event(kind, run, at, stored_values(data), bodies)
+
+
+def make_event(kind: str, run: str, at: float, stored: Mapping[str, object] | None, bodies: Mapping[str, str]) -> Event:
+    """Return the event of data that was read by `stored_values`, as `decode_event` does."""
     try:
         form = _event_format(kind)
-        values = json.loads(data)
+        if stored is None:
+            raise ValueError("its data is no JSON object")
+        values = dict(stored)
         for name in form.bodies:
             if values.get(name) is not None:
-                values[name] = bodies[values[name]]
+                values[name] = bodies[cast("str", values[name])]
         for name in form.lists:
-            if isinstance(values.get(name), str):
-                values[name] = json.loads(bodies[values[name]] or "[]")  # "": read without texts
+            if isinstance(key := values.get(name), str):
+                values[name] = decode_json(bodies[key] or "[]")  # "": read without texts
         for name, unpack in form.unpack:
             if values.get(name) is not None:
                 values[name] = unpack(values[name])
@@ -94,23 +100,32 @@ def decode_event(kind: str, run: str, at: float, data: str, bodies: Mapping[str,
         raise JournalTampered(f"run {run}: a stored {kind} makes no event: {error!r}") from error
 
 
+def stored_values(data: str) -> Mapping[str, object] | None:
+    """Return the fields that stored data holds; None where it is no event's."""
+    try:
+        values = decode_json(data)
+    except ValueError:
+        return None
+    return values if isinstance(values, dict) else None
+
+
 def body_references(kind: str, data: str) -> dict[str, str]:
     """Return the hash of each text that stored data refers to, by field; none where the data is no event's."""
-    try:
-        values = json.loads(data)
-        return {name: values[name] for name in _event_format(kind).bodies if isinstance(values.get(name), str)}
-    except (AttributeError, KeyError, ValueError):
+    return body_keys(kind, stored_values(data))
+
+
+def body_keys(kind: str, stored: Mapping[str, object] | None) -> dict[str, str]:
+    """Return the hash of each text that these stored fields refer to, by field; none where they are no event's."""
+    if stored is None or kind not in EVENT_CLASSES:
         return {}
+    return {name: key for name in _event_format(kind).bodies if isinstance(key := stored.get(name), str)}
 
 
 def list_references(kind: str, data: str) -> dict[str, str]:
     """Return the hash of each list of names that stored data refers to, by field; no erasure removes these."""
-    try:
-        lists = _event_format(kind).lists
-        values = json.loads(data) if lists else {}
-        return {name: values[name] for name in lists if isinstance(values.get(name), str)}
-    except (AttributeError, KeyError, ValueError):
-        return {}
+    lists = _event_format(kind).lists if kind in EVENT_CLASSES else ()
+    stored = (stored_values(data) if lists else None) or {}
+    return {name: key for name in lists if isinstance(key := stored.get(name), str)}
 
 
 def body_hash(body: bytes) -> str:

@@ -119,7 +119,7 @@ class EventRow(NamedTuple):
 def event_rows(connection: Connection, *where: ColumnElement[bool], limit: int | None = None) -> list[EventRow]:
     """Return the events for which all of `where` holds, in the order written."""
     found = connection.execute(select(EVENTS).where(*where).order_by(EVENTS.c.seq).limit(limit))
-    return [EventRow(*row) for row in found]
+    return list(map(EventRow._make, found.all()))
 
 
 def read_bodies(connection: Connection, hashes: Iterable[str]) -> dict[str, bytes]:

@@ -34,7 +34,8 @@ from shikisha.core.events import (
 )
 from shikisha.core.run import Attempt, Run, StepRecord, root_run_id
 from shikisha.journal import queries
-from shikisha.journal.codec import body_hash, body_references, body_text, decode_event
+from shikisha.journal.chain import Statement
+from shikisha.journal.codec import body_hash, body_keys, body_text, make_event, stored_values
 from shikisha.journal.schema import EVENTS, HEAD, INDEXED, RUN_DAYS, RUN_TEXTS, RUN_WORKERS, RUNS, SERVED, WORKER_DAYS
 
 if TYPE_CHECKING:
@@ -172,13 +173,15 @@ class _IndexedRun:
     texts: list[dict[str, object]] | None
 
 
+_ADD_RUNS, _ADD_WORKERS = Statement.of(insert(RUNS)), Statement.of(insert(RUN_WORKERS))
+
+
 def _index_runs(connection: Connection, names: Sequence[str]) -> None:
     """Make the rows of these runs again."""
-    rows = queries.event_rows(connection, EVENTS.c.run.in_(names))
-    by_run: dict[str, list[queries.EventRow]] = {name: [] for name in names}
-    for row in rows:
-        by_run[row.run].append(row)
-    bodies = _read_bodies(connection, rows)
+    by_run: dict[str, list[_StoredEvent]] = {name: [] for name in names}
+    for row in queries.event_rows(connection, EVENTS.c.run.in_(names)):
+        by_run[row.run].append(_StoredEvent.of(row))
+    bodies = _read_bodies(connection, (each for own in by_run.values() for each in own))
     there = connection.execute(select(RUNS.c.run, RUNS.c.searchable).where(RUNS.c.run.in_(names)))
     known = {row.run: row.searchable for row in there}
     orders = _read_orders(connection, {root_run_id(name) for name in names})
@@ -190,9 +193,9 @@ def _index_runs(connection: Connection, names: Sequence[str]) -> None:
         _sum_days(connection, names, -1)
         connection.execute(delete(RUN_WORKERS).where(RUN_WORKERS.c.run.in_(list(known))))
         connection.execute(delete(RUNS).where(RUNS.c.run.in_(list(known))))
-    connection.execute(insert(RUNS), [each.row for each in made])
+    _ADD_RUNS.execute(connection, [each.row for each in made])
     if workers := [row for each in made for row in each.workers]:
-        connection.execute(insert(RUN_WORKERS), workers)
+        _ADD_WORKERS.execute(connection, workers)
     _sum_days(connection, names, 1)
     if known:
         days = {row.day for row in connection.execute(select(RUNS.c.day).where(RUNS.c.run.in_(list(known))))}
@@ -292,18 +295,28 @@ def _read_orders(connection: Connection, roots: set[str]) -> dict[str, _Order]:
     return found
 
 
-def _read_bodies(connection: Connection, rows: Sequence[queries.EventRow]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class _StoredEvent:
+    """An event's row, with its data read once, and the hashes of those of its texts that are shown or searched."""
+
+    row: queries.EventRow
+    values: Mapping[str, object] | None
+    wanted: tuple[str, ...]
+
+    @classmethod
+    def of(cls, row: queries.EventRow) -> "_StoredEvent":
+        values, wanted = stored_values(row.data), _READ_TEXTS.get(row.kind)
+        return cls(
+            row,
+            values,
+            tuple([key for name, key in body_keys(row.kind, values).items() if name in wanted]) if wanted else (),
+        )
+
+
+def _read_bodies(connection: Connection, events: Iterable[_StoredEvent]) -> dict[str, str]:
     """Return the texts that are shown or searched, by hash, of those that are what their hash says."""
-    wanted = {key for row in rows for key in _wanted_references(row).values()}
-    found = queries.read_bodies(connection, wanted)
+    found = queries.read_bodies(connection, {key for each in events for key in each.wanted})
     return {key: body_text(body) for key, body in found.items() if body_hash(body) == key}
-
-
-def _wanted_references(row: queries.EventRow) -> dict[str, str]:
-    fields = _READ_TEXTS.get(row.kind)
-    if not fields:
-        return {}
-    return {name: key for name, key in body_references(row.kind, row.data).items() if name in fields}
 
 
 class _Texts(dict[str, str]):
@@ -313,10 +326,11 @@ class _Texts(dict[str, str]):
         return ""
 
 
-def _index_run(rows: Sequence[queries.EventRow], bodies: Mapping[str, str], order: _Order, known: int) -> _IndexedRun:
+def _index_run(events: Sequence[_StoredEvent], bodies: Mapping[str, str], order: _Order, known: int) -> _IndexedRun:
+    rows = [each.row for each in events]
     name = rows[0].run
     try:
-        run = Run.fold(_decode_events(rows, bodies))
+        run = Run.fold(_decode_events(events, bodies))
     except (ShikishaError, ValueError, TypeError, KeyError, IndexError) as error:
         # Whatever a changed row makes of the fold: the run's page and `journal verify` say it in full.
         return _IndexedRun(_unreadable_row(rows, order, str(error)), [], [])
@@ -351,18 +365,19 @@ def _is_done(run: Run, known: int) -> bool:
     return known > 1 and run.finished is not None and not run.erased
 
 
-def _decode_events(rows: Sequence[queries.EventRow], bodies: Mapping[str, str]) -> Iterable[Event]:
-    erasure = queries.last_erasures(row for row in rows if row.kind == BodiesErased.kind).get(rows[0].run)
-    for row in rows:
-        texts = _Texts()
+def _decode_events(events: Sequence[_StoredEvent], bodies: Mapping[str, str]) -> Iterable[Event]:
+    erased = [each.row for each in events if each.row.kind == BodiesErased.kind]
+    erasure = queries.last_erasures(erased).get(erased[0].run) if erased else None
+    for each in events:
+        row, texts = each.row, _Texts()
         if erasure is not None and row.seq <= erasure.seq:
             texts.update(queries.placeholder_texts(erasure, row.kind, row.data))
         else:
-            for key in _wanted_references(row).values():
+            for key in each.wanted:
                 if key not in bodies:
                     raise JournalTampered(f"event {row.seq} of run {row.run}: a text of it is missing or changed")
                 texts[key] = bodies[key]
-        yield decode_event(row.kind, row.run, row.at, row.data, texts)
+        yield make_event(row.kind, row.run, row.at, each.values, texts)
 
 
 def _order_columns(rows: Sequence[queries.EventRow], order: _Order, began: float) -> dict[str, object]:

@@ -21,6 +21,7 @@ from shikisha.core.budget import Usage
 from shikisha.core.call import TOO_DEEP_CODE, ClientOptions, depth_headers
 from shikisha.core.errors import ConfigError, Fault, FaultKind, WorkerError
 from shikisha.core.events import FinishReason
+from shikisha.core.json_codec import encode_json
 from shikisha.core.messages import Attachment, ChatMessage, Json, MediaKind, Speaker, chosen_tool
 from shikisha.core.secrets import SecretStore
 from shikisha.core.visibility import output_limit, request_messages
@@ -203,7 +204,7 @@ class ChatWorker:
 
     async def _exchange(self, request: Request, messages: Sequence[ChatMessage], reply: ChatReply) -> None:
         """Send the request and read the whole reply."""
-        body = json.dumps(self._body(request, messages), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        body = encode_json(self._body(request, messages))
         kind = "text/event-stream" if self._settings.stream else "application/json"
         headers = {
             "Content-Type": "application/json",
@@ -212,7 +213,7 @@ class ChatWorker:
             **depth_headers(),
         }
         url = endpoint.join_path(self._settings.base_url, _CHAT_PATH)
-        async with self._connections.open().ask("POST", url, headers, body.encode()) as response:
+        async with self._connections.open().ask("POST", url, headers, body) as response:
             if not response.succeeded:
                 whole = await response.error_body()
                 detail, reply.usage = _read_error_body(whole)
@@ -235,7 +236,7 @@ class ChatWorker:
             body = await response.read_all()
             if body.lstrip().startswith(b"<"):
                 raise _web_page_error()
-            self._add_chunk(json.loads(body), reply)
+            self._add_chunk(body, reply)
             reply.ended = True
         else:
             raise ValueError(f"expected an event stream, not {kind or 'a body of no stated type'}")
@@ -252,7 +253,7 @@ class ChatWorker:
                     reply.ended = True
                     await response.drain()
                     return
-                self._add_chunk(json.loads(data), reply)
+                self._add_chunk(data, reply)
         reply.ended = events.rest().startswith(_DONE)
 
     def _body(self, request: Request, messages: Sequence[ChatMessage]) -> dict[str, object]:
@@ -280,8 +281,8 @@ class ChatWorker:
         limit = {settings.max_tokens_field: output_limit(self._card, wishes)}
         return body | settings.extra_body | _client_options(wishes, settings.efforts) | limit
 
-    def _add_chunk(self, raw: object, reply: ChatReply) -> None:
-        error = reply.take(raw)
+    def _add_chunk(self, data: str | bytes, reply: ChatReply) -> None:
+        error = reply.take(data)
         if error is not None:
             raise self._stated_error(error)
 

@@ -11,6 +11,7 @@ never negative. Deliberately absent: reconnecting, choices after the first, and 
 makes more tokens than bytes, which is the only upper bound that always holds.
 """
 
+import json
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -79,8 +80,8 @@ def read_usage(
         cached_tokens=(into.cached_tokens or 0) + (into.orchestration_input_cached_tokens or 0),
         reasoning_tokens=out.reasoning_tokens or 0,
     )
-    most = max_tokens(said, card, wishes)
-    beside = replace(usage, output_tokens=_with_reasoning(usage, counts.total_tokens))
+    most, output = max_tokens(said, card, wishes), _with_reasoning(usage, counts.total_tokens)
+    beside = usage if output == usage.output_tokens else replace(usage, output_tokens=output)
     return next((each for each in (beside, usage) if _is_plausible(each, most)), None)
 
 
@@ -94,11 +95,11 @@ def _with_reasoning(usage: Usage, total: object) -> int:
 
 def with_minimum_tokens(usage: Usage, sent: Iterable[str], received: Iterable[str]) -> Usage:
     """Return the usage, with an estimate where a number is below what any tokenizer makes of these texts."""
-    return replace(
-        usage,
-        input_tokens=_minimum_tokens(usage.input_tokens, tuple(filter(None, sent))),
-        output_tokens=_minimum_tokens(usage.output_tokens, tuple(filter(None, received))),
-    )
+    read = _minimum_tokens(usage.input_tokens, tuple(filter(None, sent)))
+    wrote = _minimum_tokens(usage.output_tokens, tuple(filter(None, received)))
+    if (read, wrote) == (usage.input_tokens, usage.output_tokens):
+        return usage
+    return replace(usage, input_tokens=read, output_tokens=wrote)
 
 
 def _minimum_tokens(stated: int, texts: tuple[str, ...]) -> int:
@@ -138,7 +139,7 @@ def _is_plausible(usage: Usage, most: Usage) -> bool:
 
 def max_tokens(said: tuple[ChatMessage, ...], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS) -> Usage:
     """Return the most that this call can use, whatever the model's context holds."""
-    tokens = max_usage(said, replace(card, context_tokens=None), wishes).tokens
+    tokens = max_usage(said, card, wishes, by_context=False).tokens
     output = output_limit(card, wishes)
     return Usage(tokens - output, output)
 
@@ -249,6 +250,14 @@ class _ReplyChunk(BaseModel):
     error: object = None
 
 
+def _read_chunk(data: str | bytes) -> _ReplyChunk:
+    """Return a chunk; ValueError for another shape. What pydantic cannot read, `json` may (half a surrogate pair)."""
+    try:
+        return _ReplyChunk.model_validate_json(data)
+    except ValidationError:
+        return _ReplyChunk.model_validate(json.loads(data))
+
+
 @dataclass(slots=True)
 class _PartialToolCall:
     """A tool call as far as it has arrived."""
@@ -302,9 +311,9 @@ class ChatReply:
         calls = [text for call in self.growing for text in (call.name, *call.arguments)]
         return (self.text, self.refusal, "".join(calls))
 
-    def take(self, raw: object) -> object:
+    def take(self, data: str | bytes) -> object:
         """Add a chunk and return the error that it states, if any; ValueError for another shape."""
-        piece = _ReplyChunk.model_validate(raw)
+        piece = _read_chunk(data)
         self.usage = merge_usage(self.usage, piece.usage)
         if piece.error is not None:
             return piece.error

@@ -29,6 +29,7 @@ from shikisha.server.http.run_result import (
 )
 from shikisha.server.keys.key import Principal
 from shikisha.server.lifecycle.authorization import Api, RequestedRun
+from shikisha.server.lifecycle.broadcast import LiveRun
 from shikisha.server.lifecycle.questions import ToolResumption, find_tool_resumption
 from shikisha.server.lifecycle.run_progress import (
     AnswerPiece,
@@ -88,7 +89,7 @@ class CompletionRequest:
         live = service.live(started.run)
         events = live.events if live is not None else await service.journal.read(started.run)
         completion = self._completion(events, order.model, service.cast(order.conductor, order.pool), -1)
-        completion.owned = started.fresh
+        completion.owned, completion.live = started.fresh, live
         return completion
 
     async def _resume(self, resumption: ToolResumption) -> "RunCompletion":
@@ -178,6 +179,7 @@ class RunCompletion:
     owned: bool = True
     before: RunUsage = field(default_factory=RunUsage)
     done: bool = False
+    live: LiveRun | None = None
     _last: LastUpdate = None
 
     async def on_disconnect(self) -> None:
@@ -188,7 +190,7 @@ class RunCompletion:
     async def whole(self) -> CompletionEnd:
         """Wait for the run, and return its end."""
         text, notes = "", list[str]()
-        async for update in self._updates():
+        async for update in self._updates(self.live):  # nobody sees a piece before the end
             if isinstance(update, AnswerPiece):
                 text += update.text
             else:
@@ -226,9 +228,9 @@ class RunCompletion:
         for sent in writer.end(ended):
             yield sent
 
-    async def _updates(self) -> AsyncGenerator[AnswerPiece | ProgressNote]:
+    async def _updates(self, whole: LiveRun | None = None) -> AsyncGenerator[AnswerPiece | ProgressNote]:
         patience = self.service.settings.approval_wait
-        async for update in wait_for_run(self.service, self.run, self.tracker, patience):
+        async for update in wait_for_run(self.service, self.run, self.tracker, patience, whole):
             if isinstance(update, AnswerPiece | ProgressNote):
                 yield update
             else:
@@ -237,7 +239,7 @@ class RunCompletion:
     async def _end(self, text: str, notes: Sequence[str] = ()) -> CompletionEnd:
         """Return the end of a run whose updates were all heard."""
         self.done = True
-        run = Run.fold(self.tracker.events)
+        run = Run.fold(self.tracker.events) if self.live is None else self.live.fold(self.tracker.events)
         family = (await self.service.read_family(self.run)).values() if self.nested else ()
         usage = run_usage(run, family).less(self.before)
         visible = visible_run(run, self.tracker.events, self.service.container.autonomy_policy())

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
+from shikisha.core.json_codec import encode_ascii_json
 from shikisha.core.messages import NO_TOOL, ToolCall
 from shikisha.server.chat.completion import AssistantMessage, CompletionEnd, CompletionRequest, RunCompletion
 from shikisha.server.chat.conversation import task_from_chat
@@ -29,6 +30,7 @@ from shikisha.server.http.request import (
     request_body_doc,
     validate_known,
 )
+from shikisha.server.http.response import QuickResponse
 from shikisha.server.http.run_result import NO_RETRY, UsageFields, finished_headers, started_headers
 from shikisha.server.http.streams import DONE_EVENT, event_stream, run_unless_disconnected, sse_data, stream_grace
 from shikisha.server.keys.key import KeyScope, Principal
@@ -146,6 +148,20 @@ async def _all_choices(runs: Sequence[RunCompletion], headers: Mapping[str, str]
     return JSONResponse({**first, "choices": choices, "usage": usage.chat_fields()}, headers=headers)
 
 
+@dataclass(frozen=True, slots=True)
+class DirectHandler:
+    """A route, and what answers it without the router."""
+
+    route: APIRoute
+    answer: Callable[[Request], Coroutine[None, None, Response]]
+
+
+def direct_routes() -> dict[str, DirectHandler]:
+    """Return the routes that can be answered without the router, by path."""
+    own = [route for route in router.routes if isinstance(route, _DirectRoute)]
+    return {route.path: DirectHandler(route, route.get_route_handler()) for route in own}
+
+
 def _metadata(body: ChatRequest) -> Mapping[str, str]:
     named = {"user": body.user, "safety_identifier": body.safety_identifier}
     return {name: value for name, value in named.items() if value is not None} | dict(body.metadata or {})
@@ -174,7 +190,7 @@ class ChatCompletion:
         if (error := ended.error) is not None:
             body = {**error.body(), "run": run} | ({} if ended.metadata is None else {"shikisha": ended.metadata})
             return JSONResponse(body, error.status, {**error.headers(), **NO_RETRY, **headers})
-        return JSONResponse(self.body(ended), headers=headers)
+        return QuickResponse(self.body(ended), headers=headers)
 
     def body(self, ended: CompletionEnd) -> dict[str, object]:
         """Return the body of a completion that has ended well."""
@@ -267,7 +283,7 @@ class ChunkWriter:
     ) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         rest = json.dumps(more, separators=(",", ":"))[1:-1] if more else ""
-        written = json.dumps(choice, separators=(",", ":"))
+        written = encode_ascii_json(choice)
         return f'{self._open},"choices":[{written}]{"," + rest if rest else ""}}}\n\n'.encode()
 
 

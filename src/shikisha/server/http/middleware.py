@@ -32,6 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shikisha.config.settings import ServerTable
 from shikisha.core.text import one_line
 from shikisha.server.http.api_errors import ApiError, error_body_at
+from shikisha.server.ops.logs import LogFields, log_line
 
 if TYPE_CHECKING:
     from shikisha.server.ops.metrics import MetricCounters
@@ -74,7 +75,7 @@ class AccessLog:
             self._counters.refuse(str(refused))
         level = logging.DEBUG if route in _QUIET_ROUTES and status < 500 else logging.INFO
         if _ACCESS_LOG.isEnabledFor(level):
-            said = {
+            said: LogFields = {
                 "request": answer.request,
                 "run": answer.run,
                 "key": state.get("key"),
@@ -84,7 +85,7 @@ class AccessLog:
                 "refused": refused,
                 "ms": round(seconds * 1000, 3),
             }
-            _ACCESS_LOG.log(level, "request", extra={"said": said})
+            log_line(_ACCESS_LOG, level, "request", said)
 
 
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})

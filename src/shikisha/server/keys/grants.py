@@ -416,6 +416,8 @@ class BudgetGrant:
 
     def room(self, need: BudgetAmount, capped: frozenset[BudgetUnit]) -> bool:
         """Whether that much more may be held."""
+        if not capped:
+            return True
         left = self.granted.minus(self.used).minus(self.held).minus(need)
         return all(value >= 0 for kind, value in left.kinds() if kind in capped and need[_UNIT_PLACES[kind]])
 

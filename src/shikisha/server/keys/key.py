@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import sha256
 
 from shikisha.core.errors import ConfigError
@@ -53,6 +54,7 @@ DOLLAR_CAPS = ("dollars", "dollars_per_day")
 MAX_COUNT = 2**62  # of anything that is counted: what every database can add
 
 
+@lru_cache(4096)  # the same amount is held, settled and counted
 def nanodollars(dollars: float) -> int:
     """Return what something costs in nanodollars, rounded up: a bill never forgets."""
     return min(MAX_COUNT, int(Decimal(repr(float(dollars))).scaleb(_NANO_DIGITS).to_integral_value(ROUND_CEILING)))

@@ -70,7 +70,9 @@ class AuthorizedRun:
     def scrubbed(self, scrub: Callable[[str], str]) -> "AuthorizedRun":
         """Return the order without keys in it; TaskError when that makes something else of its task."""
         metadata = {scrub(name): scrub(value) for name, value in self.metadata.items()}
-        return replace(self, task=self.task.scrubbed(scrub), wire=scrub(self.wire), metadata=metadata)
+        task, wire = self.task.scrubbed(scrub), scrub(self.wire)
+        same = task is self.task and wire == self.wire and metadata == self.metadata
+        return self if same else replace(self, task=task, wire=wire, metadata=metadata)
 
 
 _MAX_KNOWN_CASTS = 1000

@@ -19,6 +19,7 @@ from shikisha.core.events import (
     RunPaused,
     RunStatus,
 )
+from shikisha.core.run import Run
 from shikisha.journal import Journal
 from shikisha.server.store import RunStore, ServedState
 
@@ -51,7 +52,14 @@ class LiveRun:
         self.events = list(past)
         self._queues: list[asyncio.Queue[RunUpdate | None]] = []
         self._said: dict[tuple[int, int], tuple[int, list[str]]] = {}  # by attempts under way, since their events
-        self.over = False
+        self.result: Run | None = None  # what it came to, once its performance here has returned
+        self._past = len(self.events)
+        self._ended = asyncio.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to come from this process."""
+        return self._ended.is_set()
 
     @property
     def waits(self) -> bool:
@@ -68,17 +76,31 @@ class LiveRun:
             self._said[event.round, event.step] = (len(self.events) - 1, [])
         elif isinstance(event, AttemptFinished | AttemptFailed) and event.step is not None:
             self._said.pop((event.round, event.step), None)
-        self._tell(EventUpdate(len(self.events) - 1, event))
+        if self._queues:
+            self._tell(EventUpdate(len(self.events) - 1, event))
 
     def say(self, round_index: int, step: int, piece: str) -> None:
         """Receive a piece of an answer (the engine's text callback)."""
         if (round_index, step) in self._said:
             self._said[round_index, step][1].append(piece)
-        self._tell(TextUpdate(round_index, step, piece))
+        if self._queues:
+            self._tell(TextUpdate(round_index, step, piece))
+
+    def fold(self, events: Sequence[Event]) -> Run:
+        """Return the run of these of its events, which need not be folded again if the engine has just folded them."""
+        if self.result is not None and not self._past and len(events) == len(self.events):
+            return self.result
+        return Run.fold(events)
+
+    async def whole(self, after: int = -1) -> AsyncGenerator[RunUpdate]:
+        """Yield the events after a number once the run has ended or stops here, so that a listener is woken once."""
+        await self._ended.wait()
+        for number, event in list(enumerate(self.events))[after + 1 :]:
+            yield EventUpdate(number, event)
 
     def end(self) -> None:
         """End the updates of all listeners."""
-        self.over = True
+        self._ended.set()
         for queue in self._queues:
             queue.put_nowait(None)
 

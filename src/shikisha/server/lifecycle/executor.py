@@ -157,7 +157,7 @@ class RunExecutor(ABC):
         """Perform a run until it ends or waits, and keep its failures from other runs."""
         run: Run | None = None
         try:
-            run = await performing
+            run = running.live.result = await performing
         except asyncio.CancelledError:
             if not (running.stopped or running.expelled or self.closing):
                 raise

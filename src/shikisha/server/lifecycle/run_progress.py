@@ -47,7 +47,7 @@ from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, AutonomyPolicy
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Pool
 from shikisha.server.keys.key import KeyScope, Principal
-from shikisha.server.lifecycle.broadcast import EventUpdate, RunUpdate, TextUpdate
+from shikisha.server.lifecycle.broadcast import EventUpdate, LiveRun, RunUpdate, TextUpdate
 from shikisha.server.lifecycle.questions import client_tool_calls
 from shikisha.server.lifecycle.service import RunService, root_run_id
 
@@ -257,14 +257,19 @@ class StillWaiting:
 
 
 async def wait_for_run(
-    service: RunFeed, name: str, tracker: ProgressTracker, patience: float
+    service: RunFeed, name: str, tracker: ProgressTracker, patience: float, whole: LiveRun | None = None
 ) -> AsyncGenerator[ProgressUpdate | ToolCallsNeeded | StillWaiting]:
-    """Yield what a client sees of a run, until it ends, is replaced or interrupted, or waits."""
+    """Yield what a client sees of a run, until it ends, is replaced or interrupted, or waits.
+
+    `whole`: the run as it is performed here, where the client wants nothing before it has ended.
+    """
     until: float | None = None
     clock = asyncio.get_running_loop().time
     while True:
         paused = False
-        async with aclosing(service.listen(name, tracker.heard)) as hearing:
+        updates = service.listen(name, tracker.heard) if whole is None else whole.whole(tracker.heard)
+        whole = None
+        async with aclosing(updates) as hearing:
             async for heard in hearing:
                 for told in tracker.hear(heard):
                     paused = isinstance(told, RunPausedUpdate)

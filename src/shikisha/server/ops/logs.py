@@ -10,7 +10,9 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Mapping
-from time import gmtime, strftime
+from contextlib import nullcontext
+from functools import lru_cache
+from time import gmtime, strftime, time
 from typing import TextIO
 
 from shikisha.core.events import (
@@ -46,7 +48,7 @@ def configure_logging(
     secret_store: SecretStore, level: str = "info", stream: TextIO | None = None
 ) -> Callable[[], None]:
     """Log to this stream from now on; return what puts everything back as it was."""
-    root, handler = logging.getLogger(), logging.StreamHandler(stream or sys.stderr)
+    root, handler = logging.getLogger(), _JsonHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(secret_store))
     before = root.handlers[:], root.level
     root.handlers[:] = [handler]
@@ -72,23 +74,62 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        told: dict[str, object] = {
-            "at": f"{strftime('%Y-%m-%dT%H:%M:%S', gmtime(record.created))}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": self._clean(_record_message(record)),
-        }
         extra = getattr(record, "said", None)
-        if isinstance(extra, Mapping):
-            told |= {str(name): self._clean(value) for name, value in extra.items() if value is not None}
+        said = dict(extra) if isinstance(extra, Mapping) else {}
         if record.exc_info:
-            told["exception"] = self._clean(self.formatException(record.exc_info))
+            said["exception"] = self.formatException(record.exc_info)
+        return self.line(record.created, record.levelname, record.name, _record_message(record), said)
+
+    def line(self, at: float, level: str, logger: str, message: str, said: Mapping[str, object]) -> str:
+        """Return the line of these members."""
+        clean = self._clean
+        told: dict[str, object] = {
+            "at": f"{_second_name(int(at))}.{int(at % 1 * 1000):03d}Z",
+            "level": level.lower(),
+            "logger": logger,
+            "message": clean(message),
+        }
+        for name, value in said.items():
+            if value is not None:
+                told[str(name)] = clean(value)
         return json.dumps(told, ensure_ascii=False, default=str)
 
     def _clean(self, value: object) -> object:
         if not isinstance(value, str):
             return value
         return _SECRET_PATTERN.sub(rf"\1{MASK}", self._secret_store.scrub(value))
+
+
+@lru_cache(4)
+def _second_name(second: int) -> str:
+    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(second))
+
+
+class _JsonHandler(logging.StreamHandler[TextIO]):
+    """Writes lines; those that the server writes for every request and run come without a record made of them."""
+
+    def write_line(self, level: int, logger: str, message: str, said: LogFields) -> bool:
+        """Write a line of these members; False where this is not our own formatter's business."""
+        if not isinstance(self.formatter, JsonFormatter):
+            return False
+        line = self.formatter.line(time(), logging.getLevelName(level), logger, message, said)
+        with self.lock or nullcontext():
+            try:
+                self.stream.write(f"{line}\n")
+                self.flush()
+            except (OSError, ValueError):
+                pass  # nobody reads us any more; `logging` would complain there
+        return True
+
+
+def log_line(logger: logging.Logger, level: int, message: str, said: LogFields) -> None:
+    """Log a line: `logger.log` with these members, in a third of its time where our handler is the only one."""
+    if not logger.isEnabledFor(level):
+        return
+    handlers = logging.root.handlers
+    only = handlers[0] if len(handlers) == 1 and not (logger.handlers or logger.filters) else None
+    if not (isinstance(only, _JsonHandler) and only.write_line(level, logger.name, message, said)):
+        logger.log(level, message, extra={"said": said})
 
 
 def _record_message(record: logging.LogRecord) -> str:
@@ -119,7 +160,7 @@ def log_event(event: Event) -> None:
 
 def _log_run(event: Event, message: str, said: LogFields, level: int = logging.INFO) -> None:
     if _RUN_LOG.isEnabledFor(level):
-        _RUN_LOG.log(level, message, extra={"said": {"run": event.run, **said}})
+        log_line(_RUN_LOG, level, message, {"run": event.run, **said})
 
 
 def _log_attempt(event: AttemptStarted | AttemptFinished | AttemptFailed) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from shikisha.conductors.language_model import LanguageModelConductor
-from shikisha.config.container import Container, find_config, load_config, state_folder
+from shikisha.config.container import Container, load_config
+from shikisha.config.environment import find_config, state_folder
 from shikisha.core.budget import FREE, Caps, Price
 from shikisha.core.call import ApprovalMode
 from shikisha.core.errors import ConfigError

@@ -23,8 +23,9 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.first_run import find_endpoints, found_container
 from shikisha.cli.options import SharedOptions
 from shikisha.conductors.fixed_conductors import ScriptedConductor
-from shikisha.config.container import Container, agent_tools, find_config, load_config, tool_effect
+from shikisha.config.container import Container, agent_tools, load_config, tool_effect
 from shikisha.config.discovery import Discovery, describe_endpoint
+from shikisha.config.environment import find_config
 from shikisha.config.preflight import conductor_notices, conductor_problems
 from shikisha.config.price_catalogue import MAX_PRICE_DAYS
 from shikisha.core.budget import Caps

@@ -14,13 +14,10 @@ from pathlib import Path
 from shikisha.cli import output
 from shikisha.cli.options import SharedOptions
 from shikisha.config.container import (
-    CONFIG_FILE,
     Container,
     add_local_tools,
     build_container,
-    find_config,
     load_config,
-    state_folder,
 )
 from shikisha.config.discovery import (
     FIRST_RUN_DOLLARS,
@@ -30,7 +27,7 @@ from shikisha.config.discovery import (
     found_tables,
     worker_names,
 )
-from shikisha.config.environment import DISCOVERY_VARIABLE, with_dotenv
+from shikisha.config.environment import CONFIG_FILE, DISCOVERY_VARIABLE, find_config, state_folder, with_dotenv
 from shikisha.config.template import found_template
 from shikisha.core.errors import ConfigError
 

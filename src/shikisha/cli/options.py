@@ -37,6 +37,18 @@ YesOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value to stdout.")]
 
 
+NEWEST_RUN = "last"
+RunId = Annotated[
+    str,
+    typer.Argument(
+        metavar="[RUN]", help="The id of a run, or its beginning, or last (the default).", show_default=False
+    ),
+]
+OneRun = Annotated[
+    str, typer.Argument(metavar="RUN", help="The id of a run, or its beginning, or last.", show_default=False)
+]
+
+
 @dataclass(frozen=True, slots=True)
 class SharedOptions:
     """Options of nearly every command."""

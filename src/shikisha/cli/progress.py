@@ -26,6 +26,7 @@ from shikisha.core.events import (
     CheckStatus,
     Event,
     PlanProposed,
+    QuestionAsked,
     QuestionKind,
     RunFinished,
     RunPaused,
@@ -403,3 +404,33 @@ def uncertain_cost(amount: Amount) -> Iterator[str]:
 def format_cost(amount: Amount) -> str:
     """Return the dollars of an amount as text; `$?` where they are unknown."""
     return format_dollars(amount.dollars)
+
+
+def run_summary(run: Run) -> Mapping[str, object]:
+    """Return a run as `--json` prints it. Tokens and dollars include child runs; unknown dollars are null.
+
+    The `uncertain_…` amounts may have been used in addition, by calls whose outcome is unknown.
+    """
+    end = run.finished
+    return {
+        "run": run.id,
+        "status": str(run.status),
+        "answer": run.answer,
+        "why": run.why,
+        "cap": end.cap if end else None,
+        "fault": str(end.fault) if end and end.fault else None,
+        "conductor": run.started.conductor,
+        "rounds": len(run.rounds),
+        "steps": sum(len(record.plan or ()) for record in run.rounds),
+        "calls": len(run.attempts),
+        "tokens": run.charged.tokens,
+        "dollars": run.charged.dollars,
+        "uncertain_tokens": run.uncertain.tokens,
+        "uncertain_dollars": run.uncertain.dollars,
+        "seconds": round(run.active_seconds, 3),
+        "waits_for": [_question_json(question) for question in run.open_questions],
+    }
+
+
+def _question_json(question: QuestionAsked) -> Mapping[str, object]:
+    return {"step": question.step, "worker": question.worker, "asks": str(question.asks), "prompt": question.prompt}

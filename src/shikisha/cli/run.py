@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from threading import Thread
@@ -15,8 +15,17 @@ from shikisha.cli import approval_prompt, output, progress, session
 from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_status
 from shikisha.cli.first_run import SIMULATED_NOTE, obtain_container
-from shikisha.cli.options import CapOptions, ConductorOptions, SharedOptions, TaskOptions, YesOption
-from shikisha.cli.progress import RunProgress
+from shikisha.cli.options import (
+    NEWEST_RUN,
+    CapOptions,
+    ConductorOptions,
+    OneRun,
+    RunId,
+    SharedOptions,
+    TaskOptions,
+    YesOption,
+)
+from shikisha.cli.progress import RunProgress, run_summary
 from shikisha.config.container import Container, build_observer
 from shikisha.core.errors import JournalError, TaskError
 from shikisha.core.events import Event, QuestionAnswered, QuestionAsked, QuestionKind, RunStatus
@@ -41,15 +50,6 @@ _ANSWER_OPTIONS = {
     "tools": "(its client answers)",
 }
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-RunId = Annotated[
-    str,
-    typer.Argument(
-        metavar="[RUN]", help="The id of a run, or its beginning, or last (the default).", show_default=False
-    ),
-]
-OneRun = Annotated[
-    str, typer.Argument(metavar="RUN", help="The id of a run, or its beginning, or last.", show_default=False)
-]
 Prompt = Annotated[str, typer.Argument(help="The task; - reads it from stdin.", show_default=False)]
 YesNo = Annotated[str, typer.Argument(metavar="yes|no", help="Answers an approval or a review.", show_default=False)]
 
@@ -88,9 +88,7 @@ def run(
     return _perform_and_report(main, lambda: name if shown.started else None, shared)
 
 
-def resume(
-    shared: SharedOptions, run: RunId = session.NEWEST_RUN, quiet: Quiet = False, yes: YesOption = False
-) -> ExitCode:
+def resume(shared: SharedOptions, run: RunId = NEWEST_RUN, quiet: Quiet = False, yes: YesOption = False) -> ExitCode:
     """Continue a run from its last journaled step.
 
     The run was interrupted or killed, or it waited for a person.
@@ -259,36 +257,6 @@ def _perform_and_report(
         output.print_answer(run.answer)
     _explain_end(run)
     return exit_code_of_status(run.status)
-
-
-def run_summary(run: Run) -> Mapping[str, object]:
-    """Return a run as `--json` prints it. Tokens and dollars include child runs; unknown dollars are null.
-
-    The `uncertain_…` amounts may have been used in addition, by calls whose outcome is unknown.
-    """
-    end = run.finished
-    return {
-        "run": run.id,
-        "status": str(run.status),
-        "answer": run.answer,
-        "why": run.why,
-        "cap": end.cap if end else None,
-        "fault": str(end.fault) if end and end.fault else None,
-        "conductor": run.started.conductor,
-        "rounds": len(run.rounds),
-        "steps": sum(len(record.plan or ()) for record in run.rounds),
-        "calls": len(run.attempts),
-        "tokens": run.charged.tokens,
-        "dollars": run.charged.dollars,
-        "uncertain_tokens": run.uncertain.tokens,
-        "uncertain_dollars": run.uncertain.dollars,
-        "seconds": round(run.active_seconds, 3),
-        "waits_for": [_question_json(question) for question in run.open_questions],
-    }
-
-
-def _question_json(question: QuestionAsked) -> Mapping[str, object]:
-    return {"step": question.step, "worker": question.worker, "asks": str(question.asks), "prompt": question.prompt}
 
 
 def _explain_end(run: Run) -> None:

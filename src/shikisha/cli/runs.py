@@ -1,128 +1,31 @@
-"""Commands on runs of the journal: `runs`, `trace` and `explain` show them; `feedback`, `release` and `rollback` act.
+"""Commands that act on runs of the journal: `feedback`, `release` and `rollback` (`history` shows them).
 
 Invariants: feedback is appended and never changed; of several grades the last counts, and executed grades take
 precedence. A rollback claims its run, names every effect that could not be undone, and then ends with an error. A
 release is recorded in the audit of the keys. The actor is the account at this terminal.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions
-from shikisha.cli.progress import RunTreeView, run_tree
-from shikisha.cli.run import OneRun, RunId, run_summary
-from shikisha.core.budget import format_dollars
+from shikisha.cli.options import OneRun, SharedOptions
 from shikisha.core.errors import TaskError
-from shikisha.core.events import AnswerGraded, EffectKept, EffectUndone, GradeMark, RunStatus
+from shikisha.core.events import AnswerGraded, EffectKept, EffectUndone, GradeMark
 from shikisha.core.run import Run
 from shikisha.core.text import one_line
 from shikisha.engine.compensation import RollbackOrder
 from shikisha.engine.engine import Engine
-from shikisha.explain import explain as explain_run
-from shikisha.explain import explain_text
 from shikisha.server import store
 
-if TYPE_CHECKING:
-    from shikisha.journal import RunOverview
-
-_CHILDREN_PER_RUN = 5  # child runs to expect for each run, when a page of runs is fetched
 FEEDBACK_GRADER = "feedback"
 _MAX_NOTE = 10_000  # characters
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many runs.")]
-Children = Annotated[bool, typer.Option("--children", help="List child runs as well.")]
-Answers = Annotated[bool, typer.Option("--answers", help="Show the beginning of the answer of each step.")]
-
-
-def runs(
-    shared: SharedOptions,
-    limit: Limit = 20,
-    status: Annotated[str, typer.Option("--status", help="Only runs with this status.")] = "",
-    children: Children = False,
-) -> ExitCode:
-    """List the newest runs."""
-    if status and status not in list(RunStatus):
-        raise TaskError(f"unknown status {status!r}: known are {', '.join(RunStatus)}")
-
-    async def main() -> tuple["RunOverview", ...]:
-        async with session.open_existing_journal(shared) as journal:
-            found = await journal.runs(limit=limit * _CHILDREN_PER_RUN, status=RunStatus(status) if status else None)
-            return tuple(run for run in found if children or run.parent is None)[:limit]
-
-    listed = session.run_async(main)
-    if shared.json:
-        output.print_json([_summary_json(run) for run in listed])
-    else:
-        rows = ((run.id, str(run.status), format_dollars(run.dollars), run.prompt) for run in listed)
-        output.print_table(("run", "status", "cost", "task"), rows, right=("cost",))
-    return ExitCode.OK
-
-
-def trace(shared: SharedOptions, run: RunId = session.NEWEST_RUN, answers: Answers = False) -> ExitCode:
-    """Show a run as a tree.
-
-    Shows rounds, steps, attempts, checks and child runs; with --json every event.
-    """
-
-    async def main() -> tuple[dict[str, Run], list[object]]:
-        async with session.open_existing_journal(shared) as journal:
-            past = await session.read_run_family(journal, await session.find_run(journal, run))
-            lines = [json.loads(line) for name in past if shared.json async for line in journal.export(name)]
-            return {name: Run.fold(events) for name, events in past.items()}, lines
-
-    folded, events = session.run_async(main)
-    root = next(iter(folded.values()))
-    if shared.json:
-        output.print_json({**run_summary(root), "events": events})
-        return ExitCode.OK
-
-    screen = output.make_console(to_stdout=True)
-    screen.print(one_line(root.task.prompt, 1000), style="italic")
-    screen.print(run_tree(RunTreeView(folded, answers=answers), root.id))
-    return ExitCode.OK
-
-
-def explain(shared: SharedOptions, run: RunId = session.NEWEST_RUN) -> ExitCode:
-    """Explain why a run went as it did.
-
-    Shows why these workers were chosen, what each saw, what was withheld, retried, escalated or approved, and the cost.
-    """
-    root, *children = session.run_async(lambda: _read_family(shared, run))
-    explanation = explain_run(root, children)
-    if shared.json:
-        output.print_json(asdict(explanation))
-    else:
-        output.print_report(explain_text(explanation))
-    return ExitCode.OK
-
-
-async def _read_family(shared: SharedOptions, run: str) -> list[Run]:
-    async with session.open_existing_journal(shared) as journal:
-        past = await session.read_run_family(journal, await session.find_run(journal, run))
-        return [Run.fold(events) for events in past.values()]
-
-
-def _summary_json(run: "RunOverview") -> dict[str, object]:
-    return {
-        "run": run.id,
-        "status": str(run.status),
-        "conductor": run.conductor,
-        "started_at": run.started_at,
-        "prompt": run.prompt,
-        "tokens": run.tokens,
-        "dollars": run.dollars,
-        "uncertain_tokens": run.uncertain.tokens,
-        "uncertain_dollars": run.uncertain.dollars,
-        "parent": run.parent,
-    }
 
 
 Right = Annotated[bool | None, typer.Option("--right/--wrong", help="Whether the answer is right.", show_default=False)]

@@ -23,7 +23,8 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.first_run import SIMULATED_NOTE, obtain_container
 from shikisha.cli.options import SharedOptions, YesOption, import_errors_name_extra
-from shikisha.config.container import Container, find_config, load_config
+from shikisha.config.container import Container, load_config
+from shikisha.config.environment import find_config
 from shikisha.config.preflight import conductor_notices
 from shikisha.server.lifecycle.supervisor import ProcessPlace, end_with_parent, run_processes
 

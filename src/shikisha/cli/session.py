@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from shikisha.cli.exit_codes import ExitCode, StopSignal
-from shikisha.cli.options import SharedOptions, TaskOptions
+from shikisha.cli.options import NEWEST_RUN, SharedOptions, TaskOptions
 from shikisha.config.container import Container, load_config
 from shikisha.core.errors import ConfigError, RunStillOpen, TaskError, UnknownRun
 from shikisha.core.events import Event, RunStatus
 from shikisha.core.run import Run
 from shikisha.core.task import Task, storage_problem
 from shikisha.journal import open_journal
+from shikisha.journal.stored_events import NAMED_RUNS, matching_run
 from shikisha.server import store
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STDIN = "-"
-NEWEST_RUN = "last"
 _MAX_TASK_BYTES = 10_000_000
 
 
@@ -79,19 +79,11 @@ async def open_existing_journal(shared: SharedOptions) -> AsyncIterator["Journal
 
 async def find_run(journal: "Journal", name: str) -> str:
     """Return the id of a run: `last` for the newest, or the unambiguous beginning of an id."""
-    if name == NEWEST_RUN:
-        newest = [run for run in await journal.runs(limit=50) if run.parent is None]
-        if not newest:
-            raise UnknownRun("this journal has no runs yet")
-        return newest[0].id
-    with suppress(UnknownRun):
-        await journal.read(name)
-        return name
-    fitting = [run.id for run in await journal.runs(limit=1000) if run.id.startswith(name) and name]
-    if len(fitting) != 1:
-        known = f"{len(fitting)} ids begin like that" if fitting else "see `shikisha runs`"
-        raise UnknownRun(f"no run {name!r} in this journal: {known}")
-    return fitting[0]
+    if name != NEWEST_RUN:
+        with suppress(UnknownRun):
+            await journal.read(name)
+            return name
+    return matching_run(name, await journal.runs(limit=NAMED_RUNS), NEWEST_RUN)
 
 
 async def read_run_family(journal: "Journal", run: str) -> dict[str, tuple[Event, ...]]:

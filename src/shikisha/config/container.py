@@ -23,7 +23,7 @@ from shikisha.conductors.role_team import RoleTeam
 from shikisha.config import adapters
 from shikisha.config.conductor_settings import LmTable
 from shikisha.config.conductors import FIRST_RUN_CONDUCTOR, SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
-from shikisha.config.environment import with_dotenv
+from shikisha.config.environment import CONFIG_FILE, find_config, state_folder, with_dotenv
 from shikisha.config.learned_switches import LearnedSwitches, file_stamp
 from shikisha.config.settings import CheckTable, HandoffTable, ShikishaSettings, TelemetryTable, WorkerTable
 from shikisha.config.team_settings import build_team, team_card, team_member
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CONFIG_FILE = "shikisha.toml"
-CONFIG_VARIABLE = "SHIKISHA_CONFIG"
 _REQUEST_ATTRIBUTES = {
     "max_output_tokens": conventions.REQUEST_MAX_TOKENS,
     "temperature": conventions.REQUEST_TEMPERATURE,
@@ -489,15 +487,6 @@ def _common_card(name: str, table: WorkerTable, approval: ApprovalMode) -> Card:
     )
 
 
-def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | None:
-    """Return the file to read: the given one, that of $SHIKISHA_CONFIG, or ./shikisha.toml, if any."""
-    if given is not None:
-        return given
-    if environment.get(CONFIG_VARIABLE):
-        return Path(environment[CONFIG_VARIABLE])
-    return Path(CONFIG_FILE) if Path(CONFIG_FILE).is_file() else None
-
-
 def load_config(given: Path | None = None, environment: Mapping[str, str] | None = None) -> Container:
     """Read the configuration; ConfigError names file, key and what was expected."""
     environment = os.environ if environment is None else environment
@@ -555,12 +544,6 @@ def _read_tables(
             made = _read_all(problems, partial(read, name, table, file))
             found |= {} if made is None else {name: made}
     return found
-
-
-def state_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of the journal without a configuration: $XDG_STATE_HOME/shikisha (XDG base directories)."""
-    base = environment.get("XDG_STATE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state") / "shikisha"
 
 
 def _name_references(composition: Container) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:

@@ -1,4 +1,4 @@
-"""The variables that Shikisha reads, and the `.env` beside a configuration, which holds keys for it alone.
+"""The variables that Shikisha reads, where its files are, and the `.env` beside a configuration.
 
 Invariants: a variable of the environment wins over one in `.env`; what `.env` holds opens endpoints and steers nothing
 else: it does not reach this process's own environment, so no proxy, certificate or library is chosen by a file in a
@@ -6,14 +6,18 @@ folder. A line that is no assignment is skipped, as other readers of such files 
 """
 
 import re
+import tomllib
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+CONFIG_FILE = "shikisha.toml"
+CONFIG_VARIABLE = "SHIKISHA_CONFIG"
 DOTENV_FILE = ".env"
+JOURNAL_FILE = "shikisha.db"  # relative to the configuration
 DISCOVERY_VARIABLE = "SHIKISHA_DISCOVERY"
 VARIABLES: Mapping[str, str] = {  # what `shikisha` reads besides the variables that a configuration names
-    "SHIKISHA_CONFIG": "the configuration file, where --config names none",
+    CONFIG_VARIABLE: "the configuration file, where --config names none",
     DISCOVERY_VARIABLE: "what a run without a configuration looks for: all (the default), local, free or off",
     "SHIKISHA_KEY": "the virtual key whose budget `shikisha mcp` uses",
     "SHIKISHA_DATA": "where the container image keeps its journal",
@@ -50,3 +54,36 @@ def _assignments(text: str) -> Iterator[tuple[str, str]]:
             yield name, re.sub(r'\\[n"\\]', lambda escape: _ESCAPES[escape[0]], double)
         else:
             yield name, single if single is not None else (bare or "").strip()
+
+
+def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """Return the file to read: the given one, that of $SHIKISHA_CONFIG, or ./shikisha.toml, if any."""
+    if given is not None:
+        return given
+    if environment.get(CONFIG_VARIABLE):
+        return Path(environment[CONFIG_VARIABLE])
+    return Path(CONFIG_FILE) if Path(CONFIG_FILE).is_file() else None
+
+
+def state_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder of the journal without a configuration: $XDG_STATE_HOME/shikisha (XDG base directories)."""
+    base = environment.get("XDG_STATE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state") / "shikisha"
+
+
+def journal_location(given: Path | None, environment: Mapping[str, str]) -> str | None:
+    """Return where runs are recorded, where the configuration says that plainly; None where all of it is to be read.
+
+    For commands that show runs: they need nothing else of the configuration, and reading it takes longer than they do.
+    """
+    path = find_config(given, environment)
+    if path is None:
+        return str((state_folder(environment) / JOURNAL_FILE).absolute())
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("journal", {})
+    except (OSError, ValueError):
+        return None
+    if not isinstance(table, dict) or not table.keys() <= {"file"}:
+        return None
+    file = table.get("file", JOURNAL_FILE)
+    return str((path.parent / file).absolute()) if isinstance(file, str) else None

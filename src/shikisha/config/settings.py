@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from shikisha.config.autonomy_settings import AutonomyTable
 from shikisha.config.conductor_settings import ConductorTable
 from shikisha.config.config_table import ConfigTable
+from shikisha.config.environment import JOURNAL_FILE
 from shikisha.config.learned_settings import LearnedTable, MemoryTable, NotesTable
 from shikisha.config.push_settings import PushTable
 from shikisha.config.team_settings import TeamTable
@@ -312,7 +313,7 @@ class LabelsTable(ConfigTable):
 class JournalTable(ConfigTable):
     """[journal]: where runs are recorded: a SQLite file, or a database by URL."""
 
-    file: str = Field(default="shikisha.db", description="the SQLite file, relative to this file")
+    file: str = Field(default=JOURNAL_FILE, description="the SQLite file, relative to this file")
     url: Annotated[str, AfterValidator(checked_url)] | None = Field(
         default=None, description="the URL of a PostgreSQL database, without a password; it replaces `file`"
     )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shikisha.journal.erasure import ErasureResult
-    from shikisha.journal.queries import RunOverview
     from shikisha.journal.store import Journal
+    from shikisha.journal.stored_events import RunOverview
     from shikisha.journal.verification import (
         ChainCheckpoint,
         ChainProblem,
@@ -29,7 +29,7 @@ _HOMES = {
     "ChainCheckpoint": "verification",
     "ChainProblem": "verification",
     "ChainSegment": "verification",
-    "RunOverview": "queries",
+    "RunOverview": "stored_events",
     "SegmentFindings": "verification",
     "Verification": "verification",
     "combine_findings": "verification",

@@ -19,17 +19,10 @@ from shikisha.core.errors import UnknownRun
 from shikisha.core.events import BodiesErased, PlanProposed
 from shikisha.journal.chain import EventBatch, lock_head
 from shikisha.journal.codec import body_references, body_text, encode_event
-from shikisha.journal.queries import (
-    EventRow,
-    child_run_ids,
-    event_rows,
-    in_chunks,
-    read_bodies,
-    read_erasures,
-    redact_plan,
-)
+from shikisha.journal.queries import child_run_ids, event_rows, in_chunks, read_bodies, read_erasures
 from shikisha.journal.run_index import forget_texts
 from shikisha.journal.schema import BODIES, EVENTS
+from shikisha.journal.stored_events import EventRow, redact_plan
 
 _PAGE = 2000  # events looked through at a time
 _HASH = re.compile('"([0-9a-f]{64})"')

@@ -37,6 +37,7 @@ from shikisha.journal import queries
 from shikisha.journal.chain import Statement
 from shikisha.journal.codec import body_hash, body_keys, body_text, make_event, stored_values
 from shikisha.journal.schema import EVENTS, HEAD, INDEXED, RUN_DAYS, RUN_TEXTS, RUN_WORKERS, RUNS, SERVED, WORKER_DAYS
+from shikisha.journal.stored_events import EventRow, RunOverview, last_erasures, placeholder_texts
 
 if TYPE_CHECKING:
     from shikisha.journal.drivers import JournalDriver
@@ -299,12 +300,12 @@ def _read_orders(connection: Connection, roots: set[str]) -> dict[str, _Order]:
 class _StoredEvent:
     """An event's row, with its data read once, and the hashes of those of its texts that are shown or searched."""
 
-    row: queries.EventRow
+    row: EventRow
     values: Mapping[str, object] | None
     wanted: tuple[str, ...]
 
     @classmethod
-    def of(cls, row: queries.EventRow) -> "_StoredEvent":
+    def of(cls, row: EventRow) -> "_StoredEvent":
         values, wanted = stored_values(row.data), _READ_TEXTS.get(row.kind)
         return cls(
             row,
@@ -341,7 +342,7 @@ def _index_run(events: Sequence[_StoredEvent], bodies: Mapping[str, str], order:
     if texts is not None:
         shared = {"run": name, "root": root_run_id(name), "scope": scope_word(order.tenant)}
         rows_of_texts = [{**shared, "part": part, "text": said} for part, said in texts]
-    overview = queries.RunOverview.of(run)
+    overview = RunOverview.of(run)
     row = {
         **_order_columns(rows, order, begun.at),
         "parent": begun.parent,
@@ -367,11 +368,11 @@ def _is_done(run: Run, known: int) -> bool:
 
 def _decode_events(events: Sequence[_StoredEvent], bodies: Mapping[str, str]) -> Iterable[Event]:
     erased = [each.row for each in events if each.row.kind == BodiesErased.kind]
-    erasure = queries.last_erasures(erased).get(erased[0].run) if erased else None
+    erasure = last_erasures(erased).get(erased[0].run) if erased else None
     for each in events:
         row, texts = each.row, _Texts()
         if erasure is not None and row.seq <= erasure.seq:
-            texts.update(queries.placeholder_texts(erasure, row.kind, row.data))
+            texts.update(placeholder_texts(erasure, row.kind, row.data))
         else:
             for key in each.wanted:
                 if key not in bodies:
@@ -380,7 +381,7 @@ def _decode_events(events: Sequence[_StoredEvent], bodies: Mapping[str, str]) ->
         yield make_event(row.kind, row.run, row.at, each.values, texts)
 
 
-def _order_columns(rows: Sequence[queries.EventRow], order: _Order, began: float) -> dict[str, object]:
+def _order_columns(rows: Sequence[EventRow], order: _Order, began: float) -> dict[str, object]:
     return {
         "run": rows[0].run,
         "seq": rows[0].seq,
@@ -394,7 +395,7 @@ def _order_columns(rows: Sequence[queries.EventRow], order: _Order, began: float
     }
 
 
-def _unreadable_row(rows: Sequence[queries.EventRow], order: _Order, why: str) -> dict[str, object]:
+def _unreadable_row(rows: Sequence[EventRow], order: _Order, why: str) -> dict[str, object]:
     empty = dict.fromkeys(("conductor", "status", "domain"), "")
     none = {"seconds": 0.0, "pace": pace_of(0.0), "tokens": 0, "dollars": None, "uncertain_dollars": 0.0, "score": None}
     columns = _order_columns(rows, order, rows[0].at)

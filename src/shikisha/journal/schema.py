@@ -36,8 +36,8 @@ from sqlalchemy import (
 
 from shikisha.core.errors import JournalError
 from shikisha.journal.drivers import JournalDriver, store_module
+from shikisha.journal.stored_events import CURRENT_REVISION
 
-CURRENT_REVISION = "0008"
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _ONE_AT_A_TIME = Lock()  # alembic's `op` is a global of the process
 

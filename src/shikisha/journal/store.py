@@ -19,9 +19,9 @@ from shikisha.journal import queries
 from shikisha.journal.chain import TransactionWork
 from shikisha.journal.drivers import JournalDriver, parse_store_url, store_module
 from shikisha.journal.erasure import Eraser, ErasureResult
-from shikisha.journal.queries import RunOverview
 from shikisha.journal.run_index import PAGE_EVENTS, IndexProgress, forget_words, index_events
 from shikisha.journal.schema import prepare_tables
+from shikisha.journal.stored_events import RunOverview
 from shikisha.journal.verification import (
     ChainCheckpoint,
     ChainSegment,

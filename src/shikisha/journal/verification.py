@@ -16,8 +16,9 @@ from sqlalchemy import Connection, select
 from shikisha.core.events import BodiesErased
 from shikisha.journal.chain import GENESIS, chain_hash
 from shikisha.journal.codec import body_hash, body_references, canonical_tail, list_references
-from shikisha.journal.queries import EventRow, event_rows, read_bodies
+from shikisha.journal.queries import event_rows, read_bodies
 from shikisha.journal.schema import EVENTS, HEAD
+from shikisha.journal.stored_events import EventRow
 
 _PAGE = 500  # events checked in one transaction, so that writers of PostgreSQL need not keep old rows for long
 _ENOUGH = 100  # problems: a chain that is broken in a hundred places is not worth a longer list

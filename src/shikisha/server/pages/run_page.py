@@ -35,8 +35,8 @@ from shikisha.core.task import storage_problem
 from shikisha.core.text import clean_text, one_line
 from shikisha.engine.compensation import RollbackOrder
 from shikisha.explain.explanation import CallExplanation, Explanation, RoundExplanation, StepExplanation, explain
-from shikisha.journal.queries import RunOverview
 from shikisha.journal.schema import EVENTS
+from shikisha.journal.stored_events import RunOverview
 from shikisha.plots import run_charts
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.auth import check_tenant

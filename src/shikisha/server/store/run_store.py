@@ -22,8 +22,8 @@ from shikisha.core.errors import JournalUnavailable, RunStillOpen, ServerFenced
 from shikisha.core.events import RunStatus
 from shikisha.journal import ErasureResult, Journal
 from shikisha.journal.chain import TransactionWork
-from shikisha.journal.queries import erased_marker
 from shikisha.journal.schema import SERVED
+from shikisha.journal.stored_events import erased_marker
 from shikisha.server.store.members import ServerMember, find_gone, new_member
 from shikisha.server.store.served_rows import (
     MAX_INTEGER,

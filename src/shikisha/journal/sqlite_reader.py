@@ -1,0 +1,142 @@
+"""Reads a SQLite journal with the standard library alone, for commands that show runs and end.
+
+SQLAlchemy takes a third of such a command's start. Invariant: what is shown is what `store.Journal` shows, since both
+make it by `stored_events`, each call in one transaction. Only a file whose tables are of this version is read so:
+`open_reader` returns None for everything else (another store or version, a file that is locked or cannot be written),
+and the caller opens the journal in the usual way, which migrates, waits, or says what is wrong.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from shikisha.core.errors import JournalUnavailable, UnknownRun
+from shikisha.core.events import BodiesErased, Event, RunFinished, RunStarted
+from shikisha.journal.stored_events import (
+    CURRENT_REVISION,
+    EventRow,
+    EventTexts,
+    RunOverview,
+    checked_texts,
+    children_among,
+    decode_rows,
+    events_by_run,
+    fold_run,
+    last_erasures,
+    wanted_texts,
+)
+
+T = TypeVar("T")
+_ROWS = "SELECT seq, run, kind, at, data, hash FROM events WHERE {} ORDER BY seq"
+_STARTED = f"kind = '{RunStarted.kind}'"
+_IN_LIST = 500
+_PREFIX = "sqlite:///"
+
+
+class JournalReader:
+    """A journal that is only read."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def runs(self, limit: int) -> tuple[RunOverview, ...]:
+        """Return the runs that began last, newest first."""
+        newest = f"SELECT run FROM events WHERE {_STARTED} ORDER BY seq DESC LIMIT ?"  # noqa: S608 - our own constant
+        return self._read(lambda: self._overviews([run for (run,) in self._connection.execute(newest, (limit,))]))
+
+    def read(self, run: str) -> tuple[Event, ...]:
+        """Return a run's events in the order written; UnknownRun when there are none."""
+
+        def events() -> tuple[Event, ...]:
+            page = self._of_run(run)
+            return decode_rows(page, self._texts(page))
+
+        return self._read(events)
+
+    def children(self, run: str) -> tuple[RunOverview, ...]:
+        """Return the child runs of a run, oldest first; UnknownRun when there is no such run."""
+
+        def overviews() -> tuple[RunOverview, ...]:
+            own = self._of_run(run)
+            last = own[-1].seq if own[-1].kind == RunFinished.kind else 2**62
+            begun = self._rows(f"{_STARTED} AND seq > ? AND seq < ?", (own[0].seq, last))
+            return self._overviews(children_among(begun, run))
+
+        return self._read(overviews)
+
+    def _of_run(self, run: str) -> list[EventRow]:
+        page = self._rows("run = ?", (run,))
+        if not page:
+            raise UnknownRun(f"no run {run} in this journal")
+        return page
+
+    def _rows(self, where: str, values: Sequence[object]) -> list[EventRow]:
+        return list(map(EventRow._make, self._connection.execute(_ROWS.format(where), values)))
+
+    def _overviews(self, names: Sequence[str]) -> tuple[RunOverview, ...]:
+        overviews = []
+        for some in _chunks(names):
+            page = self._rows(f"run IN ({_places(some)})", some)
+            texts, rows = self._texts(page), events_by_run(page)
+            overviews += [RunOverview.of(fold_run(decode_rows(rows[name], texts))) for name in some]
+        return tuple(overviews)
+
+    def _texts(self, page: Sequence[EventRow]) -> EventTexts:
+        erasures = last_erasures(row for row in page if row.kind == BodiesErased.kind)
+        wanted = wanted_texts(page, erasures)
+        bodies: dict[str, bytes] = {}
+        for keys in _chunks(sorted(wanted.keys())):
+            # SQLite lets a writer store a text in a body's place
+            found = f"SELECT hash, CAST(body AS BLOB) FROM bodies WHERE hash IN ({_places(keys)})"  # noqa: S608
+            bodies.update(self._connection.execute(found, keys))
+        return checked_texts(wanted, erasures, bodies)
+
+    def _read(self, work: Callable[[], T]) -> T:
+        try:
+            self._connection.execute("BEGIN")
+            try:
+                return work()
+            finally:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise JournalUnavailable(f"journal: {error}") from error
+
+
+@contextmanager
+def open_reader(url: str, patience: float = 5.0) -> Iterator[JournalReader | None]:
+    """Yield a reader of the journal at a URL or path; None where it has to be opened in the usual way."""
+    path = Path(url.removeprefix(_PREFIX))
+    if "://" in str(url).removeprefix(_PREFIX) or "?" in url or not path.is_file():
+        yield None
+        return
+    try:
+        opened = _connect(path, patience)
+    except sqlite3.Error:
+        yield None
+        return
+    with closing(opened) as connection:
+        yield JournalReader(connection) if _is_current(connection) else None
+
+
+def _connect(path: Path, patience: float) -> sqlite3.Connection:
+    address = f"file:{quote(str(path.absolute()))}?mode=rw"  # a log that no process has open is taken in by the first
+    return sqlite3.connect(address, timeout=patience, uri=True, isolation_level=None)
+
+
+def _is_current(connection: sqlite3.Connection) -> bool:
+    with suppress(sqlite3.Error):
+        connection.execute("PRAGMA query_only = ON")
+        found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+        return found == [(CURRENT_REVISION,)]
+    return False
+
+
+def _chunks(values: Sequence[str]) -> Iterable[list[str]]:
+    return (list(values[start : start + _IN_LIST]) for start in range(0, len(values), _IN_LIST))
+
+
+def _places(values: Sequence[str]) -> str:
+    return ", ".join("?" * len(values))

@@ -21,8 +21,9 @@ from shikisha.journal import open_journal
 from shikisha.journal.chain import GENESIS, chain_hash
 from shikisha.journal.codec import EncodedEvent, encode_event
 from shikisha.journal.drivers import parse_store_url
-from shikisha.journal.schema import CURRENT_REVISION, EVENTS, METADATA, prepare_tables, table_revision, upgrade_tables
+from shikisha.journal.schema import EVENTS, METADATA, prepare_tables, table_revision, upgrade_tables
 from shikisha.journal.sqlite import connect
+from shikisha.journal.stored_events import CURRENT_REVISION
 
 MIGRATIONS = Path(shikisha.journal.migrations.__file__).parent
 

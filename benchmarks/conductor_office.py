@@ -1,11 +1,14 @@
 """The pointer conductor in the office: every row of the figures, next to its controls, on the same tasks and luck.
 
-    python benchmarks/conductor_office.py FILE... [--tasks 400] [--seeds 1,2,3] [--rows main,cards,parts] [--json OUT]
+    python benchmarks/conductor_office.py FILE... [--tasks 400] [--seeds 1,2,3] [--split heldout] [--rows main,reading]
 
 FILE are checkpoints of different seeds (`shikisha-pointer`); a figure is the mean over them, its interval a paired
-bootstrap over tasks. All workers are simulated. Tasks and cards are by held-out authors. Every row but those marked
-"read perfectly" gets the same reading of the text, so that rows differ in their choices only; every row with N outcomes
-gets the same N outcomes a worker. The fitted rule's settings were the best of a grid on training tasks (`--fit`).
+bootstrap over tasks. All workers are simulated. Tasks and cards are by held-out authors: `heldout`, whose texts were
+looked at while the reader was built, or `fresh`, who were written after that and whose texts were not. Every row but
+those marked "read perfectly" gets the same reading of the text, so that rows differ in their choices only; every row
+with N outcomes gets the same N outcomes a worker. The fitted rule's settings were the best of a grid on training tasks
+(`--fit`). "At equal dollars": a control that costs less is mixed with its checked form, task by task, until it spends
+as much, where that brings it more.
 """
 
 import argparse
@@ -13,8 +16,10 @@ import asyncio
 import json
 import random
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
@@ -32,7 +37,7 @@ from shikisha.conductors.part_plans import (
     TreatmentKind,
 )
 from shikisha.conductors.pointer_conductor import PointerModel, PoolKnowledge, call_price, load_pointer
-from shikisha.conductors.task_reader import ReadTask
+from shikisha.conductors.task_reader import ReadTask, TaskReader
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.routing.arrays import Floats, Floats32
 from shikisha.simulation.office import office_conductors as play
@@ -46,7 +51,7 @@ from shikisha.simulation.office.office_tasks import (
     draw_evidence,
     office_tasks,
 )
-from shikisha.simulation.office.questions import AuthorSplit, OfficeNoise
+from shikisha.simulation.office.questions import AuthorSplit, OfficeNoise, parts_in
 from shikisha.simulation.office.staff import FAMILIES, KINDS, CardHonesty, Crew, CrewDistribution
 
 CAPS = Caps(steps=40, rounds=12)
@@ -93,6 +98,12 @@ def perfectly_read(item: OfficeTask) -> ReadTask:
     return ReadTask(parts, kinds, needs, item.value)
 
 
+@lru_cache(maxsize=100_000)
+def read_once(reader: TaskReader, text: str) -> ReadTask:
+    """Return what a reader makes of a text; rows share it."""
+    return reader.read(text)
+
+
 def seen(model: PointerModel, item: OfficeTask, outcomes: int, *, perfect: bool = False) -> Seen:
     """Return a task as it is seen with this model's reader, or without a mistake."""
     cards = item.pool.cards[: len(item.crew)]
@@ -101,7 +112,7 @@ def seen(model: PointerModel, item: OfficeTask, outcomes: int, *, perfect: bool 
         claims = np.array([[kind in claimed for kind in KINDS] for claimed in item.crew.claims], np.float32)
         return Seen(item, perfectly_read(item), claims, prices, knowledge(item, outcomes))
     claims = np.stack([model.claims(card.description) for card in cards])
-    return Seen(item, model.reader.read(item.task.prompt), claims, prices, knowledge(item, outcomes))
+    return Seen(item, read_once(model.reader, item.task.prompt), claims, prices, knowledge(item, outcomes))
 
 
 def pointer(model: PointerModel) -> Policy:
@@ -204,6 +215,20 @@ def best_worker_alone(one: Seen) -> PartPolicy:
     return lambda left: PartChoice(left, TreatmentKind.CALL, (worker,), (learned_wordings(one.known, worker),))
 
 
+def checked(policy: Policy) -> Policy:
+    """Return a control that has every call checked by the worker with the best outcomes besides."""
+
+    def add_check(choice: PartChoice, one: Seen) -> PartChoice:
+        means = (one.known.right.sum(1) + 0.4) / (one.known.tries.sum(1) + 2) - DOLLAR_WEIGHT * one.prices
+        order = [int(at) for at in np.argsort(-means, kind="stable") if at != choice.workers[0]]
+        if not order or choice.kind is not TreatmentKind.CALL:
+            return choice
+        pair = (choice.workers[0], order[0])
+        return replace(choice, kind=TreatmentKind.CHECK, workers=pair, told=(choice.told[0], choice.told[0]))
+
+    return changed(policy, add_check)
+
+
 def drawn_at_random(one: Seen) -> PartPolicy:
     """A worker at random for each part."""
     rng = random.Random(one.item.task.id)
@@ -226,6 +251,16 @@ class Played:
         return cls(
             *(np.mean([getattr(one, name) for one in many], 0) for name in ("values", "right", "dollars", "tokens"))
         )
+
+
+def at_equal_dollars(plain: Played, dearer: Played, dollars: float) -> Played:
+    """Return the mixture of a control and its dearer form that spends so much; the plain one where that is better."""
+    more = float(dearer.dollars.mean() - plain.dollars.mean())
+    share = min(1.0, max(0.0, (dollars - float(plain.dollars.mean())) / more)) if more > 0 else 0.0
+    if dearer.values.mean() <= plain.values.mean():
+        share = 0.0
+    names = ("values", "right", "dollars", "tokens")
+    return Played(*(getattr(plain, name) * (1 - share) + getattr(dearer, name) * share for name in names))
 
 
 async def perform(views: Iterable[Seen], policy: Policy) -> Played:
@@ -352,11 +387,18 @@ async def main_rows(table: Table, items: list[OfficeTask], fitted: dict[int, Rul
         "best worker alone, 100 outcomes": (100, best_worker_alone),
         "keyword router": (0, keyword_router),
         "cards believed": (0, cards_believed),
-        "random workers": (0, drawn_at_random),
+        "fair start: own reading, workers at random": (0, drawn_at_random),
     }
     for name, (outcomes, policy) in controls.items():
         other = await table.play(name, items, best, outcomes, always(policy), once=True)
         table.add(f"  pointer (100) over {name}", gain=gain_over(ours[100], other, best))
+        if policy in (best_worker_alone, keyword_router, cards_believed):
+            dearer = await table.play(f"{name}, checked", items, best, 100, always(checked(policy)), once=True)
+            equal = at_equal_dollars(other, dearer, float(ours[100].dollars.mean()))
+            table.add(
+                f"  pointer (100) over {name}, at equal dollars", gain=gain_over(ours[100], equal, best),
+                dollars=float(equal.dollars.mean()),
+            )  # fmt: skip
     await table.play(
         "fitted rule, 100 outcomes, read perfectly",
         items,
@@ -374,15 +416,14 @@ async def card_rows(table: Table, items: list[OfficeTask]) -> None:
     for honesty in (CardHonesty.BLANK, CardHonesty.SWAPPED):
         worse = recarded(items, honesty)
         for outcomes in (0, 30, 100, 300):
-            await table.play(
-                f"pointer, all cards {honesty}, {outcomes} outcomes", worse, best, outcomes, pointer, perfect=True
-            )
+            await table.play(f"pointer, all cards {honesty}, {outcomes} outcomes", worse, best, outcomes, pointer)
+        await table.play("best worker alone, 100 outcomes", worse, best, 100, always(best_worker_alone), once=True)
 
 
 async def part_rows(table: Table, items: list[OfficeTask]) -> None:
     """What each choice is worth at 100 outcomes: wording, access, checks, further rounds."""
     best = optimum(items)
-    ours = await table.play("pointer, 100 outcomes (the tasks of these rows)", items, best, 100, pointer, perfect=True)
+    ours = await table.play("pointer, 100 outcomes (the tasks of these rows)", items, best, 100, pointer)
     changes = {
         "nothing told": told(NOTHING_TOLD),
         "everything told": told(ALL_TOLD),
@@ -390,7 +431,7 @@ async def part_rows(table: Table, items: list[OfficeTask]) -> None:
         "calls only": calls_only,
     }
     for name, change in changes.items():
-        other = await table.play(f"pointer, {name}", items, best, 100, changing(change), perfect=True)
+        other = await table.play(f"pointer, {name}", items, best, 100, changing(change))
         table.add(
             f"  own choice over {name}",
             gain=gain_over(ours, other, best),
@@ -398,14 +439,13 @@ async def part_rows(table: Table, items: list[OfficeTask]) -> None:
         )
     many = [at for at, item in enumerate(items) if item.question.condition is not None]
     chosen = [items[at] for at in many]
-    ours = await table.play("pointer, tasks with a condition", chosen, best[many], 100, pointer, perfect=True)
+    ours = await table.play("pointer, tasks with a condition", chosen, best[many], 100, pointer)
     other = await table.play(
         "one call for the whole task, tasks with a condition",
         chosen,
         best[many],
         100,
         lambda _: best_worker_alone,
-        perfect=True,
         once=True,
         view=left_whole,
     )
@@ -419,7 +459,7 @@ def left_whole(one: Seen) -> Seen:
     return replace(one, read=ReadTask(parts, kinds, np.zeros((1, 1), np.float32), one.read.value, whole=True))
 
 
-async def noise_rows(table: Table, seeds: Sequence[int], count: int) -> None:
+async def noise_rows(table: Table, split: AuthorSplit, seeds: Sequence[int], count: int) -> None:
     """Polite sentences, typing errors, filler, larger pools, long cards: of the clean figure."""
     ten = replace(QUIET_OFFICE, crew=CrewDistribution(sizes=(10,)))
     kinds = {
@@ -432,7 +472,7 @@ async def noise_rows(table: Table, seeds: Sequence[int], count: int) -> None:
     }
     clean = 1.0
     for name, distribution in kinds.items():
-        items = draw_items(AuthorSplit.HELDOUT, seeds, count, distribution)
+        items = draw_items(split, seeds, count, distribution)
         best = optimum(items)
         played = await table.play(f"pointer, {name}, 100 outcomes", items, best, 100, pointer)
         share = float(played.values.mean() / best.mean())
@@ -454,6 +494,39 @@ def long_card(card: str) -> str:
     )
 
 
+def reading_rows(table: Table, items: Sequence[OfficeTask]) -> None:
+    """How often a text is read wholly right, left whole in doubt, or misread, and in what, by author."""
+    for at, model in enumerate(table.models):
+        if model.reader in [other.reader for other in table.models[:at]]:
+            continue
+        counts = defaultdict[str, Counter[str]](Counter)
+        for item in items:
+            said = reading_of(model, item)
+            counts[item.question.author][said] += 1
+            counts["all authors"][said] += 1
+        for author, found in sorted(counts.items()):
+            shares = {name: round(times / found.total(), 3) for name, times in found.most_common()}
+            table.add(f"read, {author}, checkpoint {at + 1}", **shares)
+
+
+def reading_of(model: PointerModel, item: OfficeTask) -> str:
+    """Return "right" where a reading asks for the right parts, of the right kinds, in the right order, else why not."""
+    question, read = item.question, read_once(model.reader, item.task.prompt)
+    truth = play.office_parts(question)
+    if read.whole:
+        return "whole"
+    asked = [parts_in(sentence, question) for sentence in read.parts.sentences]
+    if asked != [(part,) for part in range(len(question))]:
+        return "parts"
+    if [KINDS[at] for at in read.kinds.argmax(1)] != [part.kind for part in question.parts]:
+        return "kinds"
+    if read.parts.condition != truth.condition:
+        return "condition"
+    if any(read.parts.needs(part) != truth.needs(part) for part in range(len(truth))):
+        return "needs"
+    return "right" if read.value == item.value else "value"
+
+
 def time_rows(table: Table, items: Sequence[OfficeTask]) -> None:
     """What a decision takes, reading included."""
     model = table.models[0]
@@ -472,7 +545,7 @@ async def main() -> None:
     parser.add_argument("--tasks", type=int, default=400, help="tasks for each seed")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--split", default=AuthorSplit.HELDOUT, choices=[*AuthorSplit], help="whose words")
-    parser.add_argument("--rows", default="main,cards,parts,noise")
+    parser.add_argument("--rows", default="main,reading,cards,parts,noise")
     parser.add_argument("--fit", type=int, default=150, help="training tasks that the rule is fitted on")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -489,13 +562,15 @@ async def main() -> None:
         for outcomes, settings in fitted.items():
             table.add(f"rule fitted at {outcomes} outcomes", settings=str(settings))
         await main_rows(table, items, fitted)
+    if "reading" in wanted:
+        reading_rows(table, items)
     time_rows(table, items)
     if "cards" in wanted:
         await card_rows(table, items)
     if "parts" in wanted:
         await part_rows(table, items)
     if "noise" in wanted:
-        await noise_rows(table, seeds, max(1, arguments.tasks // 2))
+        await noise_rows(table, AuthorSplit(arguments.split), seeds, max(1, arguments.tasks // 2))
     if arguments.json:
         arguments.json.write_text(json.dumps(table.rows, indent=1) + "\n")
 

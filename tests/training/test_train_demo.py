@@ -1,4 +1,4 @@
-"""`make train-demo` trains what ships: by the settings that made it, from the warm start it began with."""
+"""`make train-rehearsal` trains what ships: by the settings that made it, from the warm start it began with."""
 
 import json
 from hashlib import sha256

@@ -26,6 +26,7 @@ from shikisha.conductors.part_plans import (
     PartsConductor,
     TreatmentKind,
 )
+from shikisha.conductors.part_tagger import tagger_sizes
 from shikisha.conductors.pointer_network import (
     TREATMENTS,
     EncodedPool,
@@ -34,7 +35,7 @@ from shikisha.conductors.pointer_network import (
     layer_sizes,
     pointer_features,
 )
-from shikisha.conductors.task_reader import OTHER_ROLES, PLACE_BUCKETS, REFERENCES, WORDS_BUCKETS, ReadTask, TaskReader
+from shikisha.conductors.task_reader import OTHER_ROLES, REFERENCES, WORDS_BUCKETS, ReadTask, TaskReader
 from shikisha.core.errors import ConfigError
 from shikisha.core.text import one_line
 from shikisha.engine.conductor import Conductor, NoPlan, Proposal, Situation
@@ -43,7 +44,7 @@ from shikisha.notes.step_outcomes import subtask_terms
 from shikisha.notes.worker_notes import WorkerNotes
 from shikisha.routing.arrays import Flags, Floats32, Ints
 
-POINTER_FILE, FORMAT = "pointer.safetensors", "shikisha-pointer/1"
+POINTER_FILE, FORMAT = "pointer.safetensors", "shikisha-pointer/2"
 VOTE_KIND = "vote"
 _MAX_FILE, _MAX_HEADER = 2**26, 2**20
 _FEATURES = tuple(WORDINGS)
@@ -306,8 +307,8 @@ def save_pointer(file: Path, model: PointerModel, more: Mapping[str, str]) -> No
     """Write a model in the format of safetensors, in half precision; `more` is what else its header says."""
     reader = model.reader
     arrays = {f"network.{name}": array for name, array in model.network.weights.items()}
-    arrays |= {"reader.starts": reader.starts, "reader.words": reader.words, "reader.bias": reader.bias}
-    arrays["reader.starts_bias"] = np.array([reader.starts_bias], np.float32)
+    arrays |= {f"tagger.{name}": array for name, array in reader.tagger.items()}
+    arrays |= {"reader.words": reader.words, "reader.bias": reader.bias}
     entries: dict[str, object] = {
         "__metadata__": {"format": FORMAT, "kinds": " ".join(reader.kinds), "wordings": " ".join(_FEATURES), **more}
     }
@@ -342,10 +343,10 @@ def load_pointer(file: Path) -> PointerModel:
             name: _read_array(header, f"network.{name}", shape, body) for name, shape in layer_sizes(len(kinds)).items()
         }
         columns = _columns(kinds)
+        sizes = tagger_sizes(len(kinds) + len(OTHER_ROLES) - 1, len(REFERENCES))
         reader = TaskReader(
             kinds,
-            _read_array(header, "reader.starts", (PLACE_BUCKETS,), body),
-            float(_read_array(header, "reader.starts_bias", (1,), body)[0]),
+            {name: _read_array(header, f"tagger.{name}", shape, body) for name, shape in sizes.items()},
             _read_array(header, "reader.words", (WORDS_BUCKETS, columns), body),
             _read_array(header, "reader.bias", (columns,), body),
         )

@@ -1,8 +1,10 @@
 """Reading: a task's text becomes parts with kinds of work, and a card's text becomes the kinds that it claims.
 
-A linear model over hashed words, pairs of words and runs of letters does it, in three steps: where a sentence begins,
-what it is for (a kind of work, a condition's branch, a remark, how much is at stake), and whether it uses an earlier
-result. It is taught with sentences and cards whose meaning is known: language, never what a worker can do.
+A tagger (`part_tagger`) says of each word whether a sentence begins there and what it is part of. A linear model over
+hashed words, pairs of words and runs of letters says what a whole stretch is for (a kind of work, a condition's branch,
+a remark, how much is at stake), whether it is a piece of a sentence, and how many earlier results it uses. The text is
+cut where the two together find it likeliest. Both are taught with sentences and cards whose meaning is known: language,
+never what a worker can do.
 
 Invariants: reading takes bounded time for any text; the same text is read alike on every machine (CRC-32, not `hash`);
 a part's sentence is in the text to the letter; a text without a part that can be told is one part. Deliberately absent:
@@ -19,9 +21,10 @@ from zlib import crc32
 import numpy as np
 
 from shikisha.conductors.part_plans import PartCondition, PartedTask
+from shikisha.conductors.part_tagger import END_MARKS, letters_of, score_words, token_features
 from shikisha.routing.arrays import Floats32, Ints
 
-WORDS_BUCKETS, PLACE_BUCKETS = 2**14, 2**13
+WORDS_BUCKETS = 2**14
 MAX_CHARACTERS, MAX_TEXT_WORDS, MAX_PARTS, MAX_CARD_CHARACTERS = 6_000, 600, 12, 4_000
 _MAX_WORDS = 80  # of a sentence
 # Roles beside the kinds of work, in the order of the reader's scores.
@@ -36,21 +39,22 @@ _TOKEN = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
 _NUMBER = re.compile(r"\d{1,12}")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _SURE = 0.75  # from which on a sentence is taken to use no earlier result
-# Doubt above which a task is left whole. Of an author who was kept out of the lessons, readings below it were right in
-# three of four texts, and above it in one of five.
-DOUBTFUL = 0.8
-_STOPS, _END_MARKS = ".?!", ".?!:;"
-_MARKED_DOUBT = 2.0  # in a stretch that ends with a full stop, a cut elsewhere is less likely
-_WHOLE_WEIGHT = 2.0  # of how whole sentences look, against the words around cuts
+DOUBTFUL = 0.65  # doubt above which a task is left whole; set on training authors who were left out of the lessons
+_PLAIN = 0.5  # share from which on the linear model knows what a sentence is for
 _LEAST_CUT = -4.0  # log-odds below which no cut is tried
-_MAX_SENTENCE = 30  # words, where nothing marks an end
+_MOST_CUTS = 60  # places of a text, the likeliest, where a cut is tried
+_MAX_CUTS_WITHIN = 6  # such places within a sentence
+# Weights of the stretch's model against the tagger, chosen on training authors who were left out of the lessons.
+_AFTER_STOP, _BEFORE_STOP, _STOPS = 2.0, 2.0, ".?!"
+_TAG_WEIGHT, _WHOLE_WEIGHT, _ROLE_WEIGHT = 0.25, 2.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
     """A task as read: its parts, kinds [P, K] as shares, how likely each needs which [P, P], and what it is worth.
 
-    `doubt` (0 to 1) is that of the least certain sentence; `whole`: it was too large, so the task is one part.
+    `doubt` (0 to 1) is that of the least certain sentence and of all cuts; `whole`: it was too large, so the task is
+    one part.
     """
 
     parts: PartedTask
@@ -63,70 +67,75 @@ class ReadTask:
 
 @dataclass(frozen=True, eq=False)
 class TaskReader:
-    """Weights: `starts` [PLACE_BUCKETS], `words` [WORDS_BUCKETS, roles + references + claims], and a bias of each."""
+    """Weights: `tagger` by name, `words` [WORDS_BUCKETS, roles + references + claims] and `bias` of the stretches."""
 
     kinds: tuple[str, ...]
-    starts: Floats32
-    starts_bias: float
+    tagger: Mapping[str, Floats32]
     words: Floats32
     bias: Floats32
 
-    def split(self, text: str) -> list[str]:
-        """Return the sentences of a text in order, each to the letter: the likeliest way to cut it.
-
-        A full stop always ends a sentence. Elsewhere a cut is scored by the words around it, and a sentence by how
-        unlikely it is to be a piece of one, or two in one.
-        """
-        text = text[:MAX_CHARACTERS]
-        spans = [match.span() for match in islice(_WORD.finditer(text), MAX_TEXT_WORDS)]
-        places = place_features(text, spans)
-        found: list[str] = []
-        start = 0
-        for at in range(1, len(spans) + 1):
-            before = text[spans[at - 1][1] - 1]
-            if at < len(spans) and before not in _STOPS and at - start < _MAX_WORDS:
-                continue
-            cuts = self._cut([text[one:two] for one, two in spans[start:at]], places[start:at])
-            found += [text[spans[start + one][0] : spans[start + two - 1][1]] for one, two in cuts]
-            start = at
-        return found
-
-    def _cut(self, words: Sequence[str], places: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-        """Return where the sentences in a stretch of words begin and end."""
-        count = len(words)
-        marked = words[-1][-1] in _STOPS
-        doubt = [_MARKED_DOUBT if marked and word[-1] not in _END_MARKS else 0.0 for word in words]
-        cut = [0.0] + [
-            float(self.starts[list(each)].sum() + self.starts_bias) - less
-            for each, less in zip(places[1:], doubt, strict=False)
-        ]
-        broken = len(self.kinds) + len(OTHER_ROLES) - 1
-        places_to_cut = [at for at in range(count) if not at or cut[at] > _LEAST_CUT]
-        best, came = {0: 0.0}, dict[int, int]()
-        for end in [*places_to_cut[1:], count]:
-            begins = [at for at in places_to_cut if at < end]
-            begins = [at for at in begins if end - at <= _MAX_SENTENCE] or begins[-1:]
-            whole = [0.0] * len(begins)
-            if len(places_to_cut) > 1:
-                roles = _softmax(self._scores([" ".join(words[at:end]) for at in begins])[:, : broken + 1])
-                whole = (_WHOLE_WEIGHT * np.log((1 - roles[:, broken]).clip(1e-4))).tolist()
-            best[end], came[end] = max(
-                (best[at] + score + (cut[at] if at else 0.0), at) for at, score in zip(begins, whole, strict=True)
-            )
-        found, end = list[tuple[int, int]](), count
-        while end:
-            found.append((came[end], end))
-            end = came[end]
-        return found[::-1]
-
     def read(self, text: str) -> ReadTask:
         """Read a task."""
-        sentences = self.split(text)
-        scores = self._scores(sentences)
-        roles = scores[:, : len(self.kinds) + len(OTHER_ROLES)]
-        uses = scores[:, roles.shape[1] : roles.shape[1] + len(REFERENCES)]
-        read = _compose(self.kinds, sentences, _softmax(roles), _softmax(uses))
+        sentences, roles, uses, sure = self._cut(text[:MAX_CHARACTERS])
+        read = _compose(self.kinds, sentences, roles, uses)
+        read = replace(read, doubt=1 - (1 - read.doubt) * sure)
         return read if read.doubt <= DOUBTFUL or not len(read.parts) else _leave_whole(read, text)
+
+    def _cut(self, text: str) -> tuple[list[str], Floats32, Floats32, float]:
+        """Return the likeliest sentences of a text, each to the letter, with shares of their roles and references.
+
+        Also returned is how sure that is: the chance of the likeliest at every place where a sentence may begin,
+        multiplied, and less where the linear model alone does not know what a sentence is for.
+        """
+        spans = [match.span() for match in islice(_WORD.finditer(text), MAX_TEXT_WORDS)]
+        roles = len(self.kinds) + len(OTHER_ROLES)
+        if not spans:
+            return [], np.zeros((0, roles), np.float32), np.zeros((0, len(REFERENCES)), np.float32), 1.0
+        scores = score_words(self.tagger, token_features(text, spans))
+        scores[:, 0] += _marked_odds([text[end - 1] for _, end in spans])
+        begins = -np.logaddexp(0, -scores[:, 0])
+        # Sums up to each word, so that a stretch's is a difference.
+        goes_on = _sums(-np.logaddexp(0, scores[:, 0])[:, None])[:, 0]
+        of_role = _sums(np.log(_softmax(scores[:, 1:roles])))
+        of_uses = _sums(np.log(_softmax(scores[:, roles:])))
+        places = [0, *_likely_cuts(scores[:, 0]), len(spans)]
+        pairs = [
+            (one, two)
+            for two in range(1, len(places))
+            for one in range(max(0, two - 1 - _MAX_CUTS_WITHIN), two)
+            if one == two - 1 or places[two] - places[one] <= _MAX_WORDS
+        ]
+        texts = [text[spans[places[one]][0] : spans[places[two] - 1][1]] for one, two in pairs]
+        linear = self._scores(texts)
+        whole = np.log(_softmax(linear[:, :roles]).clip(1e-6))
+        best, came = {0: 0.0}, dict[int, int]()
+        found: dict[int, tuple[str, Floats32, Floats32]] = {}
+        for row, (one, two) in enumerate(pairs):
+            start, end = places[one], places[two]
+            tagged = _TAG_WEIGHT * (of_role[end] - of_role[start])
+            said = whole[row, :-1] - np.log1p(-min(0.999, float(np.exp(whole[row, -1]))))
+            both = tagged + _ROLE_WEIGHT * said
+            cut = float(begins[start]) if start else 0.0
+            score = best[one] + cut + goes_on[end] - goes_on[start + 1] + float(both.max())
+            score += _WHOLE_WEIGHT * float(np.log1p(-min(0.999, float(np.exp(whole[row, -1])))))
+            if two not in best or score > best[two]:
+                best[two], came[two] = score, one
+                mean = (of_role[end] - of_role[start]) / (end - start) + said
+                references = (of_uses[end] - of_uses[start]) / (end - start)
+                references = references + np.log(_softmax(linear[row : row + 1, roles : roles + len(REFERENCES)])[0])
+                found[two] = texts[row], mean, references
+        chosen, at = list[tuple[str, Floats32, Floats32]](), len(places) - 1
+        while at:
+            chosen.append(found[at])
+            at = came[at]
+        chosen.reverse()
+        shares = _softmax(np.stack([each[1] for each in chosen]))
+        padded = np.concatenate([shares, np.zeros((len(chosen), 1))], 1).astype(np.float32)
+        uses = _softmax(np.stack([each[2] for each in chosen])).astype(np.float32)
+        sure = float(np.exp(-np.logaddexp(0, -np.abs(scores[1:, 0])).sum()))
+        # Two models that agree are sharper than either; what neither was taught shows in the linear one alone.
+        alone = _softmax(self._scores([each[0] for each in chosen])[:, :roles])[:, :-1].max(1)
+        return [each[0] for each in chosen], padded, uses, sure * min(1.0, float(alone.min()) / _PLAIN)
 
     def kind_shares(self, texts: Sequence[str]) -> Floats32:
         """Return the kinds of work that single subtasks are of, as shares [N, K]."""
@@ -149,6 +158,32 @@ class TaskReader:
         rows = [self.words[word_features(text)] for text in texts]
         found: Floats32 = np.stack([row.sum(0) / max(1, len(row)) ** 0.5 for row in rows]) + self.bias
         return found
+
+
+def _sums(rows: Floats32) -> Floats32:
+    """Return the sums of the rows before each row, and of all."""
+    found: Floats32 = np.concatenate([np.zeros((1, rows.shape[1])), rows.cumsum(0)]).astype(np.float32)
+    return found
+
+
+def _marked_odds(last: Sequence[str]) -> Floats32:
+    """Return what full stops say of a beginning at each word: likely after one, unlikely within what one ends."""
+    found = np.zeros(len(last), np.float32)
+    marked = False
+    for at in range(len(last) - 1, 0, -1):
+        marked = marked or last[at] in _STOPS
+        if last[at - 1] in _STOPS:
+            found[at] = _AFTER_STOP
+            marked = True
+        elif last[at - 1] not in END_MARKS and marked:
+            found[at] = -_BEFORE_STOP
+    return found
+
+
+def _likely_cuts(odds: Floats32) -> list[int]:
+    """Return the places after the first where a sentence may well begin, the likeliest of them, in order."""
+    places = [at for at in range(1, len(odds)) if odds[at] > _LEAST_CUT]
+    return sorted(sorted(places, key=lambda at: -odds[at])[:_MOST_CUTS])
 
 
 def _leave_whole(read: ReadTask, text: str) -> ReadTask:
@@ -222,11 +257,6 @@ def normal_word(word: str, *, opens: bool = False) -> str:
     return "Name" if word[:1].isupper() and not opens and not word.isupper() else word.lower()
 
 
-def letters_of(word: str) -> str:
-    """Return a word's first letter and its others in order of the alphabet: the same after two letters were swapped."""
-    return word if not word.isalpha() else word[0] + "".join(sorted(word[1:20]))
-
-
 def word_features(text: str) -> Ints:
     """Return the buckets of a sentence's words, pairs of words, and runs of three and four letters."""
     words = [
@@ -247,29 +277,3 @@ def _word_buckets(word: str) -> tuple[int, ...]:
     runs = [f"~{letters_of(word)}"] if word.isalpha() else []
     runs += [whole[at : at + size] for size in (3, 4) for at in range(len(whole) - size + 1)] if word.isalpha() else []
     return tuple(crc32(run.encode()) % WORDS_BUCKETS for run in (whole, *runs))
-
-
-def place_features(text: str, spans: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Return, for each word, the buckets of what stands around its beginning."""
-    words = [text[start:end] for start, end in spans]
-    normal = [
-        "^",
-        "^",
-        *(letters_of(normal_word(word.strip(_END_MARKS + ",\"'()") or word)) for word in words),
-        "$",
-        "$",
-    ]
-    found = []
-    for at, word in enumerate(words):
-        before = words[at - 1] if at else "^"
-        mark = before[-1] if before[-1] in _END_MARKS + "," else "-"
-        newline = at > 0 and "\n" in text[spans[at - 1][1] : spans[at][0]]
-        shape = f"{mark}{newline:d}{word[:1].isupper():d}"
-        two_before, one_before, own, after, two_after = normal[at : at + 5]
-        said = [
-            f"shape {shape}", f"mark {mark}", f"own {own}", f"before {one_before}", f"after {after}",
-            f"before2 {two_before}", f"after2 {two_after}", f"pair {one_before} {own}", f"next {own} {after}",
-            f"{mark} own {own}", f"last {two_before} {one_before}", f"mark before {mark} {one_before}",
-        ]  # fmt: skip
-        found.append([crc32(one.encode()) % PLACE_BUCKETS for one in said])
-    return found

@@ -34,7 +34,7 @@ _MOST_OF_A_KIND = 2
 _TYPED_WORD = re.compile(r"\b[a-z]{5,}\b")
 # What a right answer is worth, and how a task says it.
 STAKES = ((1.0, ""), (2.5, "It matters that this is right."), (0.4, "Not important, keep it cheap."))
-_LOWERCASE_AUTHORS = ("hurried", "sloppy")
+_LOWERCASE_AUTHORS = ("hurried", "sloppy", "telegraph", "developer", "texter", "gamer")
 
 
 class AuthorSplit(StrEnum):
@@ -42,6 +42,7 @@ class AuthorSplit(StrEnum):
 
     TRAIN = "train"
     HELDOUT = "heldout"
+    FRESH = "fresh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +259,7 @@ def _write(
         if condition is not None and place in (condition.first_then, condition.first_else):
             name = "if_above" if place == condition.first_then else "if_not"
             lead = rng.choice(office_wordings()[name][author]).format(t=condition.threshold) + " "
-        sentence = _write_part(part, author, rng)
+        sentence = write_part(part, author, rng)
         literals = tuple(write_value(given) for given in part.inputs if not isinstance(given, EarlierPart))
         if not lead and author not in _LOWERCASE_AUTHORS and not sentence.startswith(literals):
             sentence = sentence[0].upper() + sentence[1:]
@@ -279,7 +280,8 @@ def _write(
     return OfficeQuestion(tuple(parts), condition, author, tuple(sentences), text)
 
 
-def _write_part(part: OfficePart, author: str, rng: random.Random) -> str:
+def write_part(part: OfficePart, author: str, rng: random.Random) -> str:
+    """Return a sentence in which this author asks for a part; it begins in lower case."""
     slots = dict(zip("cd", map(str, part.constants), strict=False))
     for slot, given, kind in zip("xy", part.inputs, part.operation.takes, strict=False):
         if isinstance(given, EarlierPart):

@@ -80,7 +80,7 @@ class Parts:
         table, part = SETTINGS.grpo, self.clock.part
         with part("draw tasks, write prompts"):
             items = [simulated_item(TaskSplit.TRAIN, 1, number * table.tasks + place) for place in range(table.tasks)]
-            prompts = [self.tokenizer.encode(PlanPrompt(item).text()).ids for item in items]
+            prompts = [self.tokenizer.encode(PlanPrompt(item).text(self.tokenizer)).ids for item in items]
         with part("sample"):
             drawn = sample(self.model, prompts, table.group, table.longest, torch.Generator().manual_seed(number))
         with part("perform"):

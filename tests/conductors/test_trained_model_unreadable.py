@@ -1,7 +1,9 @@
 """A trained conductor says what it cannot read, and plans what it can: by all its readers, and at every front door."""
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,3 +190,22 @@ async def test_a_served_request_is_refused_for_good_or_says_who_planned_instead(
         answered = (await client.post("/v1/chat/completions", json=body, headers=told)).json()
         assert answered["choices"][0]["message"]["content"] == "from cheap"
         assert answered["shikisha"]["rounds"][0]["substituted"] == "fixed:single"
+
+
+def test_cards_that_fill_the_context_are_told_before_a_run(author: PlanModel) -> None:
+    item = OWN[0]
+    long = [replace(card, description=f"{card.description} " * 40) for card in item.pool.cards]
+    told = TrainedConductor("lm:it", author).unreadable(long) or ""
+    assert re.match(r"the workers' descriptions are \d+ tokens, and the model can read 512 in all", told), told
+
+
+@pytest.mark.parametrize(
+    ("dollars", "level"), [(0.0, "$2"), (0.00001, "$2"), (0.002, "$3"), (0.005, "$3"), (2.0, "$5")]
+)
+def test_a_price_that_training_never_had_is_read_as_the_nearest(author: PlanModel, dollars: float, level: str) -> None:
+    item = OWN[0]
+    cards = [replace(card, price=Price(call=dollars)) for card in item.pool.cards]
+    tokens = list(author.prompt(Situation(item.task, tuple(cards))))
+    (unknown,), (price,) = author.encode("xylophone"), author.encode(level)
+    assert price != unknown
+    assert (tokens.count(unknown), tokens.count(price)) == (0, len(cards))

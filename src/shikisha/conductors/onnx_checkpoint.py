@@ -19,7 +19,7 @@ import numpy as np
 from shikisha.conductors.plan_grammar import count_ordinals, read_token_pieces
 from shikisha.conductors.trained_model import CausalModel, DecodingSession
 from shikisha.core.errors import ConfigError
-from shikisha.core.prompts import compact_prompt
+from shikisha.core.prompts import compact_prompt, with_nearest_prices
 from shikisha.engine.conductor import Situation
 from shikisha.routing.arrays import Floats32
 
@@ -172,11 +172,13 @@ class BriefPromptModel:
         self.lexicon = read_token_pieces(self.encode, self.decode, tokenizer.get_vocab_size(), silent, where)
         self.ordinals = count_ordinals(self.encode, self.decode)
         self._unknown = unknown_token(tokenizer)
+        self._prices = known_price_levels(tokenizer)
         self.words = None if self._unknown is None else tokenizer.get_vocab_size()
 
     def prompt(self, situation: Situation) -> Sequence[int]:
         """Return the tokens of the compact prompt."""
-        return self.encode(compact_prompt(situation.task, situation.cards, situation.rounds))
+        text = compact_prompt(situation.task, situation.cards, situation.rounds)
+        return self.encode(with_nearest_prices(text, self._prices))
 
     def encode(self, text: str) -> Sequence[int]:
         """Return a text's tokens."""
@@ -222,6 +224,12 @@ def unknown_token(tokenizer: "Tokenizer") -> int | None:
     if isinstance(named, str):
         return tokenizer.token_to_id(named)
     return place if isinstance(place, int) else None
+
+
+def known_price_levels(tokenizer: "Tokenizer") -> tuple[int, ...]:
+    """Return the price levels that a tokenizer has as words; none where it knows every byte, or every level."""
+    known = tuple(level for level in range(10) if tokenizer.token_to_id(f"${level}") is not None)
+    return known if 0 < len(known) < 10 and unknown_token(tokenizer) is not None else ()
 
 
 def unknown_count(tokens: Sequence[int], unknown: int | None) -> tuple[int, int]:

@@ -272,7 +272,14 @@ class TrainedConductor:
 
         The limit holds for question and descriptions separately too: a long one must not hide the other's words.
         """
-        return self._unknown_words(cards, task) or self._unlike(task)
+        return self._unknown_words(cards, task) or self._too_long(cards) or self._unlike(task)
+
+    def _too_long(self, cards: Sequence[Card]) -> str | None:
+        """Return that the descriptions alone leave no room for a plan; None if they do not."""
+        count, most = sum(len(self.author.encode(card.description)) for card in cards), self.author.model.longest
+        if count < most:
+            return None
+        return f"the workers' descriptions are {count} tokens, and the model can read {most} in all{self._advice}"
 
     def _unlike(self, task: Task | None) -> str | None:
         """Return why the question is too unlike those that the model was trained on; None if it is not."""

@@ -18,12 +18,19 @@ from pathlib import Path
 
 import numpy as np
 
-from shikisha.conductors.onnx_checkpoint import ONNX_FILE, TOKENIZER_FILE, CheckpointFacts, open_onnx, read_tokenizer
+from shikisha.conductors.onnx_checkpoint import (
+    ONNX_FILE,
+    TOKENIZER_FILE,
+    CheckpointFacts,
+    known_price_levels,
+    open_onnx,
+    read_tokenizer,
+)
 from shikisha.conductors.onnx_checkpoint import unknown_token as unknown_of
 from shikisha.core.budget import Caps
 from shikisha.core.call import Card
 from shikisha.core.errors import ConfigError, MissingExtra
-from shikisha.core.prompts import MAX_UNKNOWN_SHARE, price_level
+from shikisha.core.prompts import MAX_UNKNOWN_SHARE, nearest_price_level, price_level
 from shikisha.routing.policy_data import Policy
 from shikisha.routing.policy_file import load_policy
 from shikisha.routing.table_rule import TableRule
@@ -102,11 +109,12 @@ class WebExport:
                 f"{self.checkpoint / TOKENIZER_FILE}: the page reads word-level tokenizers only, "
                 f"found {read['model']['type']}"
             )
+        levels = known_price_levels(tokenizer)
         workers = [
             {
                 "name": card.name,
                 "description": " ".join(card.description.split()),
-                "level": price_level(card.price),
+                "level": nearest_price_level(price_level(card.price), levels),
                 "price": None if card.price is None else asdict(card.price),
                 "device": card.name in self.device,
             }

@@ -408,6 +408,7 @@ _EXAMPLES = (
 
 
 _TYPICAL_USAGE = Usage(100, 20)  # a call, to tell prices apart by
+_CARD_PRICE = re.compile(r"^(\d+ )(\$\d)(?= )", re.MULTILINE)  # of a worker's line in the compact prompt
 _PRICE_LEVELS = 9  # the dearest price level: a dollar a call and more
 _MAX_ANSWER = 200  # characters of an earlier answer
 MAX_UNKNOWN_SHARE = (
@@ -444,6 +445,22 @@ def price_level(price: Price | None) -> str:
         return "$?"
     dollars = price.of(_TYPICAL_USAGE)
     return f"${0 if dollars <= 0 else max(1, min(_PRICE_LEVELS, round(_PRICE_LEVELS + 2 * log10(dollars))))}"
+
+
+def with_nearest_prices(prompt: str, levels: Sequence[int]) -> str:
+    """Return a compact prompt in which each price level that is none of `levels` is the nearest one that is.
+
+    A model from scratch knows the levels that it was trained on as words; any other would be an unknown word.
+    """
+    return _CARD_PRICE.sub(lambda found: found[1] + nearest_price_level(found[2], levels), prompt) if levels else prompt
+
+
+def nearest_price_level(level: str, levels: Sequence[int]) -> str:
+    """Return the one of `levels` that is nearest, the cheaper of two; the level itself where there are none."""
+    number = level.removeprefix("$")
+    if not levels or not number.isdigit():
+        return level
+    return f"${min(levels, key=lambda known: (abs(known - int(number)), known))}"
 
 
 def repeated_result(results: Sequence[Result], place: int) -> int | None:

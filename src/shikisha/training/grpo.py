@@ -110,7 +110,10 @@ class GRPOLoop:
         """Sample o_1 … o_G ~ π_old(· | q) for each question; perform each as a plan, which gives its reward r_i."""
         if not questions:
             return []
-        table, prompts = self.settings.grpo, [self.tokenizer.encode(each.text()).ids for each in questions]
+        table, prompts = (
+            self.settings.grpo,
+            [self.tokenizer.encode(each.text(self.tokenizer)).ids for each in questions],
+        )
         firsts = not any(each.is_second for each in questions)
         explore = exploration_at(self.settings, self.tokenizer, self.step) if firsts else None
         params = SamplingParams(table.temperature, explore=explore)

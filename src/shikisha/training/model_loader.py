@@ -45,14 +45,14 @@ class LoadedModel:
 
 
 def resolve_start(start: str, home: Path) -> str:
-    """Return where a model is: the folder, relative to `home`, or else its name on the hub."""
-    folder = home / start
-    if folder.is_dir():
-        return str(folder)
+    """Return where a model is: the folder, relative to `home` or else to here, or else its name on the hub."""
+    for folder in (home / start, Path(start)):  # a file names what is beside it, a command line what is here
+        if folder.is_dir():
+            return str(folder)
     if not _is_hub_name(start):
         raise ConfigError(
             f"model.start: {start}: expected a folder with a model, or a name on the hub (OWNER/NAME); there is no "
-            f"folder {folder.absolute()}"
+            f"folder {(home / start).absolute()}, and none of this name here"
         )
     return start
 

@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from shikisha.conductors.onnx_checkpoint import known_price_levels
 from shikisha.core.errors import ConfigError, TrainingDiverged
-from shikisha.core.prompts import compact_prompt
+from shikisha.core.prompts import compact_prompt, with_nearest_prices
 from shikisha.core.run import RoundResult
 from shikisha.evals.taskset import TaskItem
 from shikisha.training.decoder import BatchDecoder
@@ -58,11 +59,12 @@ class PlanPrompt:
         """Whether a round was performed before."""
         return bool(self.rounds)
 
-    def text(self) -> str:
-        """Return the text that the model reads."""
+    def text(self, tokenizer: "Tokenizer") -> str:
+        """Return the compact prompt, as a conductor with this tokenizer reads it."""
         if self.item.pool is None:
             raise ConfigError(f"task {self.item.task.id}: no pool to plan for")
-        return compact_prompt(self.item.task, self.item.pool.cards, self.rounds)
+        text = compact_prompt(self.item.task, self.item.pool.cards, self.rounds)
+        return with_nearest_prices(text, known_price_levels(tokenizer))
 
 
 @dataclass(frozen=True, slots=True)

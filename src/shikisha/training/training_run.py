@@ -494,7 +494,9 @@ def greedy_plans(
     """Return the plan of each item by greedy decoding, as text, of a model that `rollout` samples."""
     found: list[str] = []
     for first in range(0, len(items), _PROMPTS_AT_ONCE):
-        prompts = [tokenizer.encode(PlanPrompt(item).text()).ids for item in items[first : first + _PROMPTS_AT_ONCE]]
+        prompts = [
+            tokenizer.encode(PlanPrompt(item).text(tokenizer)).ids for item in items[first : first + _PROMPTS_AT_ONCE]
+        ]
         drawn = sample(model, prompts, 1, longest, params=SamplingParams(temperature=0.0))
         found += [tokenizer.decode(rows[0], skip_special_tokens=False) for rows in drawn.rows()]
     return found

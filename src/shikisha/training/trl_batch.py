@@ -78,7 +78,7 @@ class PlanRewardFunction:
     def prompt(self, question: PlanPrompt) -> str | ChatMessages:
         """Return what the model is shown: the compact prompt, or a chat."""
         if self._settings.model.brief:
-            return question.text()
+            return question.text(self._tokenizer)
         if question.item.pool is None:
             raise ConfigError(f"task {question.item.task.id}: no pool to plan for")
         style = PromptStyle(described=self._settings.model.described)

@@ -4,58 +4,70 @@ from collections.abc import Sequence
 from html import escape
 
 from pays_settings import COSTS, PAYS, Cell
-from shikisha.plots.svg import even_scale
+from shikisha.plots.svg import AxisScale, even_scale
 
-_WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 860.0, 300.0, 560.0, 19.0, 64.0
+_WIDTH, _LEFT, _RIGHT, _ROW, _TOP = 860.0, 270.0, 590.0, 18.0, 66.0
 _COLORS = {PAYS: "#009e73", COSTS: "#d55e00"}
 _OPEN = "#888888"
 GRID, TOLD = " by horizon", "read perfectly"
+NOT_DRAWN = ("2 departments", "4 departments", "sorted")  # of conductors over conductors; the figures have them
 
 
 def draw_map(cells: Sequence[Cell], title: str = "Where conducting pays") -> str:
     """Return the drawing: gains over the strongest control at equal dollars, in points."""
     rows = [cell for cell in cells if GRID not in cell.dimension]
-    scale = even_scale([0.0, *(100 * end for cell in rows for end in (cell.low, cell.high))], (_LEFT, _RIGHT), 6)
-    parts, y, dimension, level = list[str](), _TOP, "", ""
+    rows = [cell for cell in rows if not any(part in f"{cell.dimension} {cell.level}" for part in NOT_DRAWN)]
+    ends = [100 * end for cell in rows for end in (cell.low, cell.high)]
+    scale = even_scale([0.0, *ends], (_LEFT, _RIGHT), 6)
+    groups: dict[str, dict[str, list[Cell]]] = {}
     for cell in rows:
-        if cell.dimension != dimension:
-            y += 10
-            parts.append(_text(14, y + 4, cell.dimension, 'font-weight="bold"'))
-            y, dimension, level = y + _ROW, cell.dimension, ""
-        if cell.level != level:
-            parts.append(_text(_LEFT - 14, y + 4, cell.level, 'text-anchor="end"'))
-            level = cell.level
-        color, told = _COLORS.get(cell.verdict, _OPEN), cell.conductor == TOLD
-        low, mean, high = (scale(100 * value) for value in (cell.low, cell.gain, cell.high))
-        said = f"{100 * cell.gain:+.0f}: {100 * cell.right:.0f} %, {cell.control} {100 * cell.control_right:.0f} %"
-        parts.append(f'<path d="M{low:.1f} {y:.1f}H{high:.1f}" stroke="{color}" stroke-width="2"/>')
-        fill = f'fill="white" stroke="{color}" stroke-width="2"' if told else f'fill="{color}"'
-        parts.append(f'<circle cx="{mean:.1f}" cy="{y:.1f}" r="4.5" {fill}/>')
-        parts.append(_text(_RIGHT + 14, y + 4, said, 'fill="#555"'))
-        y += _ROW
-    bottom = y
+        groups.setdefault(cell.dimension, {}).setdefault(cell.level, []).append(cell)
+    parts, y = list[str](), _TOP
+    for dimension, levels in groups.items():
+        y += 12
+        parts.append(_text(14, y + 4, dimension, 'font-weight="bold"'))
+        if len(levels) > 1 or dimension != "all questions":
+            y += _ROW
+        for level, here in levels.items():
+            if dimension != level:
+                parts.append(_text(_LEFT - 14, y + 4, level if level != "all" else "", 'text-anchor="end"'))
+            for cell in here:
+                parts.append(
+                    _mark(cell, scale, y + (0.0 if len(here) == 1 else 4.0 if cell.conductor == TOLD else -4.0))
+                )
+            said = ", ".join(f"{100 * cell.gain:+.0f}" for cell in here)
+            parts.append(_text(_RIGHT + 14, y + 4, f"{said}   over {here[0].control}", 'fill="#555"'))
+            y += _ROW
     axis = [
-        f'<path d="M{scale(value):.1f} {_TOP - 6:g}V{bottom:.1f}" stroke="{"#333" if value == 0 else "#e5e5e5"}"/>'
-        + _text(scale(value), _TOP - 12, f"{value:+g}" if value else "0", 'text-anchor="middle"')
+        f'<path d="M{scale(value):.1f} {_TOP - 4:g}V{y:.1f}" stroke="{"#333" if value == 0 else "#e5e5e5"}"/>'
+        + _text(scale(value), _TOP - 10, f"{value:+g}" if value else "0", 'text-anchor="middle"')
         for value in scale.ticks(6)
     ]
-    grid, height = _grid([cell for cell in cells if GRID in cell.dimension and cell.conductor != TOLD], bottom + 34)
+    grid, height = _grid([cell for cell in cells if GRID in cell.dimension and cell.conductor != TOLD], y + 34)
     legend = "".join(
-        f'<circle cx="{x}" cy="36" r="4.5" fill="{color}"/>' + _text(x + 9, 40, name)
+        f'<circle cx="{x}" cy="36" r="4" fill="{color}"/>' + _text(x + 9, 40, name)
         for x, color, name in (
-            (300, _COLORS[PAYS], "pays"),
-            (360, _COLORS[COSTS], "does not"),
-            (440, _OPEN, "cannot be told"),
+            (330, _COLORS[PAYS], "pays"),
+            (385, _COLORS[COSTS], "does not"),
+            (460, _OPEN, "cannot be told"),
         )
     )
-    legend += f'<circle cx="554" cy="36" r="4.5" fill="white" stroke="{_OPEN}" stroke-width="2"/>'
-    legend += _text(563, 40, "the same conductor, if it misread nothing")
+    legend += f'<circle cx="568" cy="36" r="4" fill="white" stroke="{_OPEN}" stroke-width="2"/>'
+    legend += _text(577, 40, "the same conductor, if it misread nothing")
     head = _text(14, 22, title, 'font-size="15"') + _text(14, 40, "points over the strongest control, at equal dollars")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {height:.0f}" font-family="sans-serif" '
         f'font-size="12" role="img"><title>{escape(title)}</title><rect width="100%" height="100%" fill="white"/>'
-        f"{head}{legend}{''.join(axis)}{''.join(parts)}{grid}</svg>\n"
+        f"{''.join(axis)}{head}{legend}{''.join(parts)}{grid}</svg>\n"
     )
+
+
+def _mark(cell: Cell, scale: AxisScale, y: float) -> str:
+    color = _COLORS.get(cell.verdict, _OPEN)
+    low, mean, high = (scale(100 * value) for value in (cell.low, cell.gain, cell.high))
+    fill = f'fill="white" stroke="{color}" stroke-width="2"' if cell.conductor == TOLD else f'fill="{color}"'
+    line = f'<path d="M{low:.1f} {y:.1f}H{high:.1f}" stroke="{color}" stroke-width="2"/>'
+    return f'{line}<circle cx="{mean:.1f}" cy="{y:.1f}" r="3.5" {fill}/>'
 
 
 def _grid(cells: Sequence[Cell], top: float) -> tuple[str, float]:
@@ -63,10 +75,19 @@ def _grid(cells: Sequence[Cell], top: float) -> tuple[str, float]:
     if not cells:
         return "", top - 20
     down, across = list(dict.fromkeys(cell.dimension for cell in cells)), sorted({cell.level for cell in cells})
-    parts = [_text(14, top, f"{down[0].rsplit(' ', 3)[0]}, by horizon (parts): points", 'font-weight="bold"')]
+    title = f"{down[0].removesuffix(GRID).rsplit(' ', 1)[0]}, by horizon: points as it reads"
+    parts = [_text(14, top, title, 'font-weight="bold"')]
+    top += _ROW
     size, height = 104.0, 26.0
     for column, level in enumerate(across):
-        parts.append(_text(_LEFT + (column + 0.5) * size, top, f"{level} parts", 'text-anchor="middle"'))
+        parts.append(
+            _text(
+                _LEFT + (column + 0.5) * size,
+                top,
+                "1 part" if level == "1-1" else f"{level} parts",
+                'text-anchor="middle"',
+            )
+        )
     for row, dimension in enumerate(down):
         y = top + 10 + row * height
         parts.append(_text(_LEFT - 14, y + 17, dimension.removesuffix(GRID).rsplit(" ", 1)[1], 'text-anchor="end"'))

@@ -1,15 +1,15 @@
 """Where a learned policy pays on recorded answers of real models, and on WorkBench's published runs.
 
-The conductor is the dial that `shikisha learn` fits (`model_selection`), fitted on four fifths of the tasks and played
-on the last, each fifth in turn, at three budgets: shares of the mean cost of the best single worker. Controls, chosen
-on the same four fifths: single workers (mixed by lot where that is better), majority votes over sets of workers (the
+The conductor is the dial that `shikisha learn` fits (`model_selection`; without `--trees` no trees that read the
+answers), fitted on two thirds of the tasks and played on the last, each third in turn, at three budgets: shares of the mean cost of the best single worker. Controls, chosen
+on the same two thirds: single workers (mixed by lot where that is better), majority votes over sets of workers (the
 fixed topology; each worker answered once, so self-consistency of one cannot be replayed), an agent with everything is
 not in the records. Dimensions: budget, how reliable the best single worker is on the task's type, prices' spread.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +32,17 @@ from value_workbench import choose, read_verdicts
 
 Controls = dict[str, tuple[dict[str, Setting], dict[str, Setting]]]  # by control: reported, for choosing
 SHARES = (0.1, 0.3, 1.0)
-FOLDS = 5
+FOLDS = 3
 
 
 @single_threaded_blas()
-def play_fold(split: Split) -> tuple[dict[float, Setting], Controls]:
+def play_fold(split: Split, *, trees: bool) -> tuple[dict[float, Setting], Controls]:
     """Return by budget what the policy came to, and by control its settings (reported, for choosing)."""
     names = candidate_names(split.train)[0]
-    fitted, unit = fit_candidates(split.train, LearningOptions(), names), split.train.cost_unit()
+    options = LearningOptions()
+    if not trees:
+        options = replace(options, config=replace(options.config, boosting=None))
+    fitted, unit = fit_candidates(split.train, options, names), split.train.cost_unit()
     name = COMBINED if COMBINED in fitted.dials else names[-1]
     dial = fitted.dials[name]
     came = replay_settings(fitted, dial.points, split.held, unit)
@@ -88,14 +91,14 @@ class PlayedFold:
     train_levels: np.ndarray
 
 
-def recorded_cells(folder: Path) -> list[Cell]:
+def recorded_cells(folder: Path, *, trees: bool = False) -> list[Cell]:
     """Return the cells of every set: by budget, and at a third of the cost by reliability of the best worker."""
     found = list[Cell]()
     for name in SETS:
         folds = list[PlayedFold]()
         for split in outer(recorded(name, folder).panel, FOLDS):
             level = reliability_of(split)
-            folds.append(PlayedFold(split, *play_fold(split), level(split.held), level(split.train)))
+            folds.append(PlayedFold(split, *play_fold(split, trees=trees), level(split.held), level(split.train)))
         for share in SHARES:
             title = f"{name}, recorded: budget, of the best worker's cost"
             found.append(_over_folds(title, f"{share:.0%}", share, folds))

@@ -269,20 +269,26 @@ async def recursion_cells(
         ]
         flat, few = await value_of(firms, model, 1), await value_of(firms, model, 0)
         for levels in (2, 3) if departments >= 2 * GROUPS_IN_DIVISION else (2,):
-            right, dollars = await value_of(firms, model, levels)
-            gain = right - flat[0] - DOLLAR_WEIGHT * (dollars - flat[1])
-            over_few = right - few[0] - DOLLAR_WEIGHT * (dollars - few[1])
+            came = await value_of(firms, model, levels)
             how = "sorted" if is_sorted else "mixed"
-            found.append(
-                Cell(
-                    f"{levels} levels of conductors, {how} departments, {outcomes} outcomes a worker (value)",
-                    f"{departments} departments", len(firms), float(right.mean()), float(dollars.mean()), "one level",
-                    float(flat[0].mean()), float(flat[1].mean() / dollars.mean()), float(gain.mean()),
-                    *paired_interval(gain), "read perfectly",
-                    {FEW_SEEN: (float(few[0].mean()), *paired_interval(over_few))},
-                )
-            )  # fmt: skip
+            name = f"{levels} levels, {how}, {outcomes} outcomes"
+            for control, other in (("one level", flat), (FEW_SEEN, few)):
+                title = f"conductors over conductors, {departments} departments, over {control} (value)"
+                found.append(value_cell(title, name, control, came, other))
     return sorted(found, key=lambda cell: cell.dimension)
+
+
+def value_cell(
+    dimension: str, level: str, control: str, ours: tuple[Floats, Floats], other: tuple[Floats, Floats]
+) -> Cell:
+    """Return the cell of right answers and dollars next to a control's: the gain is in value."""
+    (right, dollars), (control_right, control_dollars) = ours, other
+    gain = right - control_right - DOLLAR_WEIGHT * (dollars - control_dollars)
+    return Cell(
+        dimension, level, len(right), float(right.mean()), float(dollars.mean()), control,
+        float(control_right.mean()), float(control_dollars.mean() / dollars.mean()), float(gain.mean()),
+        *paired_interval(gain), "read perfectly",
+    )  # fmt: skip
 
 
 def _settings() -> Iterator[tuple[int, int, bool]]:

@@ -56,6 +56,16 @@ class Cell:
         """Whether conducting pays here."""
         return PAYS if self.low > 0 else COSTS if self.high < 0 else OPEN
 
+    @classmethod
+    def of(cls, row: Mapping[str, object]) -> "Cell":
+        """Return the cell of a record."""
+        values = {name: value for name, value in row.items() if name != "verdict"}
+        for name in ("others", "aside"):
+            held = values[name]
+            assert isinstance(held, dict)
+            values[name] = {key: tuple(each) for key, each in held.items()}
+        return cls(**values)  # type: ignore[arg-type]
+
     def as_json(self) -> dict[str, object]:
         """Return it as a record."""
         return {**asdict(self), "verdict": self.verdict}

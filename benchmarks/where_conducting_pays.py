@@ -346,7 +346,9 @@ async def main() -> None:
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--parts", default="office,reliability,recursion,recorded,workbench")
     parser.add_argument("--folder", type=Path, help="recorded answers")
+    parser.add_argument("--trees", action="store_true", help="recorded: fit trees that read answers, too")
     parser.add_argument("--workbench", type=Path, help="a clone of WorkBench")
+    parser.add_argument("--also", type=Path, nargs="*", default=[], help="cells of earlier runs (--json), to draw too")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
     arguments = parser.parse_args()
@@ -365,7 +367,7 @@ async def main() -> None:
             print_cells(some)
             found += some
     if "recorded" in wanted and arguments.folder is not None:
-        some = recorded_cells(arguments.folder)
+        some = recorded_cells(arguments.folder, trees=arguments.trees)
         print_cells(some)
         found += some
     if "workbench" in wanted and arguments.workbench is not None:
@@ -375,7 +377,8 @@ async def main() -> None:
     if arguments.json:
         arguments.json.write_text(json.dumps([cell.as_json() for cell in found], indent=1) + "\n")
     if arguments.svg:
-        arguments.svg.write_text(draw_map(found))
+        earlier = [Cell.of(row) for file in arguments.also for row in json.loads(file.read_text())]
+        arguments.svg.write_text(draw_map([*earlier, *found]))
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
 NESTED_COMMANDS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("learn", "steps"): ("learn_values", "steps"),
     ("learn", "plans"): ("learn_values", "plans"),
+    ("learn", "preference"): ("learn_preference", "preference"),
 }
 
 

@@ -1,10 +1,11 @@
 """Where a learned policy pays on recorded answers of real models, and on WorkBench's published runs.
 
 The conductor is the dial that `shikisha learn` fits (`model_selection`; without `--trees` no trees that read the
-answers), fitted on two thirds of the tasks and played on the last, each third in turn, at three budgets: shares of the mean cost of the best single worker. Controls, chosen
-on the same two thirds: single workers (mixed by lot where that is better), majority votes over sets of workers (the
-fixed topology; each worker answered once, so self-consistency of one cannot be replayed), an agent with everything is
-not in the records. Dimensions: budget, how reliable the best single worker is on the task's type, prices' spread.
+answers), fitted on two thirds of the tasks and played on the last, each third in turn, at three budgets: shares of the
+mean cost of the best single worker. Controls, chosen on the same two thirds: single workers (mixed by lot where that is
+better), and majority votes over sets of workers (the fixed topology). Each worker answered once, so self-consistency of
+one cannot be replayed, and an agent with everything is not in the records. Dimensions: budget, and how reliable the
+best single worker is on the task's type.
 """
 
 from collections import defaultdict

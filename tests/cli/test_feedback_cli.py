@@ -45,7 +45,7 @@ def test_the_last_word_counts_and_the_journal_stays_whole(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ([], "expected --right, --wrong or --score X, one of them"),
+        ([], "expected --right, --wrong, --score X, --accepted, --rejected or --edited FILE, one of them"),
         (["--right", "--score", "1"], "one of them"),
         (["--right", "--note", "x" * 10_001], "more than 10,000 characters"),
         (["--right", "--note", "\udcff"], "--note holds half of a surrogate pair"),

@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "export": ("train", "export", "Export a checkpoint to ONNX, to conduct without torch."),
     "journal": ("journal", "group", "Verify and export the journal."),
     "import": ("import_", "group", "Import workers, outcomes and tasks from other tools."),
+    "context": ("context", "group", "Context of tasks: what is gathered, and which sources earn their tokens."),
     "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
     "notes": ("notes", "notes", "Show what outcomes say about each worker, by kind of subtask."),
     "policy": ("policy", "group", "Show, release and watch learned policies."),

@@ -27,6 +27,7 @@ from shikisha.cli.options import (
 )
 from shikisha.cli.progress import RunProgress, run_summary
 from shikisha.config.container import Container, build_observer
+from shikisha.config.context_source import answer_steps, context_source
 from shikisha.core.errors import JournalError, TaskError
 from shikisha.core.events import Event, QuestionAnswered, QuestionAsked, QuestionKind, RunStatus
 from shikisha.core.run import Run, new_run_id, root_run_id
@@ -229,6 +230,8 @@ def _build_engine(
         secret_store=container.secret_store,
         observe=observe,
         guarded_labels=container.guarded_labels,
+        context_source=context_source(container),
+        answer_steps=answer_steps(container),
     )
     return engine.with_autonomy(container.autonomy_policy())
 

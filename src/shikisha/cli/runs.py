@@ -5,8 +5,11 @@ precedence. A rollback claims its run, names every effect that could not be undo
 release is recorded in the audit of the keys. The actor is the account at this terminal.
 """
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from time import time
 from typing import Annotated
 
@@ -25,22 +28,38 @@ from shikisha.engine.engine import Engine
 from shikisha.server import store
 
 FEEDBACK_GRADER = "feedback"
-_MAX_NOTE = 10_000  # characters
+_MAX_NOTE, _MAX_EDITED, _LONG_ANSWER = 10_000, 1_000_000, 20_000  # characters
 
 
 Right = Annotated[bool | None, typer.Option("--right/--wrong", help="Whether the answer is right.", show_default=False)]
 Score = Annotated[float | None, typer.Option("--score", min=0, max=1, help="How good the answer is, from 0 to 1.")]
+Accepted = Annotated[
+    bool | None, typer.Option("--accepted/--rejected", help="What became of the answer.", show_default=False)
+]
+Edited = Annotated[
+    Path | None, typer.Option("--edited", metavar="FILE", help="The answer as it was used, after changes by hand.")
+]
 Note = Annotated[str, typer.Option("--note", help="The reason, for the journal.")]
 
 
-def feedback(run: OneRun, shared: SharedOptions, right: Right = None, score: Score = None, note: Note = "") -> ExitCode:
+def feedback(
+    run: OneRun,
+    shared: SharedOptions,
+    right: Right = None,
+    score: Score = None,
+    note: Note = "",
+    accepted: Accepted = None,
+    edited: Edited = None,
+) -> ExitCode:
     """Grade the answer of a run.
+
+    What became of it is a grade, too: accepted counts 1, rejected 0, and edited the share of the answer that was kept.
 
     Policies learn from feedback (learn --from-journal) and are compared by it (policy trial).
     """
-    if (right is None) == (score is None):
-        raise TaskError("expected --right, --wrong or --score X, one of them")
-    value = score if score is not None else float(right is True)
+    if sum(one is not None for one in (right, score, accepted, edited)) != 1:
+        raise TaskError("expected --right, --wrong, --score X, --accepted, --rejected or --edited FILE, one of them")
+    text = None if edited is None else _read_edited(edited)
     if len(note) > _MAX_NOTE:
         raise TaskError(f"--note: more than {_MAX_NOTE:,} characters")
     remark = session.require_storable(note, "--note")
@@ -53,7 +72,12 @@ def feedback(run: OneRun, shared: SharedOptions, right: Right = None, score: Sco
                 raise TaskError(f"run {name} has not ended: there is nothing to grade yet")
             if past.answer is None:
                 raise TaskError(f"run {name} ended without an answer: there is nothing to grade")
-            graded = _feedback_event(name, value, remark)
+            if text is not None:
+                value, kept = kept_share(past.answer, text), "edited"
+            else:
+                value = score if score is not None else float(right is True or accepted is True)
+                kept = "" if accepted is None else "accepted" if accepted else "rejected"
+            graded = replace(_feedback_event(name, value, ": ".join(filter(None, (kept, remark)))), found=text)
             journal.add(graded)
             await journal.flush()
             return graded
@@ -64,6 +88,34 @@ def feedback(run: OneRun, shared: SharedOptions, right: Right = None, score: Sco
     else:
         output.print_note(f"noted: run {graded.run} is {graded.mark}, says {graded.actor}")
     return ExitCode.OK
+
+
+def _read_edited(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8") as opened:
+            text = opened.read(_MAX_EDITED + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"--edited {file}: expected a text in UTF-8: {error}") from None
+    if len(text) > _MAX_EDITED:
+        raise TaskError(f"--edited {file}: more than {_MAX_EDITED:,} characters")
+    return session.require_storable(text, "--edited")
+
+
+def kept_share(answer: str, edited: str) -> float:
+    """Return which share of an answer's lines, or of its words where it is short, is in the text as it was used.
+
+    1 only for the answer itself, but for white space at its ends; an answer of which something was kept is above 0.
+    """
+    if answer.strip() == edited.strip():
+        return 1.0
+    long = len(answer) > _LONG_ANSWER
+    before, after = (text.splitlines() if long else text.split() for text in (answer, edited))
+    left, kept = Counter(after), 0
+    for one in before:
+        if left[one]:
+            left[one] -= 1
+            kept += 1
+    return min(0.99, kept / max(1, len(before), len(after)))
 
 
 def _feedback_event(run: str, score: float, remark: str) -> AnswerGraded:

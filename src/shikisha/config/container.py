@@ -37,6 +37,7 @@ from shikisha.core.visibility import join_labels
 from shikisha.engine.autonomy import AutonomyClass, AutonomyPolicy
 from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import Conductor
+from shikisha.engine.gatherer import ContextSource
 from shikisha.engine.guards import Guard
 from shikisha.engine.pool import Member, Pool, cut_outside_stand_ins
 from shikisha.engine.tools import Agent
@@ -95,6 +96,7 @@ class Container:
     _catalogues: dict[str, ToolCatalogue] = field(default_factory=dict)
     _teams: dict[str, RoleTeam] = field(default_factory=dict)
     _confirmed: tuple[AutonomyClass, ...] | None = None
+    gathers: ContextSource | None = None  # built by `context_source`
 
     @property
     def names(self) -> tuple[str, ...]:

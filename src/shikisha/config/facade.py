@@ -26,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.conductors.topologies import RoleAssignment, TopologyOptions
 from shikisha.config.container import Container, build_container
+from shikisha.config.context_source import answer_steps, context_source
 from shikisha.config.price_catalogue import known_price
 from shikisha.config.providers import (
     LOCAL_PROVIDERS,
@@ -317,7 +318,11 @@ class Shikisha:
                 closing.set()
                 raise
             engine = Engine(
-                recorder, secret_store=container.secret_store, guarded_labels=container.guarded_labels
+                recorder,
+                secret_store=container.secret_store,
+                guarded_labels=container.guarded_labels,
+                context_source=context_source(container),
+                answer_steps=answer_steps(container),
             ).with_autonomy(container.autonomy_policy())
             made = _Session(container, pool, conductor, engine, closing, holder)
             if loop in self._sessions:  # two first runs at once: the other one was faster

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from shikisha.config.autonomy_settings import AutonomyTable
 from shikisha.config.conductor_settings import ConductorTable
 from shikisha.config.config_table import ConfigTable
+from shikisha.config.context_settings import AnswerTable, ContextTable
 from shikisha.config.environment import JOURNAL_FILE
 from shikisha.config.learned_settings import LearnedTable, MemoryTable, NotesTable
 from shikisha.config.push_settings import PushTable
@@ -527,6 +528,8 @@ class ShikishaSettings(ConfigTable):
         default=LearnedTable(), description="what else was learned from runs, and what of it is used"
     )
     memory: MemoryTable = Field(default=MemoryTable(), description="notes of finished runs, found again by a search")
+    context: ContextTable = Field(default=ContextTable(), description="what workers see besides the task")
+    answer: AnswerTable = Field(default=AnswerTable(), description="what happens to an answer before it ships")
     labels: LabelsTable = Field(default=LabelsTable(), description="which data labels are guarded")
     server: ServerTable = Field(default=ServerTable(), description="the server that `shikisha serve` starts")
     telemetry: TelemetryTable = Field(default=TelemetryTable(), description="export of traces and metrics")

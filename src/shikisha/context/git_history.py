@@ -53,15 +53,15 @@ class GitRepository:
         text = self._run(*listed, "--end-of-options", revision, "--").decode(errors="replace")
         return list(_read_log(text))
 
-    def tree(self, revision: str) -> dict[str, bytes]:
-        """Return the regular files of a commit; ConfigError when there are more or larger ones than can be kept."""
-        named = self._files(revision)
+    def tree(self, revision: str, largest: int = LARGEST_FILE) -> dict[str, bytes]:
+        """Return the regular files of a commit that are not above `largest` bytes; ConfigError for too many."""
+        named = {name: found for name, found in self._files(revision).items() if found[1] <= largest}
         if len(named) > MOST_FILES or sum(size for _, size in named.values()) > MOST_BYTES:
             raise ConfigError(
                 f"{self.path}: {revision[:12]} has {len(named):,} files, or more than {MOST_BYTES:,} bytes; expected "
                 f"at most {MOST_FILES:,} files"
             )
-        wanted = {name: blob for name, (blob, size) in named.items() if size <= LARGEST_FILE}
+        wanted = {name: blob for name, (blob, _) in named.items()}
         return dict(zip(wanted, self._blobs(list(wanted.values())), strict=True))
 
     def file_names(self, revision: str) -> tuple[str, ...]:

@@ -156,6 +156,34 @@ class RunStarted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextGathered(Event):
+    """What was gathered for the task before its first plan; the texts that were taken are in its context.
+
+    `taken` is a JSON list of source, name, first, last, score, tokens and labels, and `left` one of source, name and
+    why. `dropped` are the sources that a trial left out, drawn with probability `propensity` (None: there is no trial).
+    """
+
+    kind: ClassVar[str] = "context.gathered"
+    taken: Body
+    left: Body = "[]"
+    tokens: int = 0
+    seconds: float = 0.0
+    sources: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    propensity: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerChanged(Event):
+    """A configured step after the last call changed the answer before it ships: which one, and what it was before."""
+
+    kind: ClassVar[str] = "answer.changed"
+    by: str
+    before: Body
+    after: Body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResumed(Event):
     """The run goes on in another process or at another time."""
 
@@ -550,6 +578,8 @@ EVENT_CLASSES: dict[str, type[Event]] = {
     cls.kind: cls
     for cls in (
         RunStarted,
+        ContextGathered,
+        AnswerChanged,
         RunResumed,
         RunPaused,
         EndReached,

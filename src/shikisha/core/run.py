@@ -14,6 +14,7 @@ from typing import TypeAlias
 from shikisha.core.budget import Amount, Usage
 from shikisha.core.errors import Fault
 from shikisha.core.events import (
+    AnswerChanged,
     AnswerGraded,
     AttemptFailed,
     AttemptFinished,
@@ -22,6 +23,7 @@ from shikisha.core.events import (
     CallRole,
     CheckDecided,
     CheckStatus,
+    ContextGathered,
     EffectKept,
     EffectUndone,
     EndReached,
@@ -277,6 +279,8 @@ class Run:
     grades: list[AnswerGraded] = field(default_factory=list)
     rewards: list[RewardGiven] = field(default_factory=list)
     erased: BodiesErased | None = None
+    context: ContextGathered | None = None
+    changes: list[AnswerChanged] = field(default_factory=list)
     status: RunStatus = RunStatus.RUNNING
     active_seconds: float = 0.0
     _since: float = 0.0
@@ -419,16 +423,28 @@ class Run:
                 self._decide(event)
             case QuestionAsked() | QuestionAnswered():
                 self._consult(event)
-            case RunPaused():
-                self.paused, self.status = event, event.status
-            case RunResumed():
-                self.paused, self.status = None, RunStatus.RUNNING
+            case ContextGathered() | AnswerChanged():
+                self._frame(event)
+            case RunPaused() | RunResumed():
+                self._pause(event)
             case RollbackStarted() | EffectUndone() | EffectKept():
                 self._undo(event)
             case AnswerGraded() | RewardGiven() | BodiesErased():
                 self._follow(event)
             case _:
                 raise ValueError(f"run {self.id}: an event of unknown kind {event.kind!r}")
+
+    def _frame(self, event: ContextGathered | AnswerChanged) -> None:
+        if isinstance(event, ContextGathered):
+            self.context = event
+        else:
+            self.changes.append(event)
+
+    def _pause(self, event: RunPaused | RunResumed) -> None:
+        if isinstance(event, RunPaused):
+            self.paused, self.status = event, event.status
+        else:
+            self.paused, self.status = None, RunStatus.RUNNING
 
     def _advance(self, event: StepFinished | MapStarted) -> None:
         if isinstance(event, StepFinished):

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from time import time
 from typing import ParamSpec
@@ -41,6 +42,7 @@ from shikisha.engine.autonomy import AutonomyPolicy
 from shikisha.engine.budget_ledger import BudgetLedger, SharedBudget, UnlimitedBudget, recount_usage
 from shikisha.engine.compensation import RollbackOrder, roll_back
 from shikisha.engine.conductor import Conductor
+from shikisha.engine.gatherer import AnswerStep, ContextSource, change_answer
 from shikisha.engine.pool import Pool
 from shikisha.engine.rate_limits import ConcurrencyLimits
 from shikisha.engine.recorder import Recorder, RunRecorder, read_journaled
@@ -72,8 +74,9 @@ class Engine:
     """Performs tasks: holds what runs share (the journal, the workers' limits, the approver, the secrets).
 
     `observe` is called with every event as it is decided; `on_text(round, step, piece)` with answers as they grow.
-    `guarded_labels` go only to workers that are cleared for them. One engine serves any number of runs at once on one
-    event loop.
+    `guarded_labels` go only to workers that are cleared for them. `context_source` is asked before a run's start for
+    what its workers see besides the task; `answer_steps` change the answer of a run that is no child before it ships.
+    One engine serves any number of runs at once on one event loop.
     """
 
     def __init__(
@@ -86,6 +89,8 @@ class Engine:
         on_text: TextCallback | None = None,
         retry: RetryPolicy | None = None,
         guarded_labels: Labels = NO_LABELS,
+        context_source: ContextSource | None = None,
+        answer_steps: Sequence[AnswerStep] = (),
     ) -> None:
         self._recorder = recorder
         self._approver = approver or NoApprover()
@@ -94,6 +99,7 @@ class Engine:
         self._on_text = _guard_callback(on_text) if on_text else None
         self._retry = retry or RetryPolicy()
         self._guarded_labels = guarded_labels
+        self._context_source, self._answer_steps = context_source, tuple(answer_steps)
         self._shared_budget, self._autonomy_policy = _UNLIMITED, AutonomyPolicy()
         self._limits, self._performing = ConcurrencyLimits(), set[str]()
         self._start_is_durable: Callable[[], bool] = lambda: False
@@ -150,9 +156,15 @@ class Engine:
         with self._once(own_id):
             if run_id is not None and not isinstance(run_id, NewRunId) and await read_journaled(self._recorder, run_id):
                 raise ConfigError(f"run {run_id} exists: resume it, or choose another id")
-            return await self._conduct(
-                self._start(task, pool, conductor, BudgetLedger(caps or Caps()), own_id, config=config)
-            )
+            gathered = None
+            if self._context_source is not None:
+                gathered = await self._context_source.gather_context(task, own_id)
+                task = gathered.add_to(task)
+            ledger = BudgetLedger(caps or Caps())
+            started = self._start(task, pool, conductor, ledger, own_id, config=config)
+            if gathered is not None:
+                started.context.recorder.add(gathered.event(own_id))
+            return await self._conduct(started)
 
     async def resume(self, run_id: str, pool: Pool, conductor: Conductor) -> Run:
         """Continue a run from its last journaled step; a run that has ended is returned as it is.
@@ -266,7 +278,9 @@ class Engine:
     ) -> ConductedRun:
         context.autonomy = parent.autonomy if parent else self._autonomy_policy.of(task, conductor.name)
         # A child's steps have numbers of their own: a listener would take them for its parent's.
-        return ConductedRun(context, conductor, task, None if parent else self._on_text)
+        # Nor is an answer told as it grows where it ships as another one.
+        silent = parent is not None or bool(self._answer_steps)
+        return ConductedRun(context, conductor, task, None if silent else self._on_text)
 
     async def _conduct(self, conducted: ConductedRun) -> Run:
         """Conduct a run, or continue it, to its last event, and return it."""
@@ -275,7 +289,7 @@ class Engine:
             try:
                 end: EndReached | RunPaused | None = context.past.reached if context.past else None
                 if end is None:
-                    end = ending_event(conducted, await run_rounds(conducted))
+                    end = self._ship(conducted, ending_event(conducted, await run_rounds(conducted)))
                 recorder.add(end if isinstance(end, RunPaused) else await finalize_run(context, end))
             except asyncio.CancelledError:
                 with suppress(JournalError):  # without this event the run is resumable all the same
@@ -293,6 +307,18 @@ class Engine:
                     recorder.add(RunFinished(run=context.run, at=time(), status=RunStatus.FAILED, why=why))
             raise
         return recorder.fold()
+
+    def _ship(self, conducted: ConductedRun, end: EndReached | RunPaused) -> EndReached | RunPaused:
+        """Return the end with its answer as it ships, and record each change."""
+        context, fixed_form = conducted.context, conducted.task.answer_schema is not None
+        if isinstance(end, RunPaused) or end.answer is None or context.ledger.parent is not None or fixed_form:
+            return end
+        answer, events = change_answer(end.run, end.answer, self._answer_steps)
+        known = [(past.by, past.before) for past in context.past.changes] if context.past else []
+        for event in events:
+            if (event.by, event.before) not in known:
+                context.recorder.add(event)
+        return replace(end, answer=answer)
 
     def _child_launcher(self, context: RunContext, handle: AttemptHandle) -> ChildRunLauncher:
         async def launch(task: Task, conductor: Conductor, names: Sequence[str], caps: Caps) -> ChildRunResult:

@@ -6,6 +6,7 @@ journal ends in the middle, so does the explanation. Deliberately absent: judgem
 people (`text_report`).
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
@@ -241,6 +242,19 @@ class RunTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextExplanation:
+    """What was gathered before the first plan: pieces that were taken, and what was left out with the reason.
+
+    Both are lines such as `code: src/a.py, lines 3-40 (310 tokens)`. `dropped` are sources that a trial left out.
+    """
+
+    taken: tuple[str, ...]
+    left: tuple[str, ...]
+    tokens: int
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """A run, explained. `substitutions` has a line for each stand-in.
 
@@ -268,6 +282,7 @@ class Explanation:
     effects: tuple[EffectExplanation, ...] = ()
     conversation: str = ""
     attached: tuple[str, ...] = ()
+    gathered: "ContextExplanation | None" = None
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON objects, lists, texts and numbers."""
@@ -300,7 +315,8 @@ def explain(run: Run, children: Iterable[Run] = ()) -> Explanation:
         answer=run.answer,
         answered_by=_answered_by(run, rounds),
         totals=_totals(run),
-        substitutions=tuple(_substitutions(rounds)),
+        substitutions=(*_substitutions(rounds), *_changes(run)),
+        gathered=_gathered(run),
         rounds=rounds,
         children=tuple(explain(child, known.values()) for child in known.values() if child.started.parent == run.id),
         grades=tuple(
@@ -560,6 +576,28 @@ def _totals(run: Run) -> RunTotals:
         uncertain_dollars=run.uncertain.dollars,
         seconds=run.active_seconds,
     )
+
+
+def _changes(run: Run) -> Iterator[str]:
+    for change in run.changes:
+        yield f"answer: changed by {change.by} ({len(change.before):,} to {len(change.after):,} characters)"
+
+
+def _gathered(run: Run) -> ContextExplanation | None:
+    event = run.context
+    if event is None:
+        return None
+    try:
+        taken, left = json.loads(event.taken), json.loads(event.left)
+    except ValueError:  # erased
+        taken, left = [], []
+    lines = [
+        f"{one['source']}: {one['name']}{', lines {}-{}'.format(one['first'], one['last']) if one['first'] else ''}"
+        f" ({one['tokens']:,} tokens)"
+        for one in taken
+    ]
+    others = [f"{one['source']}{': ' if one['name'] else ''}{one['name']}: {one['why']}" for one in left]
+    return ContextExplanation(tuple(lines), tuple(others), event.tokens, event.dropped)
 
 
 def _substitutions(rounds: Iterable[RoundExplanation]) -> Iterator[str]:

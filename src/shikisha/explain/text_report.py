@@ -12,6 +12,7 @@ from shikisha.core.plan import step_name
 from shikisha.explain.explanation import (
     CallExplanation,
     CheckExplanation,
+    ContextExplanation,
     Explanation,
     GradeExplanation,
     GrantedStepExplanation,
@@ -23,6 +24,7 @@ from shikisha.explain.explanation import (
     ToolExplanation,
 )
 
+_PIECES = 12  # of gathered context that are listed
 _LONGEST = 160  # characters of a text: two lines of a terminal
 
 
@@ -40,6 +42,8 @@ def _run(run: Explanation) -> Iterator[str]:
         yield f"  attached: {_short(', '.join(run.attached))}"
     if run.context:
         yield f"  context: {_short(run.context)}"
+    if run.gathered is not None:
+        yield from _gathered(run.gathered)
     yield f"  conductor: {run.conductor}; pool: {', '.join(run.pool)}"
     if run.answer is not None:
         yield f"  answer{_by(run)}: {_short(run.answer)}"
@@ -58,6 +62,18 @@ def _run(run: Explanation) -> Iterator[str]:
         yield f"  rolled back by {effect.actor}: {what} {effect.worker}'s call {effect.call}" + _because(effect.why)
     for child in run.children:
         yield "  child " + "\n  ".join(_run(child))
+
+
+def _gathered(context: ContextExplanation) -> Iterator[str]:
+    yield f"  gathered: {len(context.taken)} pieces, {context.tokens:,} tokens"
+    for line in context.taken[:_PIECES]:
+        yield f"    {_short(line)}"
+    if len(context.taken) > _PIECES:
+        yield f"    and {len(context.taken) - _PIECES} more"
+    for line in context.left[:_PIECES]:
+        yield f"    left out: {_short(line)}"
+    if len(context.left) > _PIECES:
+        yield f"    left out: {len(context.left) - _PIECES} more"
 
 
 def _by(run: Explanation) -> str:

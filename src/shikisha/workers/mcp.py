@@ -2,7 +2,7 @@
 
 Invariants: the configuration names the server, and a child process gets only the environment variables listed there; a
 tool whose pinned hash no longer fits is not called; a tool's description is data, cut to 500 characters, and decides
-nothing. Deliberately absent: prompts, resources, images, and anything a server may ask of us (sampling, elicitation).
+nothing. Deliberately absent: prompts, images, and anything a server may ask of us (sampling, elicitation).
 """
 
 import asyncio
@@ -154,7 +154,7 @@ class McpServer:
             arguments = await (await self._arguments(found, pinned, argument)).read(subtask)
             return await client.call_tool(name, arguments, meta=meta)
 
-        return self._answer(await self._use(act))
+        return self._answer(await self.use(act))
 
     async def describe_all(self) -> list[ToolDescription]:
         """Return the tools as the server shows them now."""
@@ -163,7 +163,7 @@ class McpServer:
             await self._look(client)
             return list(self._found.values())
 
-        return await self._use(act)
+        return await self.use(act)
 
     async def aclose(self) -> None:
         """End the connection, and the child process where there is one."""
@@ -171,7 +171,8 @@ class McpServer:
         if session is not None:
             await session.aclose()
 
-    async def _use(self, action: Callable[["Client"], Awaitable[T]]) -> T:
+    async def use(self, action: Callable[["Client"], Awaitable[T]]) -> T:
+        """Return what an action on the connection returns, which is opened where there is none; WorkerError."""
         from shikisha.workers import mcp_session
 
         if self._session is None:
@@ -285,6 +286,11 @@ class McpWorker:
                 settings.tool, request.subtask, request.key, settings.schema_sha256, settings.argument
             )
         )
+
+    @property
+    def server(self) -> McpServer:
+        """The connection to its server."""
+        return self._server
 
     async def describe(self) -> ToolDescription:
         """Return the tool as the server shows it now, whether or not it fits the pinned hash."""

@@ -20,6 +20,7 @@ from hashlib import sha256
 from time import time
 
 from shikisha.config.container import Container
+from shikisha.config.context_source import answer_steps, context_source
 from shikisha.core.budget import ZERO, Amount
 from shikisha.core.call import REQUEST_DEPTH
 from shikisha.core.errors import (
@@ -68,7 +69,13 @@ class RunRecovery(RunExecutor):
         self._late: dict[str, list[Event]] = {}  # answers that came while a run was being read
 
     def _engine_of(self, container: Container) -> Engine:
-        engine = Engine(self.recorder, secret_store=container.secret_store, guarded_labels=container.guarded_labels)
+        engine = Engine(
+            self.recorder,
+            secret_store=container.secret_store,
+            guarded_labels=container.guarded_labels,
+            context_source=context_source(container),
+            answer_steps=answer_steps(container),
+        )
         return engine.with_autonomy(container.autonomy_policy(container.settings.server.approval_timeout))
 
     def cast(self, conductor: str, pool: Sequence[str]) -> tuple[Pool, Conductor]:

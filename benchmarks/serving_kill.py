@@ -31,7 +31,7 @@ from shikisha.core.events import Event, RunFinished, RunResumed, RunStarted
 from shikisha.journal import open_journal
 from shikisha.journal.schema import EVENTS
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from postgres import cluster
 
 IN_FLIGHT = 8
@@ -125,7 +125,7 @@ async def harness(kills: int, lease: float, folder: Path, database: str) -> tupl
                     group.create_task(load.order(client, rng))
                 await kill_again_and_again(load, kills, lease, start)
                 load.over = True
-            await _ended(database)
+            await runs_have_ended(database)
     finally:
         endpoint.terminate()
         await endpoint.wait()
@@ -141,10 +141,10 @@ def _resumptions(connection: Connection) -> list[float]:
     return list(connection.execute(select(EVENTS.c.at).where(EVENTS.c.kind == RunResumed.kind)).scalars())
 
 
-async def _ended(database: str) -> None:
-    """Wait until every run that began has ended, or half a minute."""
+async def runs_have_ended(database: str) -> None:
+    """Return once every run that began has ended, or after a minute."""
     async with open_journal(database) as journal:
-        for _ in range(60):
+        for _ in range(120):
             if await journal.query(partial(_count, RunStarted)) == await journal.query(partial(_count, RunFinished)):
                 return
             await asyncio.sleep(0.5)

@@ -13,7 +13,7 @@ from serving import served
 
 from shikisha.checks.media_type import MediaTypeCheck
 from shikisha.config.container import Container, build_container
-from shikisha.config.eval_setup import entrant_version
+from shikisha.config.entrant_version import entrant_version
 from shikisha.config.preflight import conductor_problems
 from shikisha.core.call import GrantedStep, Request
 from shikisha.core.errors import ConfigError, WorkerError

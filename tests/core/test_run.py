@@ -176,3 +176,13 @@ async def test_invariant_4_a_run_is_the_fold_of_its_events_and_so_is_every_begin
         assert part.finished is None
         assert len(part.attempts) <= len(run.attempts)
     assert (run.status, run.answer, len(run.attempts)) == (RunStatus.DONE, "done", 7)
+
+
+def test_a_server_whose_clock_is_minutes_behind_goes_on_with_a_run_and_takes_no_seconds_from_it() -> None:
+    times = iter([10.0, 13.0, -290.0, -280.0])  # the second server is five minutes behind the first
+    begun = RunStarted(run="r", at=next(times), conductor="c", pool=("a", "b"), caps=Caps(), prompt="q")
+    proposed = PlanProposed(run="r", at=next(times), round=0, conductor="c", plan=PLAN.dumps())
+    resumed = RunResumed(run="r", at=next(times))
+    ended = RunFinished(run="r", at=next(times), status=RunStatus.FAILED, why="no worker")
+    seconds = [Run.fold([begun, proposed, resumed, ended][:count]).active_seconds for count in range(1, 5)]
+    assert seconds == [0.0, 3.0, 3.0, 13.0]

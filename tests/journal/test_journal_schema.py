@@ -91,6 +91,59 @@ async def test_a_newer_store_is_refused_and_left_as_it_is(path: Path) -> None:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
 
 
+async def test_a_server_that_runs_goes_on_when_a_newer_one_has_migrated_and_no_more_of_its_version_start(
+    path: Path,
+) -> None:
+    async with open_journal(str(path)) as journal:
+        await keep(journal, whole("before"))
+        with behind(path) as connection:  # what a newer version may do: add
+            connection.execute("CREATE TABLE later (x TEXT)")
+            connection.execute("ALTER TABLE served ADD COLUMN more TEXT")
+            connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        await keep(journal, whole("after"))
+        assert [run.id for run in await journal.runs()] == ["after", "before"]
+        assert (await journal.verify()).ok
+        with pytest.raises(JournalError, match="version 9999"):
+            async with open_journal(str(path)):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("version", "step"),
+    [("UPDATE alembic_version SET version_num = '0006'", "0007"), ("DELETE FROM alembic_version", "0001")],
+)
+async def test_tables_that_were_migrated_by_half_are_refused_and_left_as_they_are(
+    path: Path, version: str, step: str
+) -> None:
+    async with open_journal(str(path)) as journal:
+        await keep(journal, whole("r"))
+    with behind(path) as connection:
+        connection.execute(version)
+        before = connection.execute("SELECT * FROM sqlite_master").fetchall()
+    with pytest.raises(JournalError, match=rf"the step to {step} does not fit them \(table \w+ already exists\)"):
+        async with open_journal(str(path)):
+            pass
+    with behind(path) as connection:
+        assert connection.execute("SELECT * FROM sqlite_master").fetchall() == before
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == (len(whole("r")),)
+
+
+async def test_a_process_that_dies_in_a_migration_leaves_the_store_as_it_was(path: Path) -> None:
+    script = (
+        "import os, sys; from shikisha.journal.drivers import parse_store_url, store_module\n"
+        "from shikisha.journal.schema import upgrade_tables\n"
+        "def work(connection):\n upgrade_tables(connection); os._exit(9)\n"
+        f"url = parse_store_url({str(path)!r}); store_module(url).migrate(url, 5.0, work)"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
+    assert await process.wait() == 9
+    async with connect(parse_store_url(str(path)), 1.0) as driver:
+        assert await driver.read(table_revision) is None
+    async with open_journal(str(path)) as journal:
+        await keep(journal, whole("r"))
+        assert (await journal.verify()).ok
+
+
 async def test_many_that_open_a_fresh_store_at_once_all_succeed(path: Path) -> None:
     async def open_and_add(run: str) -> None:
         async with open_journal(str(path)) as journal:

@@ -129,7 +129,9 @@ def upper_bound(
     No byte-level tokenizer makes more tokens than there are UTF-8 bytes, so the bound holds without knowing the
     model's tokenizer; it is about four times what English text uses. No model reads more than its context holds.
     """
-    tokens_in = sum([byte_length(text) + TOKENS_PER_TURN for text in texts]) + more
+    tokens_in = more + TOKENS_PER_TURN * len(texts)
+    for text in texts:
+        tokens_in += len(text) if text.isascii() else byte_length(text)
     if context_tokens is not None:
         tokens_in = min(tokens_in, context_tokens)
     if price is None:

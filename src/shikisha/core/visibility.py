@@ -25,7 +25,7 @@ from shikisha.core.run import Result
 
 def grant_results(plan: Plan, index: int, results: Sequence[Result | None]) -> tuple[GrantedStep, ...]:
     """Return what step `index` may see of the earlier steps: its access list's entries, no more and no fewer."""
-    return tuple(_granted_step(plan, seen, results[seen]) for seen in plan.steps[index].access)
+    return tuple([_granted_step(plan, seen, results[seen]) for seen in plan.steps[index].access])
 
 
 def _granted_step(plan: Plan, index: int, result: Result | None) -> GrantedStep:
@@ -138,25 +138,26 @@ def max_usage(
         if not turn.plain:
             texts += [text for call in turn.calls for text in (call.id, call.name, call.arguments)]
             more += sum([attached.tokens for attached in turn.attachments])
-    texts += [dump_json(tool) for tool in wishes.tools]
+    if wishes.tools:
+        texts += [dump_json(tool) for tool in wishes.tools]
     context = card.context_tokens if by_context else None
     return upper_bound(texts, output_limit(card, wishes), card.price, context, more)
 
 
 def view_hash(shown: Sequence[ChatMessage], wishes: ClientOptions = NO_CLIENT_OPTIONS) -> str:
     """Return the SHA-256 (hex) of everything that a worker sees; the journal keeps it as evidence."""
-    digest = sha256()
+    parts = []
     for turn in shown:
         if turn.plain:
-            digest.update(f"{turn.speaker}:{len(turn.text)}:{turn.text}".encode())
-        else:
-            if turn.attachments:
-                turn = replace(turn, attachments=tuple([_hash_data(each) for each in turn.attachments]))
-            digest.update(_framed("turn", dump_records([turn])))
+            parts.append(_framed(turn.speaker, turn.text))
+            continue
+        if turn.attachments:
+            turn = replace(turn, attachments=tuple([_hash_data(each) for each in turn.attachments]))
+        parts.append(_framed("turn", dump_records([turn])))
     if wishes is not NO_CLIENT_OPTIONS and wishes != NO_CLIENT_OPTIONS:
         told: list[Json] = [wishes.tools, wishes.parallel_tool_calls, wishes.options]
-        digest.update(_framed("wishes", dump_json([*told, wishes.tool_choice] if wishes.tool_choice else told)))
-    return digest.hexdigest()
+        parts.append(_framed("wishes", dump_json([*told, wishes.tool_choice] if wishes.tool_choice else told)))
+    return sha256("".join(parts).encode()).hexdigest()
 
 
 def _hash_data(attachment: Attachment) -> Attachment:
@@ -165,8 +166,8 @@ def _hash_data(attachment: Attachment) -> Attachment:
     return replace(attachment, data=sha256(data.encode()).hexdigest()) if data else attachment
 
 
-def _framed(name: str, text: str) -> bytes:
-    return f"{name}:{len(text)}:{text}".encode()
+def _framed(name: str, text: str) -> str:
+    return f"{name}:{len(text)}:{text}"
 
 
 Labels = frozenset[str]
@@ -175,7 +176,7 @@ NO_LABELS: Labels = frozenset()
 
 def join_labels(*labels: Iterable[str]) -> Labels:
     """Return all labels of these data together."""
-    return NO_LABELS.union(*labels)
+    return NO_LABELS.union(*labels) if any(labels) else NO_LABELS
 
 
 def is_cleared(card: Card, labels: Iterable[str], guarded: Labels) -> bool:

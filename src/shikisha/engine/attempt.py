@@ -315,7 +315,7 @@ def _reached_client_limit(card: Card, request: Request, reply: Reply) -> bool:
 def _billable(reply: Reply) -> bool:
     usage, uncertain = reply.usage, reply.uncertain
     counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens, uncertain.tokens)
-    countable = all(_countable(count) for count in counts) and usage.cached_tokens <= usage.input_tokens
+    countable = all(map(_countable, counts)) and usage.cached_tokens <= usage.input_tokens
     return countable and _payable(reply.dollars) and _payable(uncertain.dollars)
 
 

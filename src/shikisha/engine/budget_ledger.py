@@ -175,6 +175,8 @@ def _dollars(amount: Amount) -> float:
 
 def _plus(total: Amount, amount: Amount, sign: int) -> Amount:
     """Add or take away; unknown dollars count as none here, since under a cap they were refused."""
+    if amount is ZERO:
+        return total
     return Amount(total.tokens + sign * amount.tokens, _dollars(total) + sign * _dollars(amount))
 
 

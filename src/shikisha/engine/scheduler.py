@@ -90,9 +90,11 @@ async def perform_plan(context: RunContext, round_input: RoundInput) -> RoundOut
 async def _perform_when_ready(context: RunContext, round_input: RoundInput, outcome: RoundOutcome, index: int) -> None:
     """Wait for what the step may see, perform it or take its end from the journal, and let the steps after it go on."""
     plan = round_input.plan
-    for seen in plan.steps[index].access:
-        await outcome.done[seen].wait()
-    if all(outcome.results[seen] is not None for seen in plan.steps[index].access):
+    access = plan.steps[index].access
+    for seen in access:
+        if not outcome.done[seen].is_set():
+            await outcome.done[seen].wait()
+    if all(outcome.results[seen] is not None for seen in access):
         past = round_input.past.steps.get(index) if round_input.past else None
         calls = StepCalls(context, round_input.round, index, past)
         member = context.pool[plan.steps[index].worker]
@@ -165,10 +167,11 @@ def _step_request(calls: StepCalls, round_input: RoundInput, granted: tuple[Gran
     """
     index, task = calls.step or 0, round_input.task
     on_text = partial(round_input.on_text, round_input.round, index) if round_input.on_text else None
-    labels = join_labels(task.labels, round_input.seen, *(earlier.labels for earlier in granted))
-    subtask = round_input.plan.steps[index].subtask
-    listed = any(later.each == index for later in round_input.plan.steps)
-    own = calls.context.pool[round_input.plan.steps[index].worker].schema
+    labels = join_labels(task.labels, round_input.seen, *[earlier.labels for earlier in granted])
+    step = round_input.plan.steps[index]
+    subtask = step.subtask
+    listed = index in [later.each for later in round_input.plan.steps]
+    own = calls.context.pool[step.worker].schema
     schema = own or (list_schema(calls.context.ledger.caps.map_items) if listed else None)
     if task.bare:
         return Request(task, subtask, granted, schema=schema, on_text=on_text, labels=labels)

@@ -11,6 +11,7 @@ downgrades, and anything in the index that its events do not say.
 """
 
 import asyncio
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -33,6 +34,7 @@ from sqlalchemy import (
     literal_column,
     text,
 )
+from sqlalchemy.exc import DBAPIError
 
 from shikisha.core.errors import JournalError
 from shikisha.journal.drivers import JournalDriver, store_module
@@ -83,8 +85,24 @@ def upgrade_tables(connection: Connection, folder: Path = _MIGRATIONS) -> None:
     context = MigrationContext.configure(connection)
     with Operations.context(context):
         for script in reversed(missing):
-            script.module.upgrade()
+            try:
+                script.module.upgrade()
+            except DBAPIError as error:
+                if not _says_that_tables_differ(error):
+                    raise
+                raise JournalError(
+                    f"the journal's tables say that they are of version {found or 'none'}, and the step to "
+                    f"{script.revision} does not fit them ({error.orig}): something else migrated them, or only half "
+                    "of a copy was taken. Nothing was changed here: go on from a whole copy"
+                ) from error
             context.stamp(scripts, script.revision)
+
+
+def _says_that_tables_differ(error: DBAPIError) -> bool:
+    """Whether a statement was refused for the tables that it found, and not because the store is away or locked."""
+    if isinstance(error.orig, sqlite3.Error):
+        return error.orig.sqlite_errorcode == sqlite3.SQLITE_ERROR
+    return str(getattr(error.orig, "sqlstate", None)).startswith("42")  # as in "42P07": the table is there already
 
 
 METADATA = MetaData()

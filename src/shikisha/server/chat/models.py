@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Request
 
 from shikisha.config.conductors import SIMULATION_CONDUCTOR
 from shikisha.config.container import Container
-from shikisha.config.eval_setup import entrant_version
+from shikisha.config.entrant_version import entrant_version
 from shikisha.core.budget import Usage
 from shikisha.core.call import Card
 from shikisha.server.http.api_errors import ApiError, error_responses

@@ -3,9 +3,9 @@
     python examples/week/week.py [--seed 1] [--days 7] [--a-day 43] [--out week.svg]
 
 Nothing is called over the network: six workers with misleading descriptions, the planner and the questions are
-simulated, and named so. Each night step values, notes and skills are made anew from the runs so far, whose final
-answers were graded. The table has, by day, the share of right answers and dollars a run; exploration costs money in
-the first days.
+simulated, and named so. Each night step values, notes, skills and lessons are made anew from the runs so far, whose
+final answers were graded. The table has, by day, the share of right answers and dollars a run; exploration costs money
+in the first days.
 """
 
 import argparse
@@ -18,13 +18,14 @@ from shikisha.simulation.office.learning_week import DayResult, LearningSwitches
 from shikisha.simulation.office.recurring_traffic import RecurringTraffic
 
 PARTS = {
-    "the planner alone": LearningSwitches(steps=False, notes=False, skills=False),
-    "steps + notes + skills": LearningSwitches(),
+    "the planner alone": LearningSwitches(steps=False, notes=False, skills=False, lessons=False),
+    "everything learned": LearningSwitches(),
     "without steps": LearningSwitches(steps=False),
     "without notes": LearningSwitches(notes=False),
     "without skills": LearningSwitches(skills=False),
+    "without lessons": LearningSwitches(lessons=False),
 }
-COLORS = ("#666", "#0a6", "#c60", "#36c", "#a3a")
+COLORS = ("#666", "#0a6", "#c60", "#36c", "#a3a", "#960")
 WIDTH, HEIGHT, MARGIN = 420, 220, 40
 
 

@@ -2,25 +2,38 @@
 
 import random
 import re
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from shikisha import Caps, Card, Engine, Member, Plan, Pool, Reply, Step, Task
 from shikisha.conductors.noted import NotedConductor
-from shikisha.conductors.value_conductor import ValueConductor, is_assignable, value_conductor
+from shikisha.conductors.plan_search import StepTable, is_assignable
+from shikisha.conductors.value_conductor import ValueConductor, value_conductor
 from shikisha.core.budget import Price
 from shikisha.core.errors import ConfigError, PlanError
 from shikisha.core.run import RoundResult
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.engine.worker import ApprovalMode
+from shikisha.engine.worker import ApprovalMode, Request
 from shikisha.learned.fit_step_value import fit_step_value
 from shikisha.learned.learned_file import write_learned
 from shikisha.learned.registered_file import check_registrable
-from shikisha.learned.step_samples import PLANNED, STANDS_BY, RunSample, StepAnswer, StepUnit, run_sample
-from shikisha.learned.step_value import StepValue
+from shikisha.learned.skills import plain_plan
+from shikisha.learned.step_samples import (
+    PLANNED,
+    PLANNED_ACCESS,
+    STANDS_BY,
+    RunSample,
+    StepAnswer,
+    StepUnit,
+    run_sample,
+    split_merged,
+)
+from shikisha.learned.step_value import StepValue, split_phrases
 from shikisha.learned.value_notes import ValueNotes
 from shikisha.routing.policy_registry import ChangeAuthor, add_policy, read_registry, update_registry
 
@@ -163,11 +176,11 @@ async def test_a_file_says_whether_its_values_act_alone(tmp_path: Path) -> None:
     learned = VALUES.to_file((), (), None, 0.0)
     for trial, share in ((True, 0.5), (False, 1.0)):
         write_learned(tmp_path / "a.json", replace(learned, content={**learned.content, "trial": trial, "forms": True}))
-        made = value_conductor("value", tmp_path / "a.json", (Plans(PLANNED_PLAN),), 0.05, 0.0, None)
+        made = value_conductor("value", tmp_path / "a.json", (Plans(PLANNED_PLAN),), (), 0.05, 0.0, None)
         assert made.share == share
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(ConfigError):
-        value_conductor("value", tmp_path / "a.json", (Plans(PLANNED_PLAN),), 0.05, 0.0, None)
+        value_conductor("value", tmp_path / "a.json", (Plans(PLANNED_PLAN),), (), 0.05, 0.0, None)
 
 
 async def test_a_registry_says_which_values_act_and_a_run_keeps_them(tmp_path: Path) -> None:
@@ -176,14 +189,14 @@ async def test_a_registry_says_which_values_act_and_a_run_keeps_them(tmp_path: P
         write_learned(tmp_path / f"{place}.json", replace(learned, content={**learned.content, "forms": forms}))
         add_policy(tmp_path / "shelf", tmp_path / f"{place}.json", ME, check_registrable)
     live, other = (policy.version for policy in read_registry(tmp_path / "shelf").policies)
-    made = value_conductor("value", tmp_path / "shelf", (Plans(PLANNED_PLAN),), 0.05, 0.0, 1.0)
+    made = value_conductor("value", tmp_path / "shelf", (Plans(PLANNED_PLAN),), (), 0.05, 0.0, 1.0)
     found = await made.propose(situation())
     assert (found.version, found.plan.steps[0].worker) == (live, 0)
     update_registry(tmp_path / "shelf", lambda shelf: shelf.with_live(other, ME))
     assert (await made.propose(situation())).version == other
     past = RoundResult(found.plan, (), live)
     later = replace(situation(), rounds=(past,))
-    kept = value_conductor("value", tmp_path / "shelf", (PlansOn(PLANNED_PLAN),), 0.05, 0.0, 1.0)
+    kept = value_conductor("value", tmp_path / "shelf", (PlansOn(PLANNED_PLAN),), (), 0.05, 0.0, 1.0)
     assert (await kept.propose(later)).version == live
 
 
@@ -207,3 +220,101 @@ async def test_step_values_speak_on_cards_as_notes_do() -> None:
     assert counts[3] is None  # nothing is known of eve
     plain, _ = NotedConductor(inner, notes).noted_cards(Task("Add 5 and 3."), CARDS)
     assert plain == CARDS
+
+
+def asks_more(task: str = "Add 5 and 3. Then add 4 to that sum. Then add 2 to that sum.") -> Situation:
+    return Situation(Task(task), CARDS)
+
+
+CHAIN = Plan((Step("Add 5 and 3.", 1), Step("Add 4 to that.", 1, (0,)), Step("Add 2 to that.", 1, (1,))))
+
+
+def plain_texts(texts: Iterable[str]) -> list[str]:
+    return [split_phrases(text, VALUES.phrases)[0] for text in texts]
+
+
+async def test_steps_of_one_chain_share_a_call_where_that_saves_more_than_it_loses() -> None:
+    saves = replace(VALUES, merged_price=0.0)
+    cheap = (await ValueConductor("value", saves, (Plans(CHAIN),), worth=0.002).propose(asks_more())).plan
+    assert len(cheap) == 1
+    assert plain_texts(split_merged(cheap.steps[0].subtask)) == [step.subtask for step in CHAIN.steps]
+    costs = replace(VALUES, merged_price=1.0)
+    dear = (await ValueConductor("value", costs, (Plans(CHAIN),), worth=5.0).propose(asks_more())).plan
+    assert len(dear) == 3
+    no_forms = ValueConductor("value", saves, (Plans(CHAIN),), worth=0.002, forms=False)
+    assert len((await no_forms.propose(asks_more())).plan) == 3
+
+
+async def test_what_others_need_is_never_inside_a_call() -> None:
+    fork = Plan((*CHAIN.steps[:2], Step("Add both.", 1, (0, 1))))
+    table = StepTable(VALUES, asks_more(), fork, [fork])
+    assert not table.is_mergeable(fork, 0, 2)
+    assert table.is_mergeable(fork, 0, 3)
+    assert not table.is_mergeable(PLANNED_PLAN, 0, 2)  # the first step's result would be lost
+    assert not table.is_mergeable(PLANNED_PLAN, 0, 3)  # a counter of votes keeps its step
+
+
+async def test_the_search_finds_what_trying_everything_finds() -> None:
+    rng = random.Random(1)
+    for merged in (0.0, 0.6):
+        model = replace(VALUES, merged_price=merged)
+        table = StepTable(model, asks_more(), CHAIN, [CHAIN])
+        worth = rng.choice((0.003, 0.01, 0.05))
+        best = table.improved("x", CHAIN, worth, forms=True)[0].value(worth)
+        every = []
+        for cuts in product((False, True), repeat=2):
+            starts = [0, *(at + 1 for at in range(2) if cuts[at])]
+            ends = [*starts[1:], 3]
+            for workers in product(table.able, repeat=len(starts)):
+                chance, dollars = 1.0, 0.0
+                for start, end, worker in zip(starts, ends, workers, strict=True):
+                    texts = [step.subtask for step in CHAIN.steps[start:end]]
+                    chance *= float(table.worker_chances(texts, helped=True)[worker])
+                    dollars += table.price(worker, end - start)
+                every.append(worth * chance - dollars)
+        assert best == pytest.approx(max(every))
+
+
+async def test_no_planner_is_asked_where_it_would_cost_more_than_it_brings() -> None:
+    planner = Counted(CHAIN)
+    model = replace(VALUES, planning=0.5)
+    conductor = ValueConductor("value", model, (planner,), free=(Plans(Plan((Step("Answer the question.", 3),))),))
+    found = await conductor.propose(asks_more())
+    assert (len(found.plan), planner.asked) == (1, 0)
+    assert found.plan.steps[0].worker == 0
+    assert "not planned" in found.note
+    assert (await replace(conductor, model=replace(VALUES, planning=0.0)).propose(asks_more())).plan.steps
+    assert planner.asked == 1
+
+
+class Counted(Plans):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    async def propose(self, situation: Situation) -> Proposal:
+        self.asked += 1
+        return await super().propose(situation)
+
+
+class SaysWhat:
+    async def perform(self, request: Request) -> Reply:
+        return Reply("8" if "5 and 3" in request.subtask else "x")
+
+
+async def test_a_call_of_several_subtasks_teaches_of_each() -> None:
+    pool = Pool([Member(card, SaysWhat()) for card in CARDS])
+    conductor = ValueConductor("value", replace(VALUES, merged_price=0.0), (Plans(CHAIN),), worth=0.002)
+    run = await Engine(MemoryRecorder()).run(Task("What is it?"), pool, conductor, Caps())
+    sample = run_sample(run)
+    assert sample is not None
+    assert plain_texts(unit.subtask for unit in sample.units) == [step.subtask for step in CHAIN.steps]
+    assert {unit.together for unit in sample.units} == {3}
+    assert sum(one.dollars for unit in sample.units for one in unit.answers) == pytest.approx(run.charged.dollars)
+    plan, beside = run.rounds[0].plan, run.rounds[0].proposed
+    assert plan is not None
+    assert beside is not None
+    restored = plain_plan(plan, beside.beside[PLANNED_ACCESS])
+    assert [(step.subtask, step.access) for step in restored.steps] == [
+        (step.subtask, step.access) for step in CHAIN.steps
+    ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shikisha.core.errors import ConfigError
-from shikisha.learned.fit_step_value import fit_step_value, run_chance
+from shikisha.learned.fit_step_value import answer_states, fit_step_value, run_chance
 from shikisha.learned.learned_file import LearnedFile, write_learned
 from shikisha.learned.step_encoder import fit_encoder
 from shikisha.learned.step_samples import STANDS_BY, RunSample, StepAnswer, StepUnit, step_text
@@ -120,6 +120,28 @@ def test_a_check_counts_for_nothing_until_checked_runs_are_more_often_right() ->
     assert model.check_gain >= 0.5
     assert check_chance(0.5, 0.9, model.check_gain) > 0.7
     assert run_chance(model, runs[-1]) > 0.6
+
+
+def test_how_often_a_check_is_wrong_is_learned() -> None:
+    def runs(catch: float, alarm: float) -> list[RunSample]:
+        rng, found = random.Random(7), []
+        for number in range(500):
+            worker = rng.choice(list(SKILL))
+            good = rng.random() < SKILL[worker][0]
+            failed = rng.random() < (alarm if good else catch)
+            answer = StepAnswer(worker, f"{rng.random()}", 0.001, 0.1, False, failed)
+            unit = StepUnit(subtask(0, rng), (answer,), 0)
+            right = float(good) if rng.random() < 0.5 else None
+            found.append(RunSample(f"run-{number}", str(number), (unit,), right, 0.001))
+        return found
+
+    sound, blind = fit_step_value(runs(0.95, 0.02)), fit_step_value(runs(0.3, 0.3))
+    assert sound.verdicts[0] < 0.1
+    assert sound.verdicts[1] > 0.8
+    assert abs(blind.verdicts[0] - blind.verdicts[1]) < 0.2
+    refused = (StepAnswer("ann", "x", 0.001, 0.1, False, failed=True),)
+    assert answer_states(refused, [0.9], sound.verdicts)["x"] < 0.4
+    assert answer_states(refused, [0.9], blind.verdicts)["x"] > 0.7
 
 
 def test_phrases_that_help_a_worker_are_told_apart() -> None:

@@ -248,8 +248,10 @@ class ConductorFactory:
         require_extra("eval", "step values", "numpy")
         from shikisha.conductors.value_conductor import value_conductor
 
-        proposers = tuple(self.wrap(self.make(one, pool, depth + 1)) for one in (table.over, *table.also))
-        return value_conductor(name, folder / table.file, proposers, table.worth, table.explore, table.share)
+        free = tuple(self.make(one, pool, depth + 1) for one in table.also if one.startswith("fixed:"))
+        asked = (table.over, *(one for one in table.also if not one.startswith("fixed:")))
+        proposers = tuple(self.wrap(self.make(one, pool, depth + 1)) for one in asked)
+        return value_conductor(name, folder / table.file, proposers, free, table.worth, table.explore, table.share)
 
     def _trained(self, name: str, table: TrainedTable, pool: Pool | None, depth: int, folder: Path) -> Conductor:
         fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None

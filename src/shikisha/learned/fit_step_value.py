@@ -2,33 +2,46 @@
 maximization.
 
 E: within a unit at most one distinct answer is right; two workers that agree are right together, or wrong together with
-a small chance. A right run had right answers in all units it depends on. In a wrong run not all of them were right:
-with P the product of their chances, a unit was right all the same with (s − P) / (1 − P). M: one logistic regression
-with Gaussian priors for all workers, then one for each, drawn to it. `check_gain` is the value under which the runs
-with checks are most likely; with none of them it is 0, so that checks are proposed only where they were seen to help.
+a small chance; a check's verdict counts by how often checks are wrong, which is inferred as well. A right run had right
+answers in all units it depends on. In a wrong run not all of them were right: with P the product of their chances, a
+unit was right all the same with (s − P) / (1 − P). M: one logistic regression with Gaussian priors for all workers,
+then one for each, drawn to it. `check_gain` is the value under which the runs with checks are most likely; with none of
+them it is 0, so that checks are proposed only where they were seen to help.
 
 Invariants: the same runs give the same model; a run without a grade moves nothing but by agreement within its units.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log, prod
 
 import numpy as np
 
 from shikisha.learned.step_encoder import NgramEncoder, fit_encoder
-from shikisha.learned.step_samples import ACTS, RunSample, StepUnit
-from shikisha.learned.step_value import CHECK_KEEPS, StepValue, check_chance, design_rows, split_phrases
+from shikisha.learned.step_samples import ACTS, RunSample, StepAnswer, StepUnit
+from shikisha.learned.step_value import (
+    CHECK_KEEPS,
+    OWN_WEIGHTS,
+    StepValue,
+    Verdicts,
+    check_chance,
+    design_rows,
+    split_phrases,
+)
 from shikisha.routing.arrays import Floats, Ints
 
 _EM_ROUNDS = 12
 _NEWTON_STEPS = 3
 _COINCIDENCE = 0.3  # chance that two wrong answers to one subtask are the same
-# Of the constant, the planner's choice, phrases, and the vector's weights: for all workers, and for each around these.
-_COMMON_PRECISION = (0.3, 0.3, 8.0, 1.0)
-_OWN_PRECISION = (0.7, 2.0, 4.0, 0.35)
+# Failed and passed checks of right answers, and of wrong ones, that are believed before any run.
+_ALARM_PRIOR, _CATCH_PRIOR = (0.4, 19.6), (7.0, 3.0)
+# Of the constant, the planner's choice, merged, phrases, and the vector's weights: for all workers, and for each.
+_COMMON_PRECISION = (0.3, 0.3, 30.0, 8.0, 1.0)
+_OWN_PRECISION = (0.7, 2.0, 30.0, 4.0, 0.35)
 _PHRASE_HELP = 0.15
+_FURTHER = 0.5  # what a further subtask in a call costs, as a share of a call, before one was seen
+_MERGED_HARM = -0.5  # of doing many subtasks in one call, before any run, added to a logit
 _PLANNER_TRUST = 0.3  # a planner's choice of a worker, before any run, added to a logit
 PHRASES = (
     "Reply with the result only.",
@@ -45,6 +58,7 @@ class _Rows:
 
     design: Floats
     workers: Ints
+    failed: Floats  # 1 where a check said no, 0 where it said yes, else not a number
     units: tuple[tuple[tuple[int, ...], ...], ...]  # by run, by unit: rows
 
 
@@ -59,23 +73,36 @@ def fit_step_value(
     texts = [split_phrases(unit.subtask, phrases)[0] for run in samples for unit in run.units]
     reads = encoder if encoder is not None else fit_encoder(texts)
     if not names:
-        prior = _precisions(_OWN_PRECISION, reads.size + 2 + len(phrases), len(phrases))
+        prior = _precisions(_OWN_PRECISION, reads.size + OWN_WEIGHTS + len(phrases), len(phrases))
         empty, none = np.zeros((0, len(prior))), _prior_mean(len(prior), len(phrases))
         return StepValue(reads, (), empty, empty, none, 1 / prior, (), (), 0.0, tuple(phrases))
     rows = _table(samples, reads, names, phrases)
     graded = [run.right for run in samples if run.right is not None]
     start = float(np.clip(np.mean(graded) if graded else 0.5, 0.05, 0.95)) ** 0.5
     chances = np.full(len(rows.workers), start)
-    gain = 0.0
+    gain, verdicts = 0.0, _verdict_rates(rows, chances, np.zeros(len(chances)))
     model: tuple[Floats, Floats, Floats, Floats] | None = None
     for _ in range(_EM_ROUNDS):
-        shares, counts = _responsibilities(samples, rows, chances, gain)
+        shares, counts = _responsibilities(samples, rows, chances, gain, verdicts)
+        verdicts = _verdict_rates(rows, shares, counts)
         model = _regressions(rows, shares, counts, len(names), len(phrases), model)
         chances = _predict(rows, model[0])
-        gain = _most_likely_gain(samples, rows, chances)
+        gain = _most_likely_gain(samples, rows, chances, verdicts)
     assert model is not None  # noqa: S101 - there is a round
     paid, tries = _prices(samples, names)
-    return StepValue(reads, names, model[0], model[1], model[2], model[3], paid, tries, gain, tuple(phrases))
+    merged = _merged_price(samples, dict(zip(names, paid, strict=True)))
+    return StepValue(
+        reads,
+        names,
+        *model,
+        paid,
+        tries,
+        gain,
+        tuple(phrases),
+        *merged,
+        planning=_planning_dollars(samples),
+        verdicts=verdicts,
+    )
 
 
 def run_chance(model: StepValue, sample: RunSample) -> float:
@@ -84,40 +111,54 @@ def run_chance(model: StepValue, sample: RunSample) -> float:
     if not used:
         return 0.0
     names = sorted({one.worker for unit in used for one in unit.answers})
-    plain = model.chances([unit.subtask for unit in used], names)
-    chosen = model.chances([unit.subtask for unit in used], names, np.ones((len(used), len(names))))
+    texts = [_told_text(unit, model.phrases) for unit in used]
+    together = np.array([unit.together for unit in used])
+    plain = model.chances(texts, names, together=together)
+    chosen = model.chances(texts, names, np.ones((len(used), len(names))), together)
     found = 1.0
     for row, unit in enumerate(used):
         each = [(chosen if one.proposed else plain)[row, names.index(one.worker)] for one in unit.answers]
-        found *= _used_chance(unit, each, model.check_gain)
+        found *= _used_chance(unit, each, model.check_gain, model.verdicts)
     return float(found)
 
 
 def _table(samples: Sequence[RunSample], encoder: NgramEncoder, names: Sequence[str], phrases: Sequence[str]) -> _Rows:
     design, workers, units = list[Floats](), list[int](), list[tuple[tuple[int, ...], ...]]()
+    failed = list[float]()
     place = {name: at for at, name in enumerate(names)}
     for run in samples:
-        vectors = design_rows([unit.subtask for unit in run.units], phrases, encoder)
+        vectors = design_rows([_told_text(unit, phrases) for unit in run.units], phrases, encoder)
         if run.arm == ACTS:
             # Which phrases were said was learned, and changed with time as all else did: only draws tell.
             vectors[:, 1 : 1 + len(phrases)] = 0.5
         of_run = []
         for vector, unit in zip(vectors, run.units, strict=True):
             rows = []
+            vector[1 : 1 + len(phrases)] /= unit.together  # said once for the whole call
+            merged = (unit.together - 1) / unit.together
             for one in unit.answers:
                 rows.append(len(workers))
-                design.append(np.concatenate((vector[:1], [float(one.proposed)], vector[1:])))
+                design.append(np.concatenate((vector[:1], [float(one.proposed), merged], vector[1:])))
                 workers.append(place[one.worker])
+                failed.append(float("nan") if one.failed is None else float(one.failed))
             of_run.append(tuple(rows))
         units.append(tuple(of_run))
-    return _Rows(np.array(design), np.array(workers, dtype=np.int64), tuple(units))
+    return _Rows(np.array(design), np.array(workers, dtype=np.int64), np.array(failed), tuple(units))
 
 
-def _used_chance(unit: StepUnit, chances: Sequence[float], gain: float) -> float:
+def _told_text(unit: StepUnit, phrases: Sequence[str]) -> str:
+    """Return a unit's subtask with the phrases that its whole call had."""
+    if not unit.call:
+        return unit.subtask
+    plain, _ = split_phrases(unit.subtask, phrases)
+    return " ".join([plain, *(phrase for phrase in phrases if phrase in unit.call)])
+
+
+def _used_chance(unit: StepUnit, chances: Sequence[float], gain: float, verdicts: Verdicts) -> float:
     """Return the chance that the answer which a unit went on with is right."""
     if unit.checks:
         return float(check_chance(chances[0], chances[1], gain))
-    states = _answer_states(unit, chances)
+    states = answer_states(unit.answers, chances, verdicts)
     return sum(
         weight
         for answer, weight in states.items()
@@ -125,31 +166,50 @@ def _used_chance(unit: StepUnit, chances: Sequence[float], gain: float) -> float
     )
 
 
-def _answer_states(unit: StepUnit, chances: Sequence[float]) -> dict[str | None, float]:
-    """Return how likely each distinct answer of a unit is the right one (None: none of them), given who said what."""
-    if len(unit.answers) == 1:
-        return {unit.answers[0].answer: chances[0], None: 1 - chances[0]}
-    said = list(dict.fromkeys(one.answer for one in unit.answers))
+def answer_states(
+    answers: Sequence[StepAnswer], chances: Sequence[float], verdicts: Verdicts
+) -> dict[str | None, float]:
+    """Return how likely each distinct answer is the right one (None: none of them), given who said what.
+
+    `verdicts` are how often a check fails a right answer, and a wrong one.
+    """
+    said = list(dict.fromkeys(one.answer for one in answers))
     weights: dict[str | None, float] = {}
     for right in (*said, None):
         weight, wrong = 1.0, defaultdict[str, int](int)
-        for one, chance in zip(unit.answers, chances, strict=True):
-            if one.answer == right:
+        for one, chance in zip(answers, chances, strict=True):
+            is_right = one.answer == right
+            if is_right:
                 weight *= chance
             else:
                 weight *= (1 - chance) * (_COINCIDENCE if wrong[one.answer] else 1.0)
                 wrong[one.answer] += 1
+            if one.failed is not None:
+                fails = verdicts[0] if is_right else verdicts[1]
+                weight *= fails if one.failed else 1 - fails
         weights[right] = weight
     total = sum(weights.values()) or 1.0
     return {answer: weight / total for answer, weight in weights.items()}
 
 
-def _responsibilities(samples: Sequence[RunSample], rows: _Rows, chances: Floats, gain: float) -> tuple[Floats, Floats]:
+def _verdict_rates(rows: _Rows, shares: Floats, counts: Floats) -> Verdicts:
+    """Return how often checks fail right answers, and wrong ones, given how likely each answer was right."""
+    seen = (counts > 0) & ~np.isnan(rows.failed)
+    failed, right = rows.failed[seen], shares[seen]
+    rates = []
+    for weight, (no, yes) in ((right, _ALARM_PRIOR), (1 - right, _CATCH_PRIOR)):
+        rates.append(float((weight @ failed + no) / (weight.sum() + no + yes)))
+    return rates[0], rates[1]
+
+
+def _responsibilities(
+    samples: Sequence[RunSample], rows: _Rows, chances: Floats, gain: float, verdicts: Verdicts
+) -> tuple[Floats, Floats]:
     """Return for each answer how likely it was right, and how much it counts (0 where nothing is known of it)."""
     shares, counts = np.array(chances), np.zeros(len(chances))
     for run, places in zip(samples, rows.units, strict=True):
         used = [(unit, at) for unit, at in zip(run.units, places, strict=True) if unit.used is not None]
-        each = [_used_chance(unit, [float(chances[row]) for row in at], gain) for unit, at in used]
+        each = [_used_chance(unit, [float(chances[row]) for row in at], gain, verdicts) for unit, at in used]
         together = prod(each)
         after = dict[int, float]()
         for (_, at), chance in zip(used, each, strict=True):
@@ -157,7 +217,7 @@ def _responsibilities(samples: Sequence[RunSample], rows: _Rows, chances: Floats
                 left = max(_CLIP, 1 - together)
                 after[at[0]] = 1.0 if run.right else max(0.0, (chance - together) / left)
         for unit, at in zip(run.units, places, strict=True):
-            _share_unit(unit, at, after.get(at[0]), chances, gain, shares, counts)
+            _share_unit(unit, at, after.get(at[0]), chances, gain, verdicts, shares, counts)
     return shares, counts
 
 
@@ -167,6 +227,7 @@ def _share_unit(
     right: float | None,
     chances: Floats,
     gain: float,
+    verdicts: Verdicts,
     shares: Floats,
     counts: Floats,
 ) -> None:
@@ -175,15 +236,15 @@ def _share_unit(
     if unit.checks:
         _share_check(rows, right, own, gain, unit, shares, counts)
         return
-    states = _answer_states(unit, own)
+    states = answer_states(unit.answers, own, verdicts)
     kept = None if unit.used is None else unit.answers[unit.used].answer
     if right is not None and kept is not None:
         rest = max(_CLIP, 1 - states[kept])
         states = {answer: right if answer == kept else weight * (1 - right) / rest for answer, weight in states.items()}
-    elif len(unit.answers) == 1:
+    elif len(unit.answers) == 1 and unit.answers[0].failed is None:
         return
     for row, one in zip(rows, unit.answers, strict=True):
-        shares[row] = 0.0 if one.failed else states[one.answer]
+        shares[row] = states[one.answer]
         counts[row] = 1.0
 
 
@@ -235,11 +296,12 @@ def _regressions(
 
 def _prior_mean(width: int, phrases: int) -> Floats:
     """Return what is believed before any run: the planner knows something, phrases help a little, all else is even."""
-    return np.array([0.0, _PLANNER_TRUST, *([_PHRASE_HELP] * phrases), *([0.0] * (width - 2 - phrases))])
+    own = (0.0, _PLANNER_TRUST, _MERGED_HARM)
+    return np.array([*own, *([_PHRASE_HELP] * phrases), *([0.0] * (width - OWN_WEIGHTS - phrases))])
 
 
-def _precisions(parts: tuple[float, float, float, float], width: int, phrases: int) -> Floats:
-    return np.array([parts[0], parts[1], *([parts[2]] * phrases), *([parts[3]] * (width - 2 - phrases))])
+def _precisions(parts: tuple[float, float, float, float, float], width: int, phrases: int) -> Floats:
+    return np.array([*parts[:3], *([parts[3]] * phrases), *([parts[4]] * (width - OWN_WEIGHTS - phrases))])
 
 
 def _newton(
@@ -263,7 +325,7 @@ def _predict(rows: _Rows, weights: Floats) -> Floats:
     return np.asarray(np.clip(1 / (1 + np.exp(-np.clip(logits, -30, 30))), _CLIP, 1 - _CLIP))
 
 
-def _most_likely_gain(samples: Sequence[RunSample], rows: _Rows, chances: Floats) -> float:
+def _most_likely_gain(samples: Sequence[RunSample], rows: _Rows, chances: Floats, verdicts: Verdicts) -> float:
     """Return the gain of a check under which the graded runs with checks are most likely; 0 without such runs."""
     tried = [
         (run, places)
@@ -277,7 +339,7 @@ def _most_likely_gain(samples: Sequence[RunSample], rows: _Rows, chances: Floats
         total = 0.0
         for run, places in tried:
             each = [
-                _used_chance(unit, [float(chances[row]) for row in at], gain)
+                _used_chance(unit, [float(chances[row]) for row in at], gain, verdicts)
                 for unit, at in zip(run.units, places, strict=True)
                 if unit.used is not None
             ]
@@ -289,12 +351,36 @@ def _most_likely_gain(samples: Sequence[RunSample], rows: _Rows, chances: Floats
 
 
 def _prices(samples: Sequence[RunSample], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    paid, tries = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
+    """Return the mean dollars and the number of calls that did one subtask (where there is none: of all calls)."""
+    alone, any_call = (dict.fromkeys(names, (0.0, 0)) for _ in range(2))
     for run in samples:
         for unit in run.units:
             for place, one in enumerate(unit.answers):
                 if unit.checks and place:
                     continue  # a check costs less than an answer
-                paid[one.worker] += one.dollars
-                tries[one.worker] += 1
-    return tuple(paid[name] / max(1, tries[name]) for name in names), tuple(tries[name] for name in names)
+                for sums in (any_call, alone) if unit.together == 1 else (any_call,):
+                    sums[one.worker] = (sums[one.worker][0] + one.dollars, sums[one.worker][1] + 1)
+    found = [alone[name] if alone[name][1] else any_call[name] for name in names]
+    return tuple(paid / max(1, tries) for paid, tries in found), tuple(any_call[name][1] for name in names)
+
+
+def _merged_price(samples: Sequence[RunSample], prices: Mapping[str, float]) -> tuple[int, float]:
+    """Return how many calls did several subtasks, and what a further subtask costs, as a share of a call."""
+    calls = paid = whole = 0.0
+    prior = float(np.mean([*prices.values()]) if prices else 0.0) + 1e-9
+    for run in samples:
+        for unit in run.units:
+            if unit.together > 1:
+                one = unit.answers[0]
+                price = prices[one.worker]
+                calls += 1 / unit.together
+                paid += one.dollars - price / unit.together
+                whole += price * (unit.together - 1) / unit.together
+    return round(calls), float(np.clip((paid + _FURTHER * prior) / (whole + prior), 0.0, 1.0))
+
+
+def _planning_dollars(samples: Sequence[RunSample]) -> float:
+    """Return the mean dollars that planned runs cost besides their steps."""
+    left = [run.dollars - sum(one.dollars for unit in run.units for one in unit.answers) for run in samples]
+    planned = [one for one in left if one > 0]
+    return float(np.mean(planned)) if planned else 0.0

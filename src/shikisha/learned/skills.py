@@ -24,7 +24,7 @@ from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
 from shikisha.learned.fit_step_value import PHRASES
 from shikisha.learned.learned_file import LearnedFile, read_learned, write_learned
-from shikisha.learned.step_samples import check_subtask
+from shikisha.learned.step_samples import PLANNED_ACCESS, check_subtask, split_merged
 from shikisha.learned.step_value import split_phrases
 
 SKILL = "skill"
@@ -187,14 +187,18 @@ def _right_run(run: Run) -> _RightRun | None:
     prompt = run.started.prompt
     if len(turns) != 1 or len(prompt) > _MAX_PROMPT or turns[0].plan is None or run.started.parent is not None:
         return None
-    plan = plain_plan(turns[0].plan)
+    beside = turns[0].proposed.beside if turns[0].proposed is not None else {}
+    plan = plain_plan(turns[0].plan, beside.get(PLANNED_ACCESS, ""))
     if any(step.each is not None for step in plan.steps):
         return None
     return _RightRun(run.id, prompt, plan, run.started.pool, run.started.labels)
 
 
-def plain_plan(plan: Plan) -> Plan:
-    """Return a plan without checks, second workers and standing phrases: what a planner would have written."""
+def plain_plan(plan: Plan, planned_access: str = "") -> Plan:
+    """Return a plan without checks, second workers, shared calls and standing phrases: what a planner would write.
+
+    `planned_access` are the access lists of what the planner wrote, where several steps shared a call.
+    """
     steps, gives = list[Step](), dict[int, int]()
     used = {seen for step in plan.steps for seen in step.access} | {len(plan.steps) - 1}
     for at, step in enumerate(plan.steps):
@@ -205,8 +209,13 @@ def plain_plan(plan: Plan) -> Plan:
         if at not in used and any(other.subtask == step.subtask for other in plan.steps[at + 1 :]):
             continue
         access = tuple(sorted({gives[seen] for seen in step.access if seen in gives}))
-        gives[at] = len(steps)
-        steps.append(replace(step, subtask=split_phrases(step.subtask, PHRASES)[0], access=access))
+        for subtask in split_merged(step.subtask):
+            gives[at] = len(steps)
+            steps.append(replace(step, subtask=split_phrases(subtask, PHRASES)[0], access=access))
+            access = tuple(sorted({*access, gives[at]}))
+    lists = planned_access.split(";")
+    if planned_access and len(lists) == len(steps):
+        steps = [replace(step, access=tuple(map(int, seen.split()))) for step, seen in zip(steps, lists, strict=True)]
     return Plan(tuple(steps))
 
 

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Protocol
 from zlib import crc32
@@ -52,6 +52,10 @@ class NgramEncoder:
     projection: Floats
     centres: Floats
 
+    @cached_property
+    def _ended(self) -> Ints:
+        return np.append(self.buckets, -1)  # what is above all buckets is none of them
+
     @property
     def size(self) -> int:
         """The length of a vector."""
@@ -73,9 +77,9 @@ class NgramEncoder:
         """Return the texts on the axes, each of length 1 (0 where no part of a text is known)."""
         found = np.zeros((len(texts), self.projection.shape[1]))
         for row, text in enumerate(texts):
-            places = np.searchsorted(self.buckets, grams := _buckets_of(text))
-            places = places[(places < len(self.buckets))]
-            known = places[np.isin(self.buckets[places], grams)]
+            grams = _buckets_of(text)
+            places = np.searchsorted(self.buckets, grams)
+            known = places[self._ended[places] == grams]
             weights = self.rarity[known]
             norm = float(np.sqrt(weights @ weights))
             if norm:
@@ -98,7 +102,7 @@ def _buckets_of(text: str) -> Ints:
     return np.array(text_features(text), dtype=np.int64)
 
 
-def fit_encoder(texts: Sequence[str], size: int = 96, kinds: int = 8) -> NgramEncoder:
+def fit_encoder(texts: Sequence[str], size: int = 96, kinds: int = 14) -> NgramEncoder:
     """Return the encoder of these texts: the most telling word parts, the axes along which they differ, and kinds.
 
     Kinds are the centres of spherical k-means.

@@ -10,24 +10,29 @@ and any name; a model is data (a `LearnedFile`); what has labels answers only fo
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from shikisha.core.errors import ConfigError
 from shikisha.learned.learned_file import LearnedFile, LearnedGain, decode_array, encode_array, read_learned
 from shikisha.learned.step_encoder import NgramEncoder, StepEncoder
-from shikisha.routing.arrays import Floats
+from shikisha.routing.arrays import Floats, Ints
 
 STEP_VALUE = "step-value"
+Verdicts: TypeAlias = tuple[float, float]  # how often a check fails a right answer, and a wrong one
 CHECK_KEEPS = 0.98  # how often a check leaves a right result alone
+OWN_WEIGHTS = 3  # constant, planner's choice, merged: the weights before those of phrases
 _PROBIT = np.pi / 8  # MacKay's: what a variance of the logit takes of a chance
 
 
 @dataclass(frozen=True, eq=False)
 class StepValue:
-    """Weights by worker: constant, planner's choice, phrases, then the vector; `variances` are those of each weight.
+    """Weights by worker: constant, planner's choice, merged, phrases, the vector; `variances` are those of each weight.
 
     `dollars` are the mean dollars of a call, `tries` its number. Unknown workers have `common` weights and variances.
+    `merged_tries` counts the calls that did several subtasks, `merged_price` is what each further subtask costs, as a
+    share of a call; `planning` is the mean dollars of planning a run.
     """
 
     encoder: NgramEncoder
@@ -40,30 +45,57 @@ class StepValue:
     tries: tuple[int, ...]
     check_gain: float = 0.0
     phrases: tuple[str, ...] = ()
+    merged_tries: int = 0
+    merged_price: float = 1.0
+    planning: float = 0.0
+    verdicts: Verdicts = (0.02, 0.7)
     version: str = ""
     labels: tuple[str, ...] = ()
 
-    def chances(self, subtasks: Sequence[str], workers: Sequence[str], proposed: Floats | None = None) -> Floats:
+    def chances(
+        self,
+        subtasks: Sequence[str],
+        workers: Sequence[str],
+        proposed: Floats | None = None,
+        together: Ints | None = None,
+    ) -> Floats:
         """Return the chance of each worker at each subtask, shape (subtasks, workers)."""
-        return _logistic(self.logits(subtasks, workers, proposed)[0])
+        return _logistic(self.logits(subtasks, workers, proposed, together)[0])
 
     def logits(
-        self, subtasks: Sequence[str], workers: Sequence[str], proposed: Floats | None = None
+        self,
+        subtasks: Sequence[str],
+        workers: Sequence[str],
+        proposed: Floats | None = None,
+        together: Ints | None = None,
     ) -> tuple[Floats, Floats]:
         """Return mean and variance of the logits, each (subtasks, workers).
 
-        `proposed` is 1 where a planner chose the worker.
+        `proposed` is 1 where a planner chose the worker; `together` says with how many a subtask shares its call.
         """
         weights, variances = self._rows(workers)
         design = design_rows(subtasks, self.phrases, self.encoder)
         chosen = np.zeros((len(subtasks), len(workers))) if proposed is None else proposed
-        means = design @ np.delete(weights, 1, axis=1).T + chosen * weights[:, 1]
-        spread = (design**2) @ np.delete(variances, 1, axis=1).T + chosen * variances[:, 1]
+        if together is not None:
+            design[:, 1 : 1 + len(self.phrases)] /= together[:, None]
+        own = slice(1, OWN_WEIGHTS)
+        means = design @ np.delete(weights, own, axis=1).T + chosen * weights[:, 1]
+        spread = (design**2) @ np.delete(variances, own, axis=1).T + chosen * variances[:, 1]
+        if together is not None:
+            merged = ((together - 1) / together)[:, None]
+            means, spread = means + merged * weights[:, 2], spread + merged**2 * variances[:, 2]
         return means, spread
 
     def phrase_weights(self, workers: Sequence[str]) -> Floats:
         """Return what each phrase adds to each worker's logit, shape (workers, phrases)."""
-        return np.asarray(self._rows(workers)[0][:, 2 : 2 + len(self.phrases)])
+        return np.asarray(self._rows(workers)[0][:, OWN_WEIGHTS : OWN_WEIGHTS + len(self.phrases)])
+
+    def merged_weights(self, workers: Sequence[str]) -> Floats:
+        """Return what it adds to each worker's logit to do very many subtasks in one call, shape (workers,).
+
+        Of n subtasks, each gets (n - 1) / n of it.
+        """
+        return np.asarray(self._rows(workers)[0][:, 2])
 
     def _rows(self, workers: Sequence[str]) -> tuple[Floats, Floats]:
         places = [self.workers.index(name) if name in self.workers else None for name in workers]
@@ -84,6 +116,9 @@ class StepValue:
             "dollars": [float(f"{one:.9g}") for one in self.dollars],
             "tries": list(self.tries),
             "check_gain": self.check_gain,
+            "merged": [self.merged_tries, self.merged_price],
+            "planning": float(f"{self.planning:.9g}"),
+            "verdicts": list(self.verdicts),
             "phrases": list(self.phrases),
             "buckets": self.encoder.buckets.tolist(),
             "rarity": encode_array(self.encoder.rarity),
@@ -136,9 +171,14 @@ def step_value_of(learned: LearnedFile, name: str) -> StepValue:
         centres = decode_array(content["centres"], (None, projection.shape[1]))
         encoder = NgramEncoder(buckets, decode_array(content["rarity"], (len(buckets),)), projection, centres)
         phrases = _names(content["phrases"])
-        width = encoder.size + 2 + len(phrases)
+        width = encoder.size + OWN_WEIGHTS + len(phrases)
         dollars, tries = _numbers(content["dollars"]), _numbers(content["tries"])
         gain = _numbers([content["check_gain"]])[0]
+        merged_tries, merged_price = _numbers(content["merged"])
+        planning = _numbers([content["planning"]])[0]
+        alarm, catch = _numbers(content["verdicts"])
+        if not 0 < alarm < 1 or not 0 < catch < 1:
+            raise ValueError("verdicts: expected two shares between 0 and 1")
         if len(dollars) != len(workers) or len(tries) != len(workers) or not 0 <= gain <= 1:
             raise ValueError("dollars, tries or check_gain do not fit the workers")
         weights, variances = (decode_array(content[key], (len(workers), width)) for key in ("weights", "variances"))
@@ -159,6 +199,10 @@ def step_value_of(learned: LearnedFile, name: str) -> StepValue:
         counts,
         gain,
         phrases,
+        int(merged_tries),
+        merged_price,
+        planning,
+        (alarm, catch),
         learned.short_version,
         learned.labels,
     )

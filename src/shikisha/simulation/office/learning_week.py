@@ -1,7 +1,8 @@
 """A week of simulated traffic: each day's runs teach the next day's conductor, each thing learned switched on or off.
 
 The conductor in force is `lm:` with the simulated planner. What the runs so far teach is made anew each night and
-stands around it: notes on the cards, step values that choose workers and checks, skills that save the planner's call.
+stands around it: notes on the cards, step values that choose workers, calls and checks, skills that save the planner's
+call, lessons from failures. Tuned advice, which is searched for elsewhere, may be in the state as well.
 A grader that knows the answers grades a share of the runs, as feedback would. Everything runs through the engine;
 only workers, planner and questions are simulated, and named so. Invariant: a week is a function of its seed and
 switches.
@@ -11,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from shikisha.conductors.advised import AdvisedConductor
+from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.noted import NotedConductor
 from shikisha.conductors.skilled import SkilledConductor
@@ -23,12 +26,14 @@ from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.learned.fit_step_value import fit_step_value
+from shikisha.learned.learned_file import LearnedFile
+from shikisha.learned.lessons import LessonBook, book_file, failure_lessons, judge_lessons, merge_lessons
 from shikisha.learned.skills import Skill, mine_skills
 from shikisha.learned.step_samples import RunSample, run_sample
 from shikisha.learned.step_value import StepValue
 from shikisha.learned.value_notes import ValueNotes
 from shikisha.notes.step_outcomes import WorkerOutcome, step_outcomes
-from shikisha.notes.worker_notes import WorkerNotes
+from shikisha.notes.worker_notes import EncodeTexts, WorkerNotes
 from shikisha.simulation.office.office_tasks import OfficeTask
 from shikisha.simulation.office.recurring_traffic import RecurringTraffic, with_true_cards
 from shikisha.simulation.office.simulated_planner import planner_member
@@ -40,11 +45,13 @@ WORTH = 0.05  # dollars that a right answer is worth, as in `best_plan`
 
 @dataclass(frozen=True, slots=True)
 class LearningSwitches:
-    """What is learned and used: step values, notes, skills; `explore` is by day the share of drawn plans."""
+    """What is learned and used; `explore` is by day the share of drawn plans."""
 
     steps: bool = True
     notes: bool = True
     skills: bool = True
+    lessons: bool = True
+    prompt: bool = True
     explore: tuple[float, ...] = (0.9, 0.7, 0.5, 0.3, 0.2, 0.1, 0.1)
 
 
@@ -69,7 +76,9 @@ class DayResult:
 
 @dataclass
 class LearningState:
-    """What the runs so far have taught."""
+    """What the runs so far have taught; notes are by meaning where `encode` turns texts into vectors."""
+
+    encode: EncodeTexts | None = None
 
     samples: list[RunSample] = field(default_factory=list)
     outcomes: list[WorkerOutcome] = field(default_factory=list)
@@ -77,6 +86,8 @@ class LearningState:
     values: StepValue = field(default_factory=lambda: fit_step_value([]))
     notes: WorkerNotes | None = None
     skills: tuple[Skill, ...] = ()
+    book: LessonBook | None = None
+    advice: LearnedFile | None = None
 
     def learn(self, runs: Sequence[Run], switches: LearningSwitches) -> None:
         """Add a day's runs, and make again what is learned from all of them."""
@@ -86,9 +97,13 @@ class LearningState:
         if switches.steps and self.samples:
             self.values = fit_step_value(self.samples)
         if switches.notes and not switches.steps and self.outcomes:
-            self.notes = WorkerNotes.collect(self.outcomes)
+            self.notes = WorkerNotes.collect(self.outcomes, self.encode)
         if switches.skills:
             self.skills = (*self.skills, *mine_skills(self.runs, self.skills))
+        if switches.lessons:
+            known = () if self.book is None else self.book.lessons
+            lessons = judge_lessons(merge_lessons(known, failure_lessons(self.runs)), self.runs)
+            self.book = LessonBook(tuple(lessons), book_file(lessons, (), 0.0)) if lessons else None
 
 
 def planned_by_simulation(item: OfficeTask, luck: int = 0) -> LanguageModelConductor:
@@ -101,7 +116,9 @@ def learned_conductor(
     item: OfficeTask, state: LearningState, switches: LearningSwitches, worth: float = WORTH, explore: float = 0.0
 ) -> Conductor:
     """Return the conductor of one question with everything learned that is switched on."""
-    inner: Conductor = planned_by_simulation(item)
+    planner = planned_by_simulation(item)
+    book, advice = state.book if switches.lessons else None, state.advice if switches.prompt else None
+    inner: Conductor = planner if book is None and advice is None else AdvisedConductor(planner, advice, book)
     if switches.notes and switches.steps and state.values.workers:
         inner = NotedConductor(inner, ValueNotes(state.values))
     elif switches.notes and state.notes is not None:
@@ -109,7 +126,7 @@ def learned_conductor(
     if switches.skills and state.skills:
         inner = SkilledConductor(inner, state.skills)
     if switches.steps:
-        inner = ValueConductor("value", state.values, (inner,), worth, explore)
+        inner = ValueConductor("value", state.values, (inner,), worth, explore, free=(fixed_conductor("single"),))
     return inner
 
 
@@ -139,10 +156,14 @@ async def perform_day(
 
 
 async def perform_week(
-    traffic: RecurringTraffic, switches: LearningSwitches, days: int = 7, a_day: int = 43
+    traffic: RecurringTraffic,
+    switches: LearningSwitches,
+    days: int = 7,
+    a_day: int = 43,
+    encode: EncodeTexts | None = None,
 ) -> tuple[LearningState, list[DayResult]]:
     """Perform `days` of traffic, learning each night; return what was learned, and each day's result."""
-    state, results = LearningState(), list[DayResult]()
+    state, results = LearningState(encode), list[DayResult]()
     for day in range(days):
         items = traffic.tasks(day * a_day, a_day)
         explore = switches.explore[min(day, len(switches.explore) - 1)]

@@ -10,7 +10,8 @@ exploration.
 
 Next to step values, notes on the cards are these values in counts; without steps they are notes by meaning, with the
 shipped encoder. Lessons are made each night from the record alone. The advice is searched for once, after the week, by
-`tune`'s search with a simulated reflector on the week's tasks and at most 150 runs, with all else in force.
+`tune`'s search with a simulated reflector on the last 100 tasks and at most 300 runs, with all else in force; all rows
+have it but one.
 
 Rows: the planner's own choice with misleading and with true cards; everything learned; each part left out; and, for
 the dial, other worths of a right answer. Intervals are paired over questions, seeds together: right and dollars of
@@ -63,7 +64,7 @@ SWITCHES = {
     "without lessons": LearningSwitches(lessons=False),
 }
 WORTHS = (0.02, 0.01)
-TUNE_RUNS = 150
+TUNE_TASKS, TUNE_RUNS = 100, 300
 
 
 class Plans:
@@ -92,11 +93,14 @@ async def measure(
         "planner, misleading cards": await result(planned_by_simulation),
         "planner, true cards": await result(planned_by_simulation, honest=True),
     }
-    curves, kept = dict[str, list[float]](), LearningState()
+    curves, kept, advice = dict[str, list[float]](), LearningState(), None
     for name, switches in SWITCHES.items():
         state, results = await perform_week(traffic, switches, days, a_day, shipped_encoder().encode)
         curves[name] = [day.accuracy for day in results] + [day.cost for day in results]
-        state.advice = await tuned_advice(traffic.tasks(0, days * a_day), state, switches, results[-1].cost, seed)
+        if name == ALL:
+            tasks = traffic.tasks(0, days * a_day)[-TUNE_TASKS:]
+            advice = await tuned_advice(tasks, state, switches, results[-1].cost, seed)
+        state.advice = advice
         rows[name] = await result(partial(learned_conductor, state=state, switches=switches))
         if name == ALL:
             kept = state

@@ -46,7 +46,7 @@ class _Answer:
 
 
 @dataclass(slots=True)
-class _Progress:
+class _RedoProgress:
     """Answers by step of the first plan, that of its own worker first."""
 
     answers: dict[int, list[_Answer]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class StepRedo:
 
     def decide(self, rounds: Sequence[RoundResult]) -> RedoDecision:
         """Return what comes after these rounds; the first of them performed the plan."""
-        progress = _Progress()
+        progress = _RedoProgress()
         for index in self.main:
             progress.answers[index] = []
         self._absorb_first(progress, rounds[0])
@@ -91,14 +91,14 @@ class StepRedo:
 
     def expects_redo(self) -> bool:
         """Whether a step would be asked again if all steps gave answers that nothing more is known of."""
-        progress = _Progress({at: [] for at in self.main})
+        progress = _RedoProgress({at: [] for at in self.main})
         for at in self.main:
             step = self.base.steps[at]
             inputs = tuple(f"result {self._moved[seen]}" for seen in step.access)
             progress.answers[at].append(_Answer(step.worker, f"result {at}", None, inputs, 0))
         return bool(self._next(progress, 0).plan.steps)
 
-    def _absorb_first(self, progress: _Progress, turn: RoundResult) -> None:
+    def _absorb_first(self, progress: _RedoProgress, turn: RoundResult) -> None:
         texts = [result.text.strip() if result.ok and result.text is not None else None for result in turn.results]
         for at, (step, result) in enumerate(zip(self.base.steps, turn.results, strict=True)):
             inputs = tuple(texts[self._moved[seen]] for seen in step.access)
@@ -112,7 +112,7 @@ class StepRedo:
     def _place(self, worker: str, planned: int) -> int:
         return self.names.index(worker) if worker in self.names else planned
 
-    def _absorb(self, progress: _Progress, turn: RoundResult, performs: Sequence[int], number: int) -> None:
+    def _absorb(self, progress: _RedoProgress, turn: RoundResult, performs: Sequence[int], number: int) -> None:
         values = self._values(progress)
         for at, step, result in zip(performs, turn.plan.steps, turn.results, strict=False):
             text = result.text.strip() if result.ok and result.text is not None else None
@@ -122,7 +122,7 @@ class StepRedo:
             progress.answers[at].append(_Answer(self._place(result.worker, step.worker), text, failed, inputs, number))
             values[at] = (text, 0.0)
 
-    def _values(self, progress: _Progress) -> dict[int, tuple[str | None, float]]:
+    def _values(self, progress: _RedoProgress) -> dict[int, tuple[str | None, float]]:
         """Return for each step the answer that is most likely right, given its inputs, and how likely (None: none)."""
         found = dict[int, tuple[str | None, float]]()
         for at in self.main:
@@ -131,21 +131,21 @@ class StepRedo:
             found[at] = (best, 0.0 if best is None else states[best])
         return found
 
-    def _valid(self, progress: _Progress, at: int, values: dict[int, tuple[str | None, float]]) -> list[_Answer]:
+    def _valid(self, progress: _RedoProgress, at: int, values: dict[int, tuple[str | None, float]]) -> list[_Answer]:
         inputs = tuple(values[self._moved[seen]][0] for seen in self.base.steps[at].access)
         if None in inputs:
             return []
         return [one for one in progress.answers[at] if one.inputs == inputs and one.text is not None]
 
     def _states(
-        self, progress: _Progress, at: int, values: dict[int, tuple[str | None, float]]
+        self, progress: _RedoProgress, at: int, values: dict[int, tuple[str | None, float]]
     ) -> dict[str | None, float]:
         valid = self._valid(progress, at, values)
         chances = self.table.worker_chances((self.base.steps[at].subtask,), helped=False)
         answers = [StepAnswer(self.names[one.worker], one.text or "", 0.0, 0.0, False, one.failed) for one in valid]
         return answer_states(answers, [float(chances[one.worker]) for one in valid], self.model.verdicts)
 
-    def _next(self, progress: _Progress, last_round: int) -> RedoDecision:
+    def _next(self, progress: _RedoProgress, last_round: int) -> RedoDecision:
         values = self._values(progress)
         stale = [at for at in self.needed if values[at][0] is None]
         chance = prod(values[at][1] for at in self.needed)
@@ -170,7 +170,7 @@ class StepRedo:
         return RedoDecision(plan, None, chance, (pick[0],))
 
     def _follow(
-        self, progress: _Progress, values: dict[int, tuple[str | None, float]], stale: Sequence[int]
+        self, progress: _RedoProgress, values: dict[int, tuple[str | None, float]], stale: Sequence[int]
     ) -> RedoDecision:
         """Do again what is missing, or made from what is no longer believed, if that is worth more than shipping."""
         workers = [(at, self._worker_for(progress, at)) for at in stale]
@@ -187,7 +187,7 @@ class StepRedo:
             return RedoDecision(Plan(), self._shipped_round(progress, values), before)
         return RedoDecision(plan, None, then, tuple(stale))
 
-    def _worker_for(self, progress: _Progress, at: int) -> int:
+    def _worker_for(self, progress: _RedoProgress, at: int) -> int:
         """Return who does a step again: who did it, or the best other one where that one gave no answer."""
         silent = {one.worker for one in progress.answers[at] if one.text is None}
         planned = self.base.steps[at].worker
@@ -197,7 +197,7 @@ class StepRedo:
         left = [one for one in self.table.able if one not in silent] or self.table.able
         return max(left, key=lambda one: self.worth * float(chances[one]) - self.table.prices[one])
 
-    def _first_chance(self, progress: _Progress) -> float:
+    def _first_chance(self, progress: _RedoProgress) -> float:
         """Return the chance that the first round's answer is right, whatever is believed of its steps now."""
         values, found = dict[int, tuple[str | None, float]](), 1.0
         for at in self.main:
@@ -253,7 +253,7 @@ class StepRedo:
             steps.append(Step(f"{state_known(stated)}{step.subtask}", worker, access))
         return Plan(tuple(steps))
 
-    def _shipped_round(self, progress: _Progress, values: dict[int, tuple[str | None, float]]) -> int:
+    def _shipped_round(self, progress: _RedoProgress, values: dict[int, tuple[str | None, float]]) -> int:
         """Return the round whose last answer is the believed one; the first where there is none."""
         last = self.main[-1]
         for one in self._valid(progress, last, values):

@@ -3,11 +3,13 @@
     python benchmarks/chat_order.py [--folder ../shared/recorded] [--chats 100] [--json]
 
 MP13 and ZE21: each member's turn is the answer that it really gave to the task. Three times, half of the tasks are
-drawn to learn from, and what is reported is on the other half. In turn: all members speak, and the most frequent
-answer is the group's (the earliest of equals). Learned: a stopping rule over members (routing.fit, with a price of one
-for each turn), at the price at which, by cross-validation in the learning half alone, it makes the fewest turns and is
-at least as often right as everybody in turn. Controls: members in the order of their accuracy until two agree; and one
-worker that plays all parts in one conversation, the best of the learning half, whose turns all give its own answer.
+drawn to learn from, and what is reported is on the other half. In turn: all members speak, and the most frequent answer
+is the group's (the earliest of equals). Learned: a stopping rule over members (routing.fit, with a price of one for
+each turn), at three prices that cross-validation in the learning half alone chose: with the fewest turns that are as
+often right as everybody in turn; with as many turns as the control; and the best within half the turns, for which
+speaking in the order of accuracy until two, three or four agree is a candidate too. Controls: members in the order of
+their accuracy until two agree; and one worker that plays all parts in one conversation, the best of the learning half,
+whose turns all give its own answer.
 
 Of each set, chats are also performed by the engine, with replay workers and `SpeakerOrder.POLICY`; their answers and
 turns must be those of the arithmetic.
@@ -16,7 +18,7 @@ turns must be those of the arithmetic.
 import argparse
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,10 +36,10 @@ from shikisha.evals.statistics import difference_interval
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.routing.arrays import Floats, Ints
 from shikisha.routing.fit.fit_stopping_rule import (
+    FittedStopping,
     StateCache,
     StoppingConfig,
     StoppingData,
-    area_under_frontier,
     fit_stopping,
     search_pools,
 )
@@ -50,7 +52,8 @@ from shikisha.routing.trade_off import OperatingMix, OperatingPoint, TradeOff
 from shikisha.workers.replay import ReplayWorker, replay_card
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "recorded"
-SEEDS, FOLDS = (1, 2, 3), 5
+SEEDS, FOLDS, AGREED = (1, 2, 3), 5, (2, 3, 4)
+PRICES = np.geomspace(0.0003, 0.5, 24)  # the accuracy that a turn must bring
 
 
 @dataclass(frozen=True)
@@ -82,46 +85,87 @@ def in_turn(matrix: OutcomeMatrix) -> Played:
     return Played(right, np.full(len(matrix), float(len(matrix.workers))))
 
 
-def until_two_agree(matrix: OutcomeMatrix, order: Sequence[int]) -> Played:
-    """Members speak in this order until two agree; if none do, the first one's answer is the group's."""
+def until_agreed(matrix: OutcomeMatrix, order: Sequence[int], count: int = 2) -> Played:
+    """Members speak in this order until so many agree; if they do not, the most frequent answer is the group's."""
     right, turns = np.zeros(len(matrix)), np.zeros(len(matrix))
     for row, codes in enumerate(matrix.codes):
-        said: dict[int, int] = {}
-        chosen = -1
-        for count, member in enumerate(order, 1):
-            turns[row] = count
-            code = int(codes[member])
-            if code >= 0 and code in said:
-                chosen = said[code]
-                break
-            if code >= 0:
-                said[code] = member
-        if chosen < 0 and said:
-            chosen = next(iter(said.values()))
-        right[row] = 0.0 if chosen < 0 else matrix.won[row, chosen]
+        said: dict[int, list[int]] = {}
+        for member in order:
+            turns[row] += 1
+            if (code := int(codes[member])) >= 0:
+                said.setdefault(code, []).append(member)
+                if len(said[code]) == count:
+                    break
+        if said:
+            right[row] = matrix.won[row, max(said.values(), key=len)[0]]
     return Played(right, turns)
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A rule, and the setting that was chosen in the learning half."""
+    """A rule, and the settings that were chosen in the learning half, by what they are to be.
+
+    A setting below zero is no rule's: members speak in the order of their accuracy until so many agree.
+    """
 
     rule: StoppingRule
-    setting: int
+    order: Sequence[int]
+    settings: Mapping[str, int]
+
+    def play(self, what: str, matrix: OutcomeMatrix) -> Played:
+        """Return what comes of a setting."""
+        setting = self.settings[what]
+        if setting < 0:
+            return until_agreed(matrix, self.order, -setting)
+        result = replay(self.rule, setting, matrix)
+        return Played(result.won, result.asked.sum(axis=1).astype(float))
+
+
+FEWEST, MATCHED, BEST = "fewest turns", "as many turns as until two agree", "best within half the turns"
 
 
 def learn(matrix: OutcomeMatrix, seed: int) -> Learned:
-    """Fit the order, and choose its price by cross-validation within these tasks."""
+    """Fit the order, and choose its prices by cross-validation within these tasks."""
     folds: Ints = np.random.default_rng(seed).integers(0, FOLDS, len(matrix))
-    data = StoppingData.of(matrix, folds, StoppingConfig(boosting=None))
+    data = StoppingData.of(matrix, folds, StoppingConfig(prices=PRICES, boosting=None))
     states = StateCache(data)
     fits = [fit_stopping(data, pool, states=states) for pool in search_pools(data)]
-    fitted = max(fits, key=area_under_frontier)
-    goal = in_turn(matrix).right.mean()
-    won, turns = fitted.won.mean(axis=0), fitted.cost.mean(axis=0)
-    enough = np.flatnonzero(won >= goal)
-    setting = int(enough[np.argmin(turns[enough])]) if enough.size else int(np.argmax(won))
-    return Learned(fitted.part, setting)
+    everybody, agree = in_turn(matrix), until_agreed(matrix, best_of(matrix))
+    won, turns = (
+        np.array([table.mean(axis=0) for table in tables]) for tables in zip(*map(tables_of, fits), strict=True)
+    )
+    fitted = int(np.argmax(np.where(turns <= everybody.turns.mean() / 2, won, 0.0).max(axis=1)))
+    right, cost = won[fitted], turns[fitted]
+
+    def most_accurate(most: float) -> int:
+        return int(np.argmax(np.where(cost <= most, right, 0.0)))
+
+    agreed = {-count: cross_validated(matrix, folds, count) for count in AGREED}
+    enough = np.flatnonzero(right >= everybody.right.mean())
+    found = most_accurate(everybody.turns.mean() / 2)
+    within = {setting: each for setting, each in agreed.items() if each.turns.mean() <= everybody.turns.mean() / 2}
+    simple = max(within, key=lambda setting: within[setting].right.mean())
+    settings = {
+        FEWEST: int(enough[np.argmin(cost[enough])]) if enough.size else most_accurate(np.inf),
+        MATCHED: most_accurate(agree.turns.mean()),
+        BEST: simple if within[simple].right.mean() >= right[found] else found,
+    }
+    return Learned(fits[fitted].part, best_of(matrix), settings)
+
+
+def cross_validated(matrix: OutcomeMatrix, folds: Ints, count: int) -> Played:
+    """Return what speaking until so many agree comes to, each fold in the order of accuracy on the others."""
+    right, turns = np.zeros(len(matrix)), np.zeros(len(matrix))
+    for fold in range(FOLDS):
+        rows = np.flatnonzero(folds == fold)
+        played = until_agreed(matrix.at(rows), best_of(matrix.at(np.flatnonzero(folds != fold))), count)
+        right[rows], turns[rows] = played.right, played.turns
+    return Played(right, turns)
+
+
+def tables_of(fitted: FittedStopping) -> tuple[Floats, Floats]:
+    """Return a fit's results on tasks outside it."""
+    return fitted.won, fitted.cost
 
 
 def best_of(matrix: OutcomeMatrix) -> list[int]:
@@ -130,42 +174,37 @@ def best_of(matrix: OutcomeMatrix) -> list[int]:
 
 
 def compare(name: str, matrix: OutcomeMatrix) -> tuple[list[Figure], Learned, OutcomeMatrix, ReplayResult]:
-    """Return the figures of a set, and the last seed's rule with its tasks."""
+    """Return the figures of a set, and the last seed's rule with its tasks and the results of one setting."""
     figures: list[Figure] = []
     for seed in SEEDS:
         places = np.random.default_rng(seed).permutation(len(matrix))
         half = len(places) // 2
         known, fresh = matrix.at(np.sort(places[:half])), matrix.at(np.sort(places[half:]))
-        learned = learn(known, seed)
-        result = replay(learned.rule, learned.setting, fresh)
-        ours = Played(result.won, result.asked.sum(axis=1).astype(float))
-        everybody = in_turn(fresh)
-        order = best_of(known)
-        agree = until_two_agree(fresh, order)
-        alone = fresh.won[:, order[0]]
-        low, high = difference_interval(list(ours.right - everybody.right))
-        _, most = difference_interval(list(ours.turns - everybody.turns / 2))
-        against, above = difference_interval(list(ours.right - agree.right))
-        head = f"{name}, seed {seed}"
+        learned, order, head = learn(known, seed), best_of(known), f"{name} {seed}"
+        everybody, agree = in_turn(fresh), until_agreed(fresh, order)
         figures += [
             Figure(f"{head}: in turn, right", everybody.right.mean(), f"in {everybody.turns.mean():.0f}"),
-            Figure(f"{head}: learned, right", ours.right.mean(), f"in {ours.turns.mean():.2f}"),
-            Figure(
-                f"{head}: accuracy order, until two agree, right", agree.right.mean(), f"in {agree.turns.mean():.2f}"
-            ),
-            Figure(f"{head}: one worker plays all parts, right", alone.mean(), "in 1"),
-            Figure(f"{head}: turns learned / in turn", ours.turns.mean() / everybody.turns.mean(), "", 0.5),
-            Figure(f"{head}: learned - in turn, from ({high:+.3f} to)", low, "", 0.0, at_least=True),
-            Figure(f"{head}: turns learned - half of in turn, at most", most, "", 0.0),
-            Figure(f"{head}: learned - until two agree, from ({above:+.3f} to)", against, ""),
-            Figure(f"{head}: turns learned - until two agree", (ours.turns - agree.turns).mean(), ""),
+            Figure(f"{head}: until two agree, right", agree.right.mean(), f"in {agree.turns.mean():.2f}"),
+            Figure(f"{head}: one worker, all parts, right", fresh.won[:, order[0]].mean(), "in 1"),
         ]
-    return figures, learned, fresh, result
+        for what, setting in learned.settings.items():
+            ours = learned.play(what, fresh)
+            chosen = f"until {-setting} agree" if setting < 0 else "a stopping rule"
+            low, high = difference_interval(list(ours.right - everybody.right))
+            under, over = difference_interval(list(ours.right - agree.right))
+            _, most = difference_interval(list(ours.turns - everybody.turns / 2))
+            figures += [
+                Figure(f"{head}: {what} ({chosen}), right", ours.right.mean(), f"in {ours.turns.mean():.2f}"),
+                Figure(f"{head}: ... less in turn, from (to {high:+.3f})", low, "", 0.0, at_least=True),
+                Figure(f"{head}: ... less until two agree, from (to {over:+.3f})", under, ""),
+                Figure(f"{head}: ... turns less half of in turn, at most", most, "", 0.0),
+            ]
+    return figures, learned, fresh, replay(learned.rule, learned.settings[MATCHED], fresh)
 
 
 async def differs(log: OutcomeLog, learned: Learned, matrix: OutcomeMatrix, result: ReplayResult, chats: int) -> int:
     """Return how many chats that the engine performs end otherwise than the arithmetic says."""
-    point = OperatingPoint(0, learned.setting, 1.0, 1.0)
+    point = OperatingPoint(0, learned.settings[MATCHED], 1.0, 1.0)
     about = PolicyOrigin("recorded", "", len(matrix), "2026-11-26", "turns", 0, ())
     rungs = (Candidate("induction", TradeOff((point,), 1.0, 0.0), None),)
     policy = Policy(about, known_workers(matrix), matrix.types, (learned.rule,), rungs, "induction")
@@ -185,6 +224,21 @@ async def differs(log: OutcomeLog, learned: Learned, matrix: OutcomeMatrix, resu
     return wrong
 
 
+async def agreed_otherwise(log: OutcomeLog, learned: Learned, matrix: OutcomeMatrix, chats: int) -> int:
+    """Return how many chats that end when two agree take another number of turns than the arithmetic says."""
+    names = [matrix.workers[place] for place in learned.order]
+    chat = GroupChatConductor("chat:agree", options=ChatOptions(tuple(names), turns=len(names), agree=2))
+    pool = Pool([Member(replay_card(log, name), ReplayWorker(log, name)) for name in names])
+    engine, wrong = Engine(MemoryRecorder()), 0
+    some = matrix.at(np.arange(min(chats, len(matrix))))
+    played = until_agreed(some, learned.order)
+    for row, task_id in enumerate(some.ids):
+        run = await engine.run(log.task(task_id), pool, chat, Caps(steps=len(names), rounds=len(names) + 1))
+        turns = sum(len(each.plan) for each in run.rounds if each.plan)
+        wrong += turns != played.turns[row]
+    return wrong
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
@@ -198,6 +252,8 @@ def main() -> None:
         figures += found
         wrong = asyncio.run(differs(log, learned, fresh, result, given.chats))
         figures.append(Figure(f"{title}: chats of {given.chats} that the engine ends otherwise", wrong, "", 0))
+        wrong = asyncio.run(agreed_otherwise(log, learned, fresh, given.chats))
+        figures.append(Figure(f"{title}: the same where chats end when two agree", wrong, ""))
     report("The learned order of a group chat", figures)
 
 

@@ -177,6 +177,29 @@ async def ask(one: Member, request: Request) -> Reply:
     return await one.worker.perform(request)
 
 
+@pytest.mark.parametrize(
+    ("answers", "agree", "spoke", "answer"),
+    [
+        (("The answer is (B).", "It is C", "Answer: B"), 2, ["ann", "bob", "cyd"], "The answer is (B)."),
+        (("42", "42", "7"), 2, ["ann", "bob"], "42"),
+        (("42", "42", "7"), 3, ["ann", "bob", "cyd"] * 2, "7"),
+        (("PASS", "PASS", "7"), 2, ["ann", "bob", "cyd"] * 2, "7"),  # to have nothing to say is no answer
+        (("42", "42", "7"), 0, ["ann", "bob", "cyd"] * 2, "7"),
+    ],
+)
+async def test_a_chat_ends_when_so_many_members_gave_the_same_answer(
+    answers: tuple[str, str, str], agree: int, spoke: list[str], answer: str
+) -> None:
+    members = [member(name, text) for name, text in zip(("ann", "bob", "cyd"), answers, strict=True)]
+    run = await engine().run(TASK, pool_of(*members), group(turns=6, agree=agree), MANY)
+    assert (speakers(run), run.answer) == (spoke, answer)
+
+
+async def test_who_repeats_an_answer_does_not_agree_with_itself() -> None:
+    run = await engine().run(TASK, pool_of(ann="42"), group(turns=3, agree=2), MANY)
+    assert speakers(run) == ["ann"] * 3
+
+
 async def test_a_policy_says_who_speaks_and_whose_turn_is_the_answer() -> None:
     """It sees the members alone, by their places, and what it would ask is who speaks."""
     seen_cards: list[list[str]] = []
@@ -224,6 +247,7 @@ def test_it_is_named_on_the_command_line_and_checked_against_the_pool() -> None:
         ("chat:policy", "needs `by`"),
         ("chat:policy?by=fixed:single&closer=ann", "closer"),
         ("chat:policy?by=nobody", "unknown conductor 'nobody'"),
+        ("chat:round-robin?agree=1", "agree"),
         ("chat:loudest", "order"),
         ("chat:round-robin?turns=0", "turns"),
         ("chat:round-robin?workers=zed", "not in the pool: zed"),

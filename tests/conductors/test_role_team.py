@@ -6,8 +6,10 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+from policies import policy
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.conductors.learned_policy import PolicyConductor
 from shikisha.conductors.role_team import Role, RoleTeam, SendBack, TeamConductor
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError
@@ -21,6 +23,9 @@ from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Card, Request
+from shikisha.routing.fit.model_selection import TABLE
+from shikisha.routing.trade_off import OperatingTarget
+from shikisha.workers.human import HumanWorker
 from shikisha.workers.role import TeamAnswer
 from support import TASK, Answers, engine, seen
 
@@ -153,6 +158,17 @@ async def test_another_worker_plays_a_role_whose_first_one_hands_over_nothing() 
     assert (run.answer, turns(run)) == ("x", ["analyst@ann", "analyst@eve", "programmer", "answer"])
 
 
+async def test_a_person_plays_a_role_and_is_told_the_schema() -> None:
+    of = team(SPEC, CODE)
+    whole = pool(of, ann=says(""), bob=says({"code": "x"}))
+    members = Pool([replace(whole[0], worker=HumanWorker()), whole[1], whole[2]])
+    run = await engine().run(TASK, members, TeamConductor("team:t", of), MANY)
+    assert run.status is RunStatus.SUSPENDED
+    (asked,) = run.open_questions
+    assert "must be one JSON document" in asked.prompt
+    assert '"spec"' in asked.prompt
+
+
 async def test_a_casting_conductor_chooses_who_plays() -> None:
     of = team(SPEC, replace(CODE, workers=("bob", "eve")))
     cast = ScriptedConductor([Plan((Step("play", 1),))], "policy:test")
@@ -265,3 +281,15 @@ def test_a_team_conducts_its_own_pool_only() -> None:
     of = team(CODE)
     with pytest.raises(ConfigError, match="expected the team's own pool, t/programmer, t/answer"):
         TeamConductor("team:t", of).check_cards([Card("bob")])
+
+
+async def test_a_learned_policy_casts_a_role_among_the_workers_of_its_log() -> None:
+    known = policy()
+    best = known.best_single.name
+    first = next(name for name in known.names if name != best)
+    of = team(SPEC, replace(CODE, workers=(first, best)))
+    casting = PolicyConductor("policy:test", known, "1", known.mix(OperatingTarget(), TABLE))
+    answers = {"ann": says({"spec": "s"}), first: says({"code": first}), best: says({"code": best})}
+    run = await engine().run(TASK, pool(of, **answers), TeamConductor("team:t", of, casting=casting), MANY)
+    assert run.answer == best
+    assert any("policy:test chose" in each.proposed.note for each in run.rounds if each.proposed)

@@ -178,6 +178,7 @@ async def test_a_program_that_attacks_its_tests_does_not_pass() -> None:
         (["assert 1"] * 201, "expected 1 to 200 statements"),
         ("assert 1 #" + "x" * 20_000, "characters are more than"),
         ("assert " + "(" * 5_000 + ")" * 5_000, "not Python"),
+        ("assert " + "-" * 9_000 + "1", "not Python"),
     ],
 )
 async def test_tests_that_cannot_be_run_have_not_passed(tests: object, said: str) -> None:
@@ -199,7 +200,8 @@ async def test_without_a_program_there_is_nothing_to_run() -> None:
         ({"code": ""}, False),
         ({"code": "x = 1", "more": ["y = 2", "for"]}, False),
         ({"code": "(" * 100_000}, False),
-        ({"code": "x" * 200_001}, False),
+        ({"code": "x" * 30_001}, False),
+        ({"code": "x" * 20_000, "more": ["y" * 20_000]}, False),
     ],
 )
 async def test_a_field_that_is_to_be_python_is_parsed(document: object, passes: bool) -> None:

@@ -18,7 +18,7 @@ from shikisha.core.run import CheckVerdict
 from shikisha.engine.checker import Inspection
 
 PYTHON = "text/x-python"
-_MAX_CHARACTERS = 200_000
+_MAX_CHARACTERS = 30_000  # of all such texts together: parsing them holds the event loop
 _MAX_DEPTH = 8  # of a schema that is looked through
 
 
@@ -44,8 +44,11 @@ class MediaTypeCheck:
             document = read_document(inspection.text)
         except (ValueError, RecursionError) as error:
             return CheckVerdict(self.name, CheckStatus.FAIL, storable_reason(f"no JSON document: {error}"))
+        room = _MAX_CHARACTERS
         for where, text in _texts(self._schema, document, "$"):
-            if problem := _python_problem(text):
+            room -= len(text)
+            problem = f"more than {_MAX_CHARACTERS:,} characters" if room < 0 else _python_problem(text)
+            if problem:
                 return CheckVerdict(self.name, CheckStatus.FAIL, storable_reason(f"{where}: not Python: {problem}"))
         return CheckVerdict(self.name, CheckStatus.PASS)
 
@@ -77,8 +80,6 @@ def _texts(schema: Json, document: Json, where: str, depth: int = 0) -> Iterator
 
 
 def _python_problem(text: str) -> str:
-    if len(text) > _MAX_CHARACTERS:
-        return f"{len(text):,} characters are more than {_MAX_CHARACTERS:,}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in somebody's program are not our warnings
         try:

@@ -163,6 +163,22 @@ def answers_agree(results: Sequence[Result], by: str | None = None) -> bool:
     return any(len(each) == 1 and None not in each for each in found)
 
 
+def find_agreement(texts: Sequence[str | None], count: int) -> int | None:
+    """Return the place of the first of so many answers that are the same in a canonical form; None without such."""
+    from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize  # as above
+
+    for form in (AnswerForm.TEXT, AnswerForm.CHOICE, AnswerForm.NUMBER):
+        places: dict[str, list[int]] = {}
+        for place, text in enumerate(texts):
+            found = None if text is None else canonicalize(text, form)
+            if found is not None:
+                places.setdefault(found, []).append(place)
+        same = max(places.values(), key=len, default=[])
+        if len(same) >= count:
+            return same[0]
+    return None
+
+
 class OneWorkerConductor:
     """Another conductor's plans with one worker in all parts, which sees all that it said before: one conversation.
 

@@ -3,9 +3,9 @@
 A turn is a plan of one step, so that a turn has all that a step has: caps, retries, checks, approvals, a journal entry,
 and resuming; a member may be a person. Who speaks next is decided by `order`: in turn, by a model that is shown the
 turns and answers with a number, or by a policy that was learned from outcomes, which also says when enough was said and
-whose turn is the answer. The chat ends after `turns` turns, when a member says `until`, when everybody had
-nothing to say for one round, or when the run's caps leave one turn. The last turn is the closer's, who gives the
-group's answer; without a closer, the last thing said is the answer.
+whose turn is the answer. The chat ends after `turns` turns, when a member says `until`, when `agree` members gave the
+same answer, when everybody had nothing to say for one round, or when the run's caps leave one turn. The last turn is
+the closer's, who gives the group's answer; without a closer, that is what members agreed on, or the last thing said.
 
 Invariants: a speaker is an ordinal of the pool, never a name that somebody wrote, so an invalid speaker cannot be (1);
 every chat ends, whatever is said (3). Turns are shown as JSON, so that nothing that a member says can pass for another
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from shikisha.conductors.fixed_conductors import find_agreement
 from shikisha.core.errors import ConfigError, FaultKind, PlanError, WorkerError
 from shikisha.core.messages import ChatMessage, Json, Speaker
 from shikisha.core.plan import ANSWER, Plan, Step
@@ -54,6 +55,7 @@ class ChatOptions:
     last: int = 8
     until: str = ""
     closer: str = ""
+    agree: int = 0
 
 
 class _Turn(NamedTuple):
@@ -80,9 +82,10 @@ class GroupChatConductor:
         turns = [_turn_of(each) for each in situation.rounds]
         # This round is counted already; its step is not.
         last_turn = situation.left.rounds < 1 or situation.left.steps <= 1 or len(turns) + 1 >= self.options.turns
-        why = self._over(turns, members)
+        agreed = self._agreed(turns)
+        why = f"{self.options.agree} members agree" if agreed is not None else self._over(turns, members)
         if why and closer is None:
-            return Proposal(Plan(), note=why, final=True, keeps=_last_said(turns))
+            return Proposal(Plan(), note=why, final=True, keeps=_last_said(turns) if agreed is None else agreed)
         if closer is not None and (why or last_turn):
             return self._turn(situation, turns, closer, _FINAL, f"{why or 'the last turn'}: it closes", final=True)
         if self.policy is not None:
@@ -120,6 +123,15 @@ class GroupChatConductor:
             raise ConfigError(f"{self.name}: not in the pool: {', '.join(lacking)}; the pool has {', '.join(place)}")
         members = tuple(dict.fromkeys(place[name] for name in self.options.members)) or tuple(range(len(cards)))
         return members, place[self.options.closer] if self.options.closer else None
+
+    def _agreed(self, turns: Sequence[_Turn]) -> int | None:
+        """Return the round of the first of `agree` members whose latest answers are the same; None without such."""
+        if not self.options.agree:
+            return None
+        latest = {turn.speaker: place for place, turn in enumerate(turns) if _says(turn)}
+        places = sorted(latest.values())
+        found = find_agreement([turns[place].text for place in places], self.options.agree)
+        return None if found is None else places[found]
 
     def _over(self, turns: Sequence[_Turn], members: Sequence[int]) -> str:
         """Return why no member speaks any more; "" while one does."""
@@ -218,8 +230,12 @@ def _turn_of(past: RoundResult) -> _Turn:
 
 def _last_said(turns: Sequence[_Turn]) -> int | None:
     """Return the round of the last turn in which something was said; None where nothing was."""
-    said = [place for place, turn in enumerate(turns) if turn.text is not None and turn.text.strip() != NOTHING]
+    said = [place for place, turn in enumerate(turns) if _says(turn)]
     return said[-1] if said else None
+
+
+def _says(turn: _Turn) -> bool:
+    return turn.text is not None and turn.text.strip() != NOTHING
 
 
 def _read_choice(text: str, count: int) -> int | None:

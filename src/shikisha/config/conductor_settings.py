@@ -75,6 +75,9 @@ class GroupChatTable(ConfigTable):
     )
     last: int = Field(default=8, ge=0, description="how many of the last turns a member sees")
     until: str = Field(default="", description="a text that ends the chat when a member says it; by default none does")
+    agree: Literal[0] | Annotated[int, Field(ge=2, le=100)] = Field(
+        default=0, description="how many members must give the same answer for the chat to end; 0: it is not looked at"
+    )
     closer: str = Field(
         default="", description="the worker that has the last turn and gives the answer; by default none"
     )

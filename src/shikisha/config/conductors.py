@@ -258,7 +258,9 @@ class ConductorFactory:
         return trained_conductor(name, table, folder, fallback)
 
     def _chat(self, name: str, table: GroupChatTable, pool: Pool | None, depth: int) -> GroupChatConductor:
-        options = ChatOptions(table.workers, table.roles, table.turns, table.last, table.until, table.closer)
+        options = ChatOptions(
+            table.workers, table.roles, table.turns, table.last, table.until, table.closer, table.agree
+        )
         by_policy = table.order is SpeakerOrder.POLICY
         chooser = self.endpoint(table.by).member if table.by and not by_policy else None
         policy = self.make(table.by, None, depth + 1) if table.by and by_policy else None

@@ -125,8 +125,9 @@ def _statements(tests: object) -> tuple[tuple[str, ...], str]:
         return (), f"{len(source):,} characters are more than {_MAX_TEST_CHARACTERS:,}"
     try:
         body = ast.parse(source).body
+        statements = tuple(ast.unparse(each) for each in body[: _MAX_TESTS + 1])
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return (), f"not Python: {error}"
     if not any(isinstance(each, ast.Assert) for each in body) or len(body) > _MAX_TESTS:
         return (), f"expected 1 to {_MAX_TESTS} statements, with an assert among them"
-    return tuple(ast.unparse(each) for each in body), ""
+    return statements, ""

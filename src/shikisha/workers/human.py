@@ -8,6 +8,7 @@ how people are reached (see `engine.approvals`), and any time limit on them.
 from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.messages import dump_json
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card, Reply, Request
 
@@ -52,5 +53,9 @@ class HumanWorker:
             shown.append(f"Earlier: {granted.subtask}\n{answer}")
         if request.subtask != task.prompt:
             shown.append(f"Your part: {request.subtask}")
+        if request.schema is not None:  # it is checked for people, too
+            shown.append(
+                f"Your answer must be one JSON document that fits this JSON Schema: {dump_json(request.schema)}"
+            )
         shown += [f"An earlier answer was not accepted: {remark}" for remark in request.remarks]
         return [part for part in shown if part]

@@ -1,8 +1,11 @@
 """The office: its questions are solvable, its workers err as computed, and nothing that teaches can read the truth."""
 
 import ast
+import os
 import random
 import re
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -255,3 +258,22 @@ def test_lessons_in_language_cannot_reach_what_workers_can_really_do() -> None:
                 waiting += {(node.module or "").rpartition(".")[2]} - seen
     assert {"language_lessons", "questions", "cards"} <= seen
     assert not seen & truth
+
+
+def test_a_task_is_the_same_in_every_process() -> None:
+    program = (
+        "from shikisha.simulation.office.office_tasks import office_tasks\n"
+        "from shikisha.simulation.office.questions import AuthorSplit\n"
+        "print([(item.task.prompt, item.crew.cards) for item in office_tasks(AuthorSplit.TRAIN, 1, count=12)])"
+    )
+    said = {
+        subprocess.run(  # noqa: S603 - our own
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in "12"
+    }
+    assert len(said) == 1

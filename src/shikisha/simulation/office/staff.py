@@ -218,5 +218,6 @@ def _write_card(honesty: CardHonesty, claimed: frozenset[WorkKind], split: Autho
         return rng.choice(card_texts()["vague"][author])
     if len(claimed) == len(KINDS):
         return rng.choice(card_texts()["generalist"][author])
-    said = [rng.choice(card_texts()[kind][author]) for kind in sorted(claimed, key=lambda _: rng.random())]
+    order = sorted(sorted(claimed), key=lambda _: rng.random())  # a set's own order differs from process to process
+    said = [rng.choice(card_texts()[kind][author]) for kind in order]
     return " ".join(f"{text[0].upper()}{text[1:]}" for text in said)

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -11,6 +12,9 @@ import pytest
 from serving import At, served
 
 from shikisha.server.keys.key import KeyScope
+from shikisha.server.pages.sessions_page import TurnView
+from shikisha.server.pages.try_page import form_fields, read_task_form
+from shikisha.server.store import ServedRun
 from shikisha.testing import AnswerChooser, ReceivedChatRequest, ScriptedAnswer, chat_server
 
 CONFIG = """
@@ -91,6 +95,21 @@ async def test_a_session_goes_on_with_what_each_member_said(tmp_path: Path) -> N
             await http.post("/ui/login", data={"key": at.key})
             page = (await http.get("/ui/sessions/s")).text
         assert page.count("I am ann.") == 2
+
+
+async def test_a_run_without_a_chat_api_goes_on_with_it_too(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (at, seen), at.http() as http:
+        assert (await say(at, "First?")).status_code == 200
+        seen.clear()
+        made = await http.post("/runs", json={"prompt": "Second?"}, headers={"X-Shikisha-Session": "s"})
+        assert made.status_code == 200
+        assert seen[0].messages[0][1] == "First?"
+
+
+def test_the_page_to_try_tasks_keeps_the_labels_that_workers_added() -> None:
+    earlier = TurnView(ServedRun(run="r", tenant="t", key="k", api="page", model="m", conductor="c"), "p", "a")
+    asked = read_task_form(form_fields({"prompt": "q"}), [replace(earlier, labels=frozenset({"secret"}))])
+    assert asked.options.labels == ("secret",)
 
 
 async def test_what_cannot_go_on_says_why(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from shikisha.learned.lessons import (
     load_book,
     make_lesson,
     merge_lessons,
+    widen_lessons,
 )
 from shikisha.learned.registered_file import check_registrable, registered_file
 from shikisha.learned.tuned_prompt import load_advice, prompt_file
@@ -80,6 +81,28 @@ def test_a_lesson_that_is_there_already_adds_its_evidence_and_contradictions_sta
     other = make_lesson("Never ask bob for sums, ask ann instead of him.", "Add 1 and 1.", ["run-8"])
     merged = merge_lessons([LESSON], [again, other])
     assert [one.evidence for one in merged] == [("run-0", "run-7"), ("run-8",)]
+    assert merged[0].about == "Add 3 and 4.\nAdd 9 and 9."
+
+
+async def test_what_was_kept_is_tried_on_failed_work_that_it_does_not_fit_once(tmp_path: Path) -> None:
+    kept = replace(LESSON, state=LessonState.KEPT)
+    days = [await graded(at, right=False, text="Which weekday is the {0}th of May in Lisbon?") for at in range(4)]
+    lessons = widen_lessons([kept], [*days, await graded(9, right=False)])
+    assert lessons[0] == kept
+    (copy,) = lessons[1:]
+    assert (copy.text, copy.state, copy.shown) == (kept.text, LessonState.TRIAL, (0, 0.0))
+    assert copy.evidence == ("run-0", "run-1", "run-2", "run-3")  # that of a sum is its own work
+    assert copy.id != kept.id
+    assert widen_lessons(lessons, days) == lessons
+    assert widen_lessons([kept, replace(copy, state=LessonState.RETIRED)], days)[2:] == []
+    assert widen_lessons([kept], days[:2]) == [kept]
+    write_learned(tmp_path / "lessons.json", book_file(lessons, (), 0.0))
+    book = load_book(tmp_path / "lessons.json")
+    assert list(book.lessons) == lessons
+    assert book.recall("Which weekday is the 30th of May in Lisbon?") == [copy]
+    assert book.recall("Add 3 and 4.") == [kept]
+    both = LessonBook((replace(copy, about=kept.about), kept), book.source)
+    assert both.recall("Add 3 and 4.") == [kept]
 
 
 async def test_lessons_are_judged_by_a_trial_and_vanish_with_their_runs() -> None:

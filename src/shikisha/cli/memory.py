@@ -34,6 +34,7 @@ from shikisha.learned.lessons import (
     make_lesson,
     merge_lessons,
     named_lesson,
+    widen_lessons,
 )
 from shikisha.learned.memory_index import MemoryIndex, MemoryNote
 from shikisha.learned.run_feedback import describe_run
@@ -90,7 +91,7 @@ def learn(
 
     old = load_book(file).lessons if file.exists() else ()
     runs, new = session.run_async(main)
-    lessons = judge_lessons(merge_lessons(old, new), runs)
+    lessons = widen_lessons(judge_lessons(merge_lessons(old, new), runs), runs)
     book = book_file(lessons, sorted(wanted), time())
     write_learned(file, book)
     _show(lessons, as_json=shared.json)
@@ -116,7 +117,7 @@ async def _reflect(
         written = await engine.run(task, pool, fixed_conductor(f"single?worker={reflector}"), caps)
         spent += written.counted.dollars or 0.0
         if written.answer:
-            found.append(make_lesson(written.answer, run.started.prompt, [run.id]))
+            found.append(make_lesson(written.answer, " ".join(run.started.prompt.split()), [run.id]))
     output.print_note(f"{len(found)} lessons written for {format_dollars(spent)}")
     return found
 

@@ -34,13 +34,15 @@ LESSONS_SHOWN = "lessons"  # in `PlanProposed.beside`: ids that fitted, those wi
 MAX_LESSON = 400
 MAX_LESSONS = 5_000
 _RECALLED = 3
-_LEAST_ALIKE = 0.3  # cosine of a task and a lesson's own task
+_LEAST_ALIKE = 0.2  # cosine of a task and a lesson's own task
 _SAME = 0.95  # cosine from which two lessons say the same
+_MOST_WORK = 50  # kinds of work of one lesson
 _FEWEST = 20  # graded tasks of each side before a lesson is judged
 _MOST = 80  # of each side, after which a lesson that was not shown to help is retired
 _LEAST_FAILURES = 3
 # A lesson is judged every night, and the luckiest night counts: the interval to be kept is wider by this (lessons.py).
 _LOOKS = 1.35
+_ID = re.compile("[0-9a-f]{12}")
 _SPACE = re.compile(r"\s+")
 
 
@@ -54,7 +56,7 @@ class LessonState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One sentence, the text of the work that it is about, its evidence, and (tasks, right) with and without it."""
+    """One sentence, the work that it is about (a line each), its evidence, and (tasks, right) with and without it."""
 
     id: str
     text: str
@@ -109,16 +111,24 @@ class LessonBook:
     lessons: tuple[Lesson, ...]
     source: LearnedFile
     _index: TextPostings = field(init=False)
+    _owners: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._index = TextPostings([lesson.about for lesson in self.lessons])
+        rows = [(at, line) for at, lesson in enumerate(self.lessons) for line in lesson.about.split("\n")]
+        self._owners = [at for at, _ in rows]
+        self._index = TextPostings([line for _, line in rows])
 
     def recall(self, prompt: str, count: int = _RECALLED) -> list[Lesson]:
         """Return the lessons on work most like this task's, the likest first; none that is retired."""
-        near = self._index.alike(prompt)
+        near = defaultdict[int, float](float)
+        for row, alike in self._index.alike(prompt).items():
+            near[self._owners[row]] = max(near[self._owners[row]], alike)
         order = sorted((at for at in near if near[at] >= _LEAST_ALIKE), key=lambda at: (-near[at], self.lessons[at].id))
-        fitting = (self.lessons[at] for at in order)
-        return [lesson for lesson in fitting if lesson.state is not LessonState.RETIRED][:count]
+        fitting = [lesson for at in order if (lesson := self.lessons[at]).state is not LessonState.RETIRED]
+        # Of one text that was kept for one kind of work and is on trial for another, the kept one counts.
+        kept_first = sorted(fitting, key=lambda lesson: lesson.state is not LessonState.KEPT)
+        chosen = {lesson.text: lesson for lesson in reversed(kept_first)}
+        return [lesson for lesson in fitting if chosen[lesson.text] is lesson][:count]
 
 
 def make_lesson(text: str, about: str, evidence: Sequence[str]) -> Lesson:
@@ -126,7 +136,8 @@ def make_lesson(text: str, about: str, evidence: Sequence[str]) -> Lesson:
     said = _SPACE.sub(" ", text).strip()[:MAX_LESSON]
     if not said or not evidence:
         raise ValueError("a lesson has a text and the runs that teach it")
-    return Lesson(sha256(said.encode()).hexdigest()[:12], said, about, tuple(dict.fromkeys(evidence)))
+    lines = "\n".join(line for one in about.split("\n") if (line := _SPACE.sub(" ", one).strip()))
+    return Lesson(sha256(said.encode()).hexdigest()[:12], said, lines, tuple(dict.fromkeys(evidence)))
 
 
 def failure_lessons(runs: Iterable[Run]) -> list[Lesson]:
@@ -170,17 +181,39 @@ def failed_runs(runs: Iterable[Run]) -> list[Run]:
 
 
 def merge_lessons(old: Sequence[Lesson], new: Sequence[Lesson]) -> list[Lesson]:
-    """Return all lessons, each once: one that says the same as an earlier one adds its evidence to that."""
+    """Return all lessons, each once: one that says what an earlier one says adds its evidence and work to that."""
     kept = list(old)
     for lesson in new:
         near = TextPostings([one.text for one in kept]).alike(lesson.text)
         at = max(near, key=near.__getitem__, default=-1)
         if at >= 0 and near[at] >= _SAME:
             runs = tuple(dict.fromkeys((*kept[at].evidence, *lesson.evidence)))
-            kept[at] = replace(kept[at], evidence=runs)
+            lines = dict.fromkeys((*kept[at].about.split("\n"), *lesson.about.split("\n")))
+            kept[at] = replace(kept[at], evidence=runs, about="\n".join(list(lines)[:_MOST_WORK]))
         else:
             kept.append(lesson)
     return kept[:MAX_LESSONS]
+
+
+def widen_lessons(lessons: Sequence[Lesson], runs: Iterable[Run]) -> list[Lesson]:
+    """Return the lessons, and a copy on trial of each that was kept, for failed work that it does not fit.
+
+    What helped at one kind of work may help at others, and only a trial there can say so. One copy is on trial at a
+    time, and none is made of a lesson of which a copy was retired.
+    """
+    found, failed = list(lessons), [run for run in failed_runs(runs) if run.started.parent is None]
+    for text in dict.fromkeys(lesson.text for lesson in lessons if lesson.state is LessonState.KEPT):
+        same = [lesson for lesson in lessons if lesson.text == text]
+        if any(lesson.state is not LessonState.KEPT for lesson in same):
+            continue
+        near = TextPostings([line for lesson in same for line in lesson.about.split("\n")])
+        new = [run for run in failed if max(near.alike(run.started.prompt).values(), default=0.0) < _LEAST_ALIKE]
+        if len(new) >= _LEAST_FAILURES:
+            newest = new[-_MOST_WORK:]
+            about = "\n".join(" ".join(run.started.prompt.split()) for run in newest)
+            copy = make_lesson(text, about, [run.id for run in newest])
+            found.append(replace(copy, id=sha256(f"{text}\n{about}".encode()).hexdigest()[:12]))
+    return found[:MAX_LESSONS]
 
 
 def judge_lessons(lessons: Sequence[Lesson], runs: Iterable[Run]) -> list[Lesson]:
@@ -279,6 +312,9 @@ def _read_lesson(row: Mapping[str, Json]) -> Lesson:
     evidence, shown, withheld = row["evidence"], row["shown"], row["withheld"]
     if not isinstance(evidence, list) or not isinstance(shown, list) or not isinstance(withheld, list):
         raise TypeError("evidence, shown and withheld are lists")
-    made = make_lesson(str(row["text"]), str(row["about"]), [str(run) for run in evidence])
+    own_id = str(row["id"])
+    if not _ID.fullmatch(own_id):
+        raise ValueError("the id of a lesson has 12 hexadecimal digits")
+    made = replace(make_lesson(str(row["text"]), str(row["about"]), [str(run) for run in evidence]), id=own_id)
     counts = [(int(str(side[0])), float(str(side[1]))) for side in (shown, withheld)]
     return replace(made, shown=counts[0], withheld=counts[1], state=LessonState(str(row["state"])))

@@ -1,8 +1,8 @@
 """Search for advice that makes a planner's plans worth more: reflective evolution, in dollars, with an honest end.
 
-The search is the package `gepa` (arXiv 2507.19457). A candidate is advice. Minibatches of tasks are performed with it;
-a reflector reads what came of them and edits it; candidates compete on the search tasks. At the end the best one and
-the advice in force are performed on tasks that the search has not seen, and it is accepted only if the paired 95 %
+The search is the package `gepa` (arXiv 2507.19457). A candidate is advice. Some search tasks are performed with it; a
+reflector reads what came of them and edits it; candidates compete on these tasks. At the end the best one and the
+advice in force are performed on tasks that the search has not seen, and it is accepted only if the paired 95 %
 interval of the difference in worth excludes harm and a zero gain.
 
 Invariants: dollars are the only budget, and what is spent never exceeds the cap: each call gets what is left, and the
@@ -28,9 +28,10 @@ from shikisha.learned.learned_file import LearnedGain
 from shikisha.learned.tuned_prompt import MAX_ADVICE
 
 ADVICE = "advice"
-MINIBATCH = 4
 MIN_GATE = 20  # tasks of the final comparison
-_VALIDATION = 12  # search tasks on which candidates compete
+_LEAST_SEARCH = 8  # search tasks
+# Tasks on which edits compete, the same for all: on a few, drawn anew, one that helps is seldom seen to.
+_COMPETITION = 8
 _GATE_SHARE = 0.5
 _STALE = 8  # questions in a row without a new edit, after which the search ends
 _IDLE = 30  # edits in a row of which none is better
@@ -126,18 +127,22 @@ class PromptSearch:
         return sorted(self._order[len(self.gate) :])
 
     @property
+    def _competition(self) -> list[int]:
+        """The search tasks on which edits compete."""
+        return self._order[len(self.gate) :][:_COMPETITION]
+
+    @property
     def _order(self) -> list[int]:
         return sorted(range(self.tasks), key=lambda at: sha256(f"{self.seed} {at}".encode()).digest())
 
     def floor(self, run_cost: float, reflection_cost: float) -> float:
         """Return what one honest comparison costs: two candidates on search tasks, one edit, the comparison."""
-        first = min(_VALIDATION, len(self.search_tasks))
-        performed = first + 2 * MINIBATCH + first + 2 * len(self.gate)
+        performed = 2 * len(self._competition) + 2 * len(self.gate)
         return _SAFETY * (performed * run_cost + reflection_cost)
 
     def refuse_too_little(self, run_cost: float, reflection_cost: float) -> None:
         """Raise ConfigError where tasks or dollars are too few for one honest comparison."""
-        least = MIN_GATE + 2 * MINIBATCH
+        least = MIN_GATE + _LEAST_SEARCH
         if self.tasks < least:
             raise ConfigError(f"expected at least {least} tasks to tune on, found {self.tasks}")
         price = self.floor(run_cost, reflection_cost)
@@ -166,19 +171,19 @@ class PromptSearch:
         except ModuleNotFoundError:
             raise MissingExtra("tune", "shikisha tune") from None
         adapter = _SearchAdapter(self)
-        step = (2 * MINIBATCH + _VALIDATION) * run_cost + reflection_cost
+        order = self._competition
+        step = len(order) * run_cost + reflection_cost
 
         def ends(_: object) -> bool:
             return self.stale >= _STALE or self.idle >= _IDLE or self.spent + step + kept > self.dollars
 
-        order = self.search_tasks
         result = optimize(
             seed_candidate={ADVICE: advice},
             trainset=order,
-            valset=order[:_VALIDATION],
+            valset=order,
             adapter=adapter,
             custom_candidate_proposer=self._propose,
-            reflection_minibatch_size=min(MINIBATCH, len(order)),
+            reflection_minibatch_size=len(order),
             skip_perfect_score=True,
             perfect_score=self.worth,
             stop_callbacks=ends,
@@ -265,7 +270,7 @@ class _SearchAdapter:
     def evaluate(self, batch: list[int], candidate: dict[str, str], capture_traces: bool = False) -> object:
         runs = [self._search.performed(candidate[ADVICE], place) for place in batch]
         scores = [self._search.value(run) for run in runs]
-        if not capture_traces and len(batch) > MINIBATCH and fmean(scores) > self._best:
+        if not capture_traces and fmean(scores) > self._best:
             self._best, self._search.idle = fmean(scores), 0
         batch_of_gepa: Callable[..., object] = import_module("gepa.core.adapter").EvaluationBatch
         return batch_of_gepa(outputs=runs, scores=scores, trajectories=runs if capture_traces else None)

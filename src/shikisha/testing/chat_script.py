@@ -123,10 +123,11 @@ class ScriptedToolCall(BaseModel):
 class ScriptedAnswer(BaseModel):
     """One scripted answer, or the fault that comes instead.
 
-    It fits requests whose last message contains `when`, at most `times` times; with `results`, only those that hold
-    so many results of tools since the last question. `calls` are calls of tools, which end the answer; one without an
-    id is numbered by its place and the conversation's length. `latency` is seconds before the first byte, `pace`
-    seconds between two pieces of a stream. `cost` is dollars, as some gateways report them in `usage`.
+    It fits requests whose last message contains `when` and whose first contains `first`, at most `times` times; with
+    `results`, only those that hold so many results of tools since the last question. `calls` are calls of tools, which
+    end the answer; one without an id is numbered by its place and the conversation's length. `latency` is seconds
+    before the first byte, `pace` seconds between two pieces of a stream. `cost` is dollars, as some gateways report
+    them in `usage`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -134,6 +135,7 @@ class ScriptedAnswer(BaseModel):
     text: str = "ok"
     calls: tuple[ScriptedToolCall, ...] = ()
     when: str = ""
+    first: str = ""
     times: int | None = Field(default=None, ge=1)
     results: int | None = Field(default=None, ge=0)
     latency: Seconds = 0.0
@@ -230,7 +232,8 @@ class AnswerScript:
         """Return the first answer that fits and is not used up."""
         for place, answer in enumerate(self._answers):
             unused = answer.times is None or self._used[place] < answer.times
-            if unused and answer.when in asked.last and answer.results in {None, len(asked.tool_results)}:
+            fits = answer.when in asked.last and answer.first in (asked.messages[0][1] if asked.messages else "")
+            if unused and fits and answer.results in {None, len(asked.tool_results)}:
                 self._used[place] += 1
                 return answer
         raise LookupError(f"no scripted answer fits {asked.last[:80]!r}")

@@ -44,11 +44,11 @@ async def restart(folder: Path, runs: int, seconds: float) -> list[Figure]:
         before = _finished(journal)
         at.process.kill()
     begun = perf_counter()
-    async with server(folder, config, journal, folder / "log.2"):
+    async with server(folder, config, journal, folder / "log.2") as at:
         ready = perf_counter() - begun
         while _finished(journal) < acknowledged and perf_counter() - begun < 120:  # noqa: ASYNC110 - another process's
             await asyncio.sleep(0.05)
-        took = perf_counter() - begun
+        took, spent = perf_counter() - begun, at.process.cpu_times()
     async with open_journal(journal) as opened:
         ended = [run for run in await opened.runs(limit=runs) if run.status == "done"]
     return [
@@ -56,6 +56,7 @@ async def restart(folder: Path, runs: int, seconds: float) -> list[Figure]:
         Figure("  of them in flight at the kill", acknowledged - before, "runs"),
         Figure("seconds from the new start until all have ended", took, "s", 9),
         Figure("  until the server was ready", ready, "s"),
+        Figure("  CPU time of the server in them", spent.user + spent.system, "s"),
         Figure("  what three steps take alone, at most", 3 * seconds, "s"),
         Figure("runs that did not end well", acknowledged - len(ended), "", 0),
     ]

@@ -1,6 +1,6 @@
 """Train a pointer conductor on the office: lessons in language, then GRPO over performed plans.
 
-    python benchmarks/train_pointer.py FILE [--seed 1] [--updates 2200] [--lessons 14000] [--reader OTHER]
+    python benchmarks/train_pointer.py FILE [--seed 1] [--updates 2200] [--lessons 28000] [--reader OTHER]
 
 Writes FILE (`pointer:FILE`). Some five minutes of CPU on one core. All workers are simulated. Lessons teach what
 training authors' sentences and cards say. Who can do what is found out by performing plans alone, for crews with true,
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--updates", type=int, default=2_200)
-    parser.add_argument("--lessons", type=int, default=14_000)
+    parser.add_argument("--lessons", type=int, default=28_000)
     parser.add_argument("--reader", type=Path, help="a pointer model whose reader is taken")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -176,14 +176,14 @@ def test_a_task_that_cannot_be_told_apart_is_left_whole_and_a_plain_one_is_not()
     assert not plain.whole
     assert plain.parts.uses == ((), (0,))
     text = "frobnicate zy-12 unless Quux Bar wibbles 77 of it; mumble and so on 4-ever"
-    doubtful = reader.read(text)
+    doubtful = blank_reader().read(text)
     assert doubtful.whole
     assert doubtful.parts.sentences == (text,)
 
 
 async def test_a_doubtful_task_goes_to_the_fallback_that_is_named_in_the_plan() -> None:
     fallback = fixed_conductor("single")
-    conductor = PointerConductor("pointer", load_pointer(shipped_pointer()), fallback=fallback)
+    conductor = PointerConductor("pointer", random_model(), fallback=fallback)
     proposal = await conductor.propose(Situation(Task("frobnicate zy-12 unless Quux wibbles 77"), (Card("one"),)))
     assert proposal.substituted == fallback.name
 

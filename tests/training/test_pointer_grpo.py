@@ -65,7 +65,7 @@ def test_outcomes_teach_it_and_the_same_seed_teaches_the_same() -> None:
 def test_a_reader_learns_to_read_its_lessons() -> None:
     rng = random.Random(1)
     texts = [[(each.text, str(each.role), each.uses) for each in draw_lesson(rng, unmarked=0.0)] for _ in range(300)]
-    reader = fit_task_reader(OFFICE_KINDS, texts, list(card_lessons()), epochs=2)
+    reader = fit_task_reader(OFFICE_KINDS, texts, list(card_lessons()), epochs=2, tag_epochs=3)
     right = 0
     for _ in range(30):
         lesson = draw_lesson(rng, unmarked=0.0)

@@ -17,7 +17,7 @@ import numpy as np
 
 from shikisha.routing.arrays import Floats32, Ints
 
-TOKEN_BUCKETS, TOKEN_WIDTH, TAG_HIDDEN = 2**15, 40, 64
+TOKEN_BUCKETS, TOKEN_WIDTH, TAG_HIDDEN = 2**15, 48, 80
 DILATIONS = (1, 2, 4, 8)
 END_MARKS = ".?!:;"
 _MARKS = END_MARKS + ",\"'()[]-_/"

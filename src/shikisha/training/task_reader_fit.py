@@ -46,8 +46,8 @@ def fit_task_reader(
     texts: Sequence[Sequence[tuple[str, str, int]]],
     cards: Sequence[tuple[str, str]],
     seed: int = 0,
-    epochs: int = 2,
-    tag_epochs: int = 3,
+    epochs: int = 1,
+    tag_epochs: int = 2,
 ) -> TaskReader:
     """Fit a reader to texts, each as its sentences with role and uses, and to cards' sentences with claims."""
     torch.manual_seed(seed)

@@ -68,7 +68,7 @@ class _Roughness:
 
 
 def draw_lesson(
-    rng: random.Random, authors: Sequence[str] | None = None, unmarked: float = 0.6
+    rng: random.Random, authors: Sequence[str] | None = None, unmarked: float = 0.7
 ) -> list[LessonSentence]:
     """Draw a text of training authors (or of these) as its sentences; a share of them has no full stops."""
     known = authors or office_authors(AuthorSplit.TRAIN)
@@ -89,7 +89,7 @@ def _draw_roughness(rng: random.Random, unmarked: float) -> _Roughness:
         rng.choice((0.05, 0.15, 0.35)) if rng.random() < 0.35 else 0.0,
         rng.choice((0.2, 0.5)) if rng.random() < 0.2 else 0.0,
         rng.choice((0.2, 0.6)) if rng.random() < 0.15 else 0.0,
-        rng.choice((0.15, 0.5)) if rng.random() < 0.3 else 0.0,
+        rng.choice((0.15, 0.5)) if rng.random() < 0.4 else 0.0,
         rng.choice((0.2, 0.7)) if rng.random() < 0.15 else 0.0,
         rng.choice((0.2, 0.6)) if rng.random() < 0.3 else 0.0,
     )

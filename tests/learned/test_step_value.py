@@ -1,6 +1,7 @@
 """Step values: what grades of whole runs teach of single steps, read back from a file, and shown to gain or not."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
 
@@ -11,9 +12,9 @@ from shikisha.core.errors import ConfigError
 from shikisha.learned.fit_step_value import answer_states, fit_step_value, run_chance
 from shikisha.learned.learned_file import LearnedFile, write_learned
 from shikisha.learned.step_encoder import fit_encoder
-from shikisha.learned.step_samples import STANDS_BY, RunSample, StepAnswer, StepUnit, step_text
+from shikisha.learned.step_samples import DRAWN, STANDS_BY, RunSample, StepAnswer, StepUnit, step_text
 from shikisha.learned.step_value import check_chance, load_step_value
-from shikisha.learned.step_value_gain import evaluate_step_value
+from shikisha.learned.step_value_gain import evaluate_step_value, worth_gained
 
 SUMS = ("Add {} and {}.", "What is {} plus {}?", "Sum {} with {}, please.")
 DATES = (
@@ -124,7 +125,7 @@ def test_a_check_counts_for_nothing_until_checked_runs_are_more_often_right() ->
 
 def test_how_often_a_check_is_wrong_is_learned() -> None:
     def runs(catch: float, alarm: float) -> list[RunSample]:
-        rng, found = random.Random(7), []
+        rng, found = random.Random(7), list[RunSample]()
         for number in range(500):
             worker = rng.choice(list(SKILL))
             good = rng.random() < SKILL[worker][0]
@@ -159,13 +160,13 @@ def test_phrases_that_help_a_worker_are_told_apart() -> None:
 
 
 def test_values_that_help_are_shown_to_gain_and_noise_is_not() -> None:
-    evidence = evaluate_step_value(RUNS, 0.05)
+    evidence = evaluate_step_value(RUNS[:240], 0.05)
     assert evidence.is_shown
     assert evidence.in_force[0][0] == "random"
     rng = random.Random(9)
     noise = [
         RunSample(run.run, run.task, run.units, float(rng.random() < 0.4), run.dollars, conductor="random")
-        for run in RUNS
+        for run in RUNS[:150]
     ]
     assert not evaluate_step_value(noise, 0.05).is_shown
     assert evaluate_step_value(RUNS[:20], 0.05).predictive is None
@@ -197,3 +198,19 @@ def test_texts_of_all_kinds_are_encoded_in_bounded_time() -> None:
 def test_a_step_that_says_only_to_answer_asks_the_task() -> None:
     assert step_text("Answer the question.", "What is 2 + 2?") == "What is 2 + 2?"
     assert step_text("Add 2 and 2.", "What is 2 + 2?") == "Add 2 and 2."
+
+
+def test_drawn_runs_correct_values_that_are_wrong() -> None:
+    rng, runs = random.Random(11), []
+    for number in range(500):
+        worker = rng.choice(list(SKILL))
+        good = rng.random() < SKILL[worker][0]
+        answer = StepAnswer(worker, "x", 0.0, 0.1, False, propensity=1 / 3)
+        unit = StepUnit(subtask(0, rng), (answer,), 0)
+        runs.append(RunSample(f"run-{number}", str(number), (unit,), float(good), 0.0, arm=DRAWN))
+    noise = [replace(run, right=float(rng.random() < 0.5)) for run in runs[:200]]
+    knows, ignorant = fit_step_value(runs[:200]), fit_step_value(noise)
+    gains = [worth_gained(knows, ignorant, run, 1.0) for run in runs[200:]]
+    plain = [worth_gained(knows, ignorant, replace(run, arm=""), 1.0) for run in runs[200:]]
+    assert np.mean(gains) == pytest.approx(0.4, abs=0.12)  # ann is right in .9, a drawn worker in .5
+    assert abs(np.mean(plain) - 0.4) > 0.15

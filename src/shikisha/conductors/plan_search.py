@@ -9,7 +9,7 @@ who proposes, and draws (`value_conductor`).
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias, TypeVar
 
@@ -52,7 +52,7 @@ class StepBlock:
 class PlanCandidate:
     """A proposed plan and how it is to be performed, its chance to be right, its dollars, and who proposed it.
 
-    The plan itself is built for the best candidate alone. `helped`: with the phrases that help its workers.
+    The plan itself is built for the best candidate alone. Without blocks, it is performed as it was proposed.
     """
 
     proposed: Plan
@@ -60,7 +60,6 @@ class PlanCandidate:
     chance: float
     dollars: float
     source: str
-    helped: bool
 
     def value(self, worth: float) -> float:
         """Return what it is worth where a right answer is worth so many dollars."""
@@ -148,8 +147,7 @@ class StepTable:
                     chance *= alone[rows[0]][step.worker]
                 else:
                     chance *= float(self.worker_chances((step.subtask,), helped=False)[step.worker])
-            blocks = tuple(StepBlock(at, at, step.worker) for at, step in enumerate(plan.steps))
-            found.append(PlanCandidate(plan, blocks, chance, dollars, f"{name} as planned", helped=False))
+            found.append(PlanCandidate(plan, (), chance, dollars, f"{name} as planned"))
         return found
 
     def bounds(self, offers: Sequence[tuple[str, Plan]], worth: float, *, forms: bool) -> list[float]:
@@ -170,14 +168,17 @@ class StepTable:
 
     def improved(self, name: str, plan: Plan, worth: float, *, forms: bool) -> list[PlanCandidate]:
         """Return a plan with the best workers and, with `forms`, the best cut into calls, and checks where they pay."""
-        best = self._search(plan, worth, merges=forms)
-        found = [self._candidate(f"{name} with other workers", plan, best)]
+        best, chance, dollars = self._search(plan, worth, merges=forms)
+        found = [PlanCandidate(plan, tuple(best), chance, dollars, f"{name} with other workers")]
         if forms and self.model.check_gain and len(best) < self.left:
             found.append(self._candidate(f"{name} with checks", plan, self._with_checks(plan, best, worth)))
         return found
 
-    def _search(self, plan: Plan, worth: float, *, merges: bool) -> list[StepBlock]:
-        """Return the cut and the workers of highest worth: at each step, what is not beaten in chance and dollars."""
+    def _search(self, plan: Plan, worth: float, *, merges: bool) -> tuple[list[StepBlock], float, float]:
+        """Return the cut and the workers of highest worth, its chance and its dollars.
+
+        At each step, what is not beaten in both is kept.
+        """
         reached: list[list[_Reached]] = [[(0.0, 1.0, 0, 0, 0)]]
         for end in range(1, len(plan) + 1):
             ways = [
@@ -188,13 +189,13 @@ class StepTable:
                 for place, (dollars, chance, *_) in enumerate(reached[start])
             ]
             reached.append(_unbeaten(ways))
-        last = max(reached[-1], key=lambda way: worth * way[1] - way[0])
+        last = best = max(reached[-1], key=lambda way: worth * way[1] - way[0])
         blocks, end = list[StepBlock](), len(plan)
         while end:
             _, _, start, place, worker = last
             blocks.append(StepBlock(start, end - 1, worker))
             end, last = start, reached[start][place]
-        return blocks[::-1]
+        return blocks[::-1], best[1], best[0]
 
     def _block_options(self, plan: Plan, start: int, end: int) -> list[_Option]:
         """Return whom a block may be given to: who is not beaten in chance and dollars."""
@@ -234,7 +235,7 @@ class StepTable:
 
     def _candidate(self, source: str, plan: Plan, blocks: Sequence[StepBlock]) -> PlanCandidate:
         chance = prod(self._chance_of(plan, block) for block in blocks)
-        return PlanCandidate(plan, tuple(blocks), chance, sum(map(self._price_of, blocks)), source, helped=True)
+        return PlanCandidate(plan, tuple(blocks), chance, sum(map(self._price_of, blocks)), source)
 
     def _with_checks(self, plan: Plan, blocks: Sequence[StepBlock], worth: float) -> list[StepBlock]:
         """Return the blocks with checks of single steps, from these on until no single change is better."""
@@ -275,13 +276,13 @@ class StepTable:
 
     def build(self, one: PlanCandidate) -> Plan:
         """Return a candidate's plan, with the phrases that help its workers."""
+        if not one.blocks:
+            return one.proposed
         blocks = list(one.blocks)
-        if one.helped:
-            for at, block in enumerate(blocks):
-                if self._is_able[one.proposed.steps[block.first].worker]:
-                    text = block_subtask(one.proposed, block)
-                    phrases = self.helpful(text, block.worker)
-                    blocks[at] = StepBlock(block.first, block.last, block.worker, block.checker, phrases)
+        for at, block in enumerate(blocks):
+            if self._is_able[one.proposed.steps[block.first].worker]:
+                phrases = self.helpful(block_subtask(one.proposed, block), block.worker)
+                blocks[at] = replace(block, phrases=phrases)
         return with_blocks(one.proposed, blocks)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shikisha.conductors.plan_search import StepBlock, StepTable, with_blocks
+from shikisha.conductors.plan_search import StepBlock, StepTable, block_subtask, with_blocks
 from shikisha.conductors.step_redo import StepRedo
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import PlanError, WorkerError
@@ -44,7 +44,7 @@ from shikisha.routing.arrays import Floats
 
 TRIAL_SHARE = 0.5
 _UNIFORM = 0.3  # share of even draws in exploration
-_MOST_IMPROVED = 80  # candidates with other workers that one decision looks at
+_MOST_IMPROVED = 40  # candidates with other workers that one decision looks at
 _CHECK_EXPLORED = 0.3  # how often an explored plan has a check where there is room
 _WHOLE_QUESTION = "Answer the question."
 
@@ -163,10 +163,10 @@ class ValueConductor:
     def _explored(self, first: Proposal, situation: Situation) -> Proposal:
         table = StepTable(self.model, situation, first.plan, [first.plan])
         rng = np.random.default_rng(int.from_bytes(_hash("draw", self.model.version, situation)[:8], "big"))
-        plan, chance = _drawn(table, first.plan, rng, forms=self.forms)
+        plan, chance, shares = _drawn(table, first.plan, rng, forms=self.forms)
         said = f"values {self.model.version}: explores"
         drawn = self._proposal(first, first.plan, plan, said, self.share * self.explore * chance)
-        return replace(drawn, beside={**drawn.beside, DRAWN: "workers, phrases, checks"})
+        return replace(drawn, beside={**drawn.beside, DRAWN: shares})
 
     async def _offers(self, proposers: Sequence[Conductor], situation: Situation) -> list[tuple[str, Plan]]:
         found = list[tuple[str, Plan]]()
@@ -248,9 +248,9 @@ class RegisteredValueConductor:
         return await _of_learned(self.name, *parts).propose(situation)
 
 
-def _drawn(table: StepTable, plan: Plan, rng: np.random.Generator, *, forms: bool) -> tuple[Plan, float]:
-    """Return a plan with drawn workers and calls, and the probability of this draw, given that it explores."""
-    chance, blocks = 1.0, list[StepBlock]()
+def _drawn(table: StepTable, plan: Plan, rng: np.random.Generator, *, forms: bool) -> tuple[Plan, float, str]:
+    """Return a plan with drawn workers, the probability of this draw, given that it explores, and each worker's."""
+    chance, blocks, by_step = 1.0, list[StepBlock](), dict[tuple[str, int], float]()
     for at, step in enumerate(plan.steps):
         if step.worker not in table.able:
             blocks.append(StepBlock(at, at, step.worker))
@@ -261,6 +261,7 @@ def _drawn(table: StepTable, plan: Plan, rng: np.random.Generator, *, forms: boo
         said = tuple(phrase for phrase in unsaid if rng.random() < 0.5)
         chance *= float(shares[drawn]) * 0.5 ** len(unsaid)
         blocks.append(StepBlock(at, at, table.able[drawn], phrases=said))
+        by_step[block_subtask(plan, blocks[-1]), table.able[drawn]] = float(shares[drawn])
     able = [at for at, step in enumerate(plan.steps) if step.worker in table.able]
     if forms and len(blocks) < table.left and len(table.able) > 1 and able:
         checked = rng.random() < _CHECK_EXPLORED
@@ -270,7 +271,9 @@ def _drawn(table: StepTable, plan: Plan, rng: np.random.Generator, *, forms: boo
             others = [worker for worker in table.able if worker != blocks[at].worker]
             blocks[at] = replace(blocks[at], checker=others[int(rng.integers(len(others)))])
             chance /= len(able) * len(others)
-    return _with_twins(table, with_blocks(plan, blocks), rng), chance
+    made = _with_twins(table, with_blocks(plan, blocks), rng)
+    likely = (by_step.get((step.subtask, step.worker)) for step in made.steps)
+    return made, chance, ",".join("-" if share is None else f"{share:.4f}" for share in likely)
 
 
 def _with_twins(table: StepTable, plan: Plan, rng: np.random.Generator) -> Plan:

@@ -75,7 +75,10 @@ class ValueTable(ConfigTable):
     kind: Literal["value"] = Field(description="step values that `shikisha learn steps` or `learn plans` wrote choose")
     file: Path = Field(description="the file of step values; relative to this file")
     over: str = Field(description="the conductor in force: it proposes first, and plans alone where values stand by")
-    also: tuple[str, ...] = Field(default=(), description="further conductors whose plans are considered")
+    also: tuple[str, ...] = Field(
+        default=(),
+        description="further conductors whose plans are considered; a fixed one's also before `over` is asked",
+    )
     worth: float = Field(
         default=0.05, gt=0, allow_inf_nan=False, description="US dollars that a right answer is worth: the dial of cost"
     )

@@ -23,7 +23,7 @@ _MOST_STATED = 4_000  # characters in which statements are looked for
 _KNOWN = re.compile(r'Known: "(?P<asked>[^"]{1,1000})" gave (?P<value>[^"\n]{1,200}?)\. ')
 _SHORT_TASK, _MOST_CLAUSES = 1_000, 5  # characters, clauses of a task that a call may do as so many subtasks
 _WHOLE = ("answer the question", "solve the whole question")
-DRAWN = "drawn"  # in `PlanProposed.beside`: what of a plan was drawn; also the arm of such a run
+DRAWN = "drawn"  # in `PlanProposed.beside`: how likely each step's worker was drawn; also the arm of such a run
 ACTS = "acts"  # the arm of a run whose plan values chose
 STANDS_BY = "stands by"  # in its place, where values left a task to the conductor in force
 PLANNED = "planned"  # in `PlanProposed.beside`: whom the planner itself named for each step
@@ -35,7 +35,7 @@ class StepAnswer:
     """One worker's answer to a unit; `proposed`: the planner named this worker; `failed`: an executed check said no.
 
     No executed check spoke where `failed` is None. `planned_parts` says for each subtask that the call did whether the
-    planner named this worker for it.
+    planner named this worker for it. `propensity` is the chance with which it was drawn (None: it was not drawn).
     """
 
     worker: str
@@ -45,6 +45,7 @@ class StepAnswer:
     proposed: bool = True
     failed: bool | None = None
     planned_parts: tuple[bool, ...] = ()
+    propensity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +239,18 @@ def _answer(turn: RoundRecord, plan: Plan, planned: Sequence[str] | None, index:
     spoken = [one.status for one in record.checks if one.attempt == done.attempt and one.status in _VERDICTS]
     failed = CheckStatus.FAIL in spoken if spoken else None
     dollars = attempt.charged.dollars or 0.0
-    return StepAnswer(done.worker, done.text.strip(), dollars, done.seconds, own, failed, parts)
+    shares = turn.proposed.beside.get(DRAWN, "").split(",") if turn.proposed is not None else []
+    chance = _share(shares[index]) if index < len(shares) else None
+    return StepAnswer(done.worker, done.text.strip(), dollars, done.seconds, own, failed, parts, chance)
+
+
+def _share(text: str) -> float | None:
+    """Return a written share; None for what is none."""
+    try:
+        share = float(text)
+    except ValueError:
+        return None
+    return share if 0 < share <= 1 else None
 
 
 def _refused_answers(turn: RoundRecord, index: int) -> Iterator[StepAnswer]:

@@ -2,7 +2,9 @@
 
 Three figures. `predictive_gain`: how much better they predict which runs are right than each worker's average does.
 `estimated_gain`: dollars of worth a run, if steps went to the workers that one half of the other runs chooses, valued
-by what the other half says; the half that values has not chosen, so that luck is not counted as skill. `trial_gain`:
+by what the other half says; the half that values has not chosen, so that luck is not counted as skill. It is doubly
+robust: where the workers of a run were drawn, and are those that would be chosen, the run's grade corrects what the
+values say of it, by how unlikely the draw was. `trial_gain`:
 the measured difference between tasks on which values acted and tasks that they left to the conductor in force, by a
 draw.
 
@@ -21,13 +23,14 @@ from shikisha.evals.statistics import mean_interval
 from shikisha.learned.fit_step_value import fit_step_value, run_chance
 from shikisha.learned.learned_file import LearnedGain
 from shikisha.learned.step_encoder import NgramEncoder
-from shikisha.learned.step_samples import ACTS, STANDS_BY, RunSample, StepUnit
+from shikisha.learned.step_samples import ACTS, DRAWN, STANDS_BY, RunSample, StepUnit
 from shikisha.learned.step_value import StepValue
 
 MIN_RUNS = 60  # graded runs with steps; below, nothing is said
 MIN_ARM = 30  # graded runs of each arm of a trial
 _FOLDS = 3
 _CLIP = 0.01
+_MOST_WEIGHT = 20.0  # of one drawn run's grade in an estimate: rarer draws would decide it alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,8 @@ def evaluate_step_value(samples: Sequence[RunSample], worth: float) -> StepValue
         for run in test:
             chance = sqrt(prod(_clipped(run_chance(model, run)) for model in models))
             better.append(_likelihood(chance, run) - _likelihood(_clipped(run_chance(plain, run)), run))
-            worths.append(sum(_worth_gained(models[at], models[1 - at], run, worth) for at in range(2)) / 2)
-    estimate = "estimated by values of other runs"
+            worths.append(sum(worth_gained(models[at], models[1 - at], run, worth) for at in range(2)) / 2)
+    estimate = "estimated by values of other runs, doubly robust"
     return StepValueEvidence(
         _gain("log-likelihood of a run's grade", better, "measured"),
         _gain("dollars of worth a run", worths, estimate),
@@ -104,7 +107,7 @@ def conductors_in_force(graded: Sequence[RunSample]) -> tuple[tuple[str, int, fl
     return tuple(sorted(rows, key=lambda row: -row[1]))
 
 
-def _worth_gained(chooses: StepValue, values: StepValue, run: RunSample, worth: float) -> float:
+def worth_gained(chooses: StepValue, values: StepValue, run: RunSample, worth: float) -> float:
     """Return what `values` says that the choices of `chooses` are worth more than those that were made."""
     names = tuple(name for name in chooses.workers if name in values.workers)
     used = [unit for unit in run.units if unit.used is not None]
@@ -121,7 +124,20 @@ def _worth_gained(chooses: StepValue, values: StepValue, run: RunSample, worth: 
     before = worth * run_chance(values, replace(run, units=tuple(map(_unproposed, used)))) - sum(
         one.dollars for unit in used for one in unit.answers
     )
-    return after - before
+    return after - before + worth * _correction(values, [names[pick] for pick in picked], used, run)
+
+
+def _correction(values: StepValue, picked: Sequence[str], used: Sequence[StepUnit], run: RunSample) -> float:
+    """Return by how much a drawn run with the picked workers was better than `values` said, weighed by its rarity."""
+    if run.arm != DRAWN or run.right is None or any(unit.checks or unit.together > 1 for unit in used):
+        return 0.0
+    weight = 1.0
+    for unit, name in zip(used, picked, strict=True):
+        one = unit.answers[unit.used or 0]
+        if one.worker != name or one.propensity is None:
+            return 0.0
+        weight = min(_MOST_WEIGHT, weight / one.propensity)
+    return weight * (run.right - run_chance(values, run))
 
 
 def _unproposed(unit: StepUnit) -> StepUnit:

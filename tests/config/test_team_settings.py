@@ -94,6 +94,7 @@ async def test_the_example_stops_prose_asks_back_and_loops_until_the_tests_pass(
             "back.most: expected to be less than or equal to 50",
         ),
         ({"teams__software__roles__tester": role(asks={"analyst": 0})}, "asks.analyst: expected a number from 1 to 50"),
+        ({"workers__scripted-tester": {"kind": "conductor"}}, "whose workers are no members of the team"),
         ({"teams__software__roles__tester": role(skill="x")}, "expected either worker or skill"),
     ],
 )
@@ -103,6 +104,14 @@ def test_a_table_that_cannot_work_is_an_error_that_says_where(changes: Mapping[s
     assert said in str(raised.value).replace("Input should be", "expected to be").replace(
         "expected less", "expected to be less"
     )
+
+
+def test_a_check_that_asks_a_worker_outside_the_team_is_refused() -> None:
+    asks = {"good": {"kind": "opinion", "worker": "sandbox"}}
+    data = tomllib.loads(EXAMPLE.read_text()) | {"checks": asks}
+    data["workers"]["scripted-tester"]["checks"] = ["good"]
+    with pytest.raises(ConfigError, match="'good' asks a worker for an opinion"):
+        build_container(data, "shikisha.toml", Path()).pool(["software/tester"])
 
 
 def test_a_wrong_team_is_found_before_the_first_request_and_changes_the_version() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import Field, JsonValue, model_validator
 
 from shikisha.checks.media_type import MediaTypeCheck
+from shikisha.checks.opinion import OpinionCheck
 from shikisha.conductors.role_team import ANSWER_MEMBER, Role, RoleTeam, SendBack
 from shikisha.config.config_table import ConfigTable
 from shikisha.core import toml
@@ -124,6 +125,8 @@ def _role(name: str, table: RoleTable, folder: Path, cards: Mapping[str, Card]) 
     schema = _schema(where, table, folder)
     for worker in workers:
         kind = cards[worker].kind
+        if kind == "conductor":
+            raise ConfigError(f"{where}.worker: {worker!r} is a child run, whose workers are no members of the team")
         if kind == CODE_TESTS and schema is not None:
             raise ConfigError(
                 f"{where}.schema: {worker!r} runs tests and hands over passed and report; expected no schema"
@@ -209,6 +212,12 @@ def team_member(team: RoleTeam, name: str, find: Callable[[str], Member], guarde
         return Member(card, TeamAnswer(team.answer_field))
     place, worker = team.members[seat]
     member, role = find(worker), team.roles[place]
+    for handoff in member.handoffs:
+        if isinstance(handoff.check, OpinionCheck):
+            said = (
+                f"the check {handoff.check.name!r} asks a worker for an opinion, and that one is no member of the team"
+            )
+            raise ConfigError(f"teams.{team.name}.roles.{role.name}.worker: {said}")
     typed = MediaTypeCheck(role.schema) if role.schema is not None else None
     checks = (OutputCheck(typed), *member.handoffs) if typed is not None and typed.needed else member.handoffs
     tool = ToolRole(member.worker, role.prompt, team.name) if card.kind in _TOOL_KINDS else member.worker

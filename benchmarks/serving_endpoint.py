@@ -3,7 +3,8 @@
     python benchmarks/serving_endpoint.py SECONDS
 
 It understands no more HTTP than the workers speak, so that it takes little of the two cores. Streamed answers carry the
-moment at which each piece was sent (nanoseconds of the monotonic clock, which processes of one machine share).
+moment at which each piece was sent (nanoseconds of the monotonic clock, which processes of one machine share). Who asks
+for no stream gets one JSON object.
 """
 
 import asyncio
@@ -12,6 +13,11 @@ import sys
 from time import perf_counter_ns
 
 _USAGE = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14}
+_STREAMED = (b'"stream":true', b'"stream": true')
+_CHOICE = {"index": 0, "message": {"role": "assistant", "content": "done"}, "finish_reason": "stop"}
+_WHOLE = json.dumps(
+    {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [_CHOICE], "usage": _USAGE}
+).encode()
 
 
 def _chunk(delta: object, finish: str | None = None, **more: object) -> bytes:
@@ -24,9 +30,17 @@ def _chunk(delta: object, finish: str | None = None, **more: object) -> bytes:
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float) -> None:
     try:
         while head := await reader.readuntil(b"\r\n\r\n"):
-            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-            await reader.readexactly(length)
+            named = head.lower().partition(b"content-length: ")[2]
+            if not named:  # a probe, or a body in chunks
+                break
+            length = int(named.split(b"\r\n")[0])
+            body = await reader.readexactly(length)
             await asyncio.sleep(seconds)
+            if not any(each in body for each in _STREAMED):
+                head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                writer.write(head % len(_WHOLE) + _WHOLE)
+                await writer.drain()
+                continue
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
             for _ in range(4):
                 writer.write(_chunk({"role": "assistant", "content": f"{perf_counter_ns()} "}))

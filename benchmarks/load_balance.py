@@ -10,7 +10,7 @@ So on average each worker is at 70 %, and what overflows are bursts. `even` give
 but each the same: what the best workers cannot take then goes to worse ones, whatever the balance.
 
     wait      nothing is rerouted: calls wait for a place (what the engine does without `?balance`)
-    0, 0.05   `?balance`: a full worker is passed over; a loaded one costs up to so much accuracy more
+    0, 0.02   `?balance`: a full worker is passed over; a loaded one costs up to so much accuracy more
 
 `lost` is accuracy against no limits on the same requests, in per cent of it, with a paired 95 % interval over tasks.
 `over` counts moments at which a worker had more calls than places, seen by an independent counter.
@@ -124,7 +124,7 @@ class Site:
             # Whom no limit would ask need not be asked: pressure only makes a call less worth while.
             return free, ship, 0
         room = loads < 1.0
-        if not (room & ~asked).any():
+        if not (room & ~asked).any() or (room.all() and not self._balance):
             return free, ship, 0
         ask, ship = self._decide(row, asked, room, self._balance * np.minimum(loads, 1.0))
         return ask, ship, int(ask != free)
@@ -185,6 +185,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--load", type=float, default=0.7)
+    parser.add_argument("--balances", default="wait,0,0.02")
+    parser.add_argument("--even", action="store_true", help="as many places in all, but the same for each worker")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     split = seeded(recorded(arguments.set, arguments.folder).panel, 1)
@@ -193,9 +195,9 @@ def main() -> None:
     told = defaultdict[str, list[Mapping[str, object]]](list)
     for rung in fit_rungs(split.train):
         came = replay(rung.rule, rung.setting, split.held)
-        for even in (False, True):
+        for even in (False, True) if arguments.even else (False,):
             places, pace = places_for(came, split.held, arguments.load, even=even)
-            for balance in (WAIT, 0.0, 0.05):
+            for balance in (WAIT if one == "wait" else float(one) for one in arguments.balances.split(",")):
                 served = Site(split.held, rung, places, balance, 1).serve(rows, pace)
                 lost = lost_of(served.won, came.won[rows], rows)
                 how = f"{rung.name}, {'even' if even else 'by need'}, {'wait' if balance == WAIT else f'{balance:g}'}"

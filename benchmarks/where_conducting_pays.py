@@ -8,8 +8,9 @@ The office is simulated: questions by held-out authors in six kinds of work, con
 outcomes a worker, everything performed through the engine with the same luck. Controls are told which sentence asks for
 what; the conductor reads (`as it reads`), and is told too in a second row (`read perfectly`). A right answer counts 1.
 Dimensions of a question: `horizon`, its parts; `depth`, the longest chain of parts that need each other; `breadth`, its
-kinds of work; `parallelism`, how many parts can be done at once; of workers: how reliable the best all-rounder is, and
-how reliable specialists are. `recursion` (`pays_recursion.py`) compares conductors over conductors.
+kinds of work; `parallelism`, how many parts can be done at once; `how it was read`: a question that the conductor is in
+doubt about is left whole, for one worker; of workers: how reliable the best all-rounder is, and how reliable
+specialists are. `recursion` (`pays_recursion.py`) compares conductors over conductors.
 
 A control has settings: by what it takes a dollar to be worth it chooses a dearer or cheaper worker, and how often it
 asks. In each cell the two settings are mixed that spend, on other tasks (training authors), what the conductor spends,
@@ -284,7 +285,13 @@ async def office(model: PointerModel, seeds: Sequence[int], count: int) -> list[
     """Return the cells of the office as it is drawn."""
     held = await play(model, draw(AuthorSplit.HELDOUT, seeds, count, PLAIN))
     choice = await play(model, draw(AuthorSplit.TRAIN, [seed + CHOICE_SEED for seed in seeds], count, PLAIN))
-    return [cell for name, level in office_levels().items() for cell in cells(name, held, choice, level)]
+    whole = {item.task.id: seen(model, item, OUTCOMES).read.whole for item in [*held.items, *choice.items]}
+
+    def reading(item: OfficeTask) -> str:
+        return "left whole" if whole[item.task.id] else "taken apart"
+
+    levels = {**office_levels(), "how it was read": reading}
+    return [cell for name, level in levels.items() for cell in cells(name, held, choice, level)]
 
 
 async def reliability(model: PointerModel, seeds: Sequence[int], count: int) -> list[Cell]:

@@ -16,6 +16,7 @@ from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.run import Run
 from shikisha.core.task import Task
+from shikisha.core.text import with_confidence
 from shikisha.engine.conductor import Situation
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
@@ -229,3 +230,31 @@ async def test_balance_changes_nothing_where_there_is_room(log: OutcomeLog, file
 def test_a_balance_that_means_nothing_is_refused(query: str, file: Path) -> None:
     with pytest.raises(ConfigError, match="balance"):
         policy_conductor(f"{file}?{query}")
+
+
+async def test_a_worker_s_own_confidence_is_journaled_and_read_by_the_response_model(
+    log: OutcomeLog, file: Path
+) -> None:
+    class Sure:
+        def __init__(self, sure: object) -> None:
+            self.sure = sure
+
+        async def perform(self, _: Request) -> Reply:
+            return Reply("(A)", dollars=0.0, confidence=self.sure)  # type: ignore[arg-type]
+
+    def pool(sure: object) -> Pool:
+        return Pool([Member(replace(replay_card(log, name), concurrency=None), Sure(sure)) for name in log.workers])
+
+    policy, _ = load_policy(file)
+    engine, conductor = Engine(MemoryRecorder()), policy_conductor(f"{file}?rung={CASCADE}")
+    run = await engine.run(log.task(log.task_ids[0]), pool(0.87), conductor)
+    given = run.rounds[0].results[0]
+    assert given is not None
+    assert given.confidence == 0.87
+    assert with_confidence("(A)", 0.87) == "(A)\n90 % sure"
+    assert policy.hearing is None or policy.hearing.log_odds_of(0, with_confidence("(A)", 0.87), 0) is not None
+    for absurd in (7.0, float("nan"), "very", -1.0):
+        run = await engine.run(log.task(log.task_ids[0]), pool(absurd), conductor)
+        given = run.rounds[0].results[0]
+        assert given is not None
+        assert given.confidence is None

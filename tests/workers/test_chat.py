@@ -300,3 +300,9 @@ def test_settings_are_read_without_any_client_library() -> None:
     code = f"import sys; from shikisha.workers import {names}; print({{'aiohttp', 'httpx2', 'mcp'}} & set(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - our own line
     assert shown.stdout.strip() == "set()"
+
+
+async def test_log_probabilities_are_asked_for_where_they_are_configured() -> None:
+    assert (await body_of(REQUEST, confidence="logprobs")).body["logprobs"] is True
+    assert "logprobs" not in (await body_of(REQUEST)).body
+    assert (await ask(ScriptedAnswer(), confidence="logprobs")).confidence is None  # this endpoint gives none

@@ -117,3 +117,23 @@ def test_what_is_no_answer_is_objected_to(piece: object, kind: FaultKind) -> Non
     objection = heard.objection()
     assert objection is not None
     assert objection.fault.kind is kind
+
+
+@pytest.mark.parametrize(
+    ("given_logprobs", "expected"),
+    [
+        ({"content": [{"token": "a", "logprob": -0.1}, {"token": "b", "logprob": -0.3}]}, 0.8187),
+        ({"content": [{"logprob": 0.5}, {"logprob": True}, {"logprob": None}, 3, {"logprob": float("-inf")}]}, None),
+        ({"content": "none"}, None),
+        (["x"], None),
+        (None, None),
+    ],
+)
+def test_confidence_is_the_mean_probability_of_tokens_where_there_are_any(
+    given_logprobs: object, expected: float | None
+) -> None:
+    reply = ChatReply()
+    for text in ("to", "day"):  # a stream's chunks have their own
+        reply.take(json.dumps({"choices": [{"delta": {"content": text}, "logprobs": given_logprobs}]}))
+    assert reply.text == "today"
+    assert reply.confidence == (None if expected is None else pytest.approx(expected, abs=1e-4))

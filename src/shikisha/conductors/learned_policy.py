@@ -29,6 +29,7 @@ from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, PlanError, ShikishaError
 from shikisha.core.plan import ANSWER_ALONE, Plan, Step
 from shikisha.core.run import Result, RoundResult
+from shikisha.core.text import with_confidence
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.worker import Card
 from shikisha.routing.answer_evidence import read_candidates, stack_evidence
@@ -204,7 +205,7 @@ def policy_state(policy: Policy, situation: Situation) -> DecisionState:
         if result.ok and result.usage is not None:
             tokens[0, worker] = result.usage.output_tokens
         if result.text and tells is not None and policy.hearing is not None:
-            tells[0, worker] = policy.hearing.log_odds_of(worker, result.text, kind)
+            tells[0, worker] = policy.hearing.log_odds_of(worker, with_confidence(result.text, result.confidence), kind)
     evidence = None
     if policy.reads_answers:
         said = read_candidates(task.prompt, texts, [result.text if result.ok else None for _, result in given])

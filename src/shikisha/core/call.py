@@ -120,6 +120,7 @@ class Reply:
     `prepaid`: what it used is already charged to the budget (a child run's calls are, each on its own). `calls` are
     those of the client's tools that it wants to be made before it answers. `stated` is what the endpoint said of its
     use where that cannot be true, `uncertain` what may have been used besides (both as in `events.AttemptFinished`).
+    `confidence` is how sure it is of its answer by its own account, 0 to 1 (None: it does not say).
     """
 
     text: str
@@ -131,6 +132,7 @@ class Reply:
     calls: tuple[ToolCall, ...] = ()
     stated: Usage | None = None
     uncertain: Amount = Amount()
+    confidence: float | None = None
 
 
 class ApprovalMode(StrEnum):

@@ -306,6 +306,7 @@ class AttemptFinished(Event):
     `uncertain` what its child runs may have used besides.
     `calls` are those of tools that it wants to be made (the client's, or an agent's own), as a JSON list; `text` is
     what it said besides.
+    `confidence` is the worker's own, 0 to 1 (None: it does not say).
     """
 
     kind: ClassVar[str] = "attempt.finished"
@@ -322,6 +323,7 @@ class AttemptFinished(Event):
     calls: Body = ""
     stated: Usage | None = None
     uncertain: Amount = Amount()
+    confidence: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

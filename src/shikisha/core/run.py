@@ -98,7 +98,7 @@ class CheckVerdict:
 class Result:
     """What a step came to: an answer, or a fault; `worker` is who gave it, after any substitution, `usage` its use.
 
-    `labels` are the data labels of whatever it was made from.
+    `labels` are the data labels of whatever it was made from, `confidence` the worker's own (None: it does not say).
     """
 
     worker: str
@@ -107,6 +107,7 @@ class Result:
     verdicts: tuple[CheckVerdict, ...] = ()
     usage: Usage | None = field(default=None, compare=False)
     labels: frozenset[str] = frozenset()
+    confidence: float | None = field(default=None, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -212,7 +213,7 @@ class StepRecord:
         given = self._given(end.attempt)
         if given is None:
             return Result(end.worker, None, None, verdicts, labels=labels)
-        return Result(end.worker, given.text, None, verdicts, given.usage, labels)
+        return Result(end.worker, given.text, None, verdicts, given.usage, labels, given.confidence)
 
     @property
     def accepted_attempt(self) -> Attempt | None:

@@ -64,3 +64,11 @@ def fenced_blocks(text: str) -> list[str]:
         else:
             inside.append(line)
     return blocks
+
+
+def with_confidence(text: str, confidence: float | None) -> str:
+    """Return a response as the response model reads it: with the worker's own confidence in words, in tens of per cent.
+
+    So a confidence that an endpoint gives is read as one that a worker writes, and dropped where it does not help.
+    """
+    return text if confidence is None else f"{text}\n{10 * round(10 * confidence)} % sure"

@@ -251,7 +251,10 @@ def _replay_attempt(calls: StepCalls, attempt: Attempt, card: Card) -> Reply | F
             context.shared_budget.settle(ZERO, ZERO, started.reserved)  # in the commit of the event, so once
     match attempt.outcome:
         case AttemptFinished() as end:
-            return Reply(end.text, end.usage, end.dollars, end.finish, end.model, calls=load_tool_calls(end.calls))
+            asked = load_tool_calls(end.calls)
+            return Reply(
+                end.text, end.usage, end.dollars, end.finish, end.model, calls=asked, confidence=end.confidence
+            )
         case AttemptFailed() as end:
             return Fault(end.fault, end.message, end.retry_after, end.partial)
 
@@ -302,8 +305,9 @@ def _validate_reply(context: RunContext, card: Card, request: Request, reply: Re
     if problem := tool_choice_problem(calls, request.wishes.tool_choice):  # no second try: some endpoints ignore it
         why = context.clean(problem)
         return Fault(FaultKind.REFUSED, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
-    same = text is reply.text and model == reply.model and calls == reply.calls
-    return reply if same else replace(reply, text=text, model=model, calls=calls)
+    sure = reply.confidence if isinstance(reply.confidence, float) and 0 <= reply.confidence <= 1 else None
+    same = text is reply.text and model == reply.model and calls == reply.calls and sure == reply.confidence
+    return reply if same else replace(reply, text=text, model=model, calls=calls, confidence=sure)
 
 
 def _reached_client_limit(card: Card, request: Request, reply: Reply) -> bool:
@@ -406,6 +410,7 @@ def _attempt_finished(started: AttemptStarted, reply: Reply, spent: Amount, seco
         calls=dump_records(reply.calls),
         stated=reply.stated,
         uncertain=reply.uncertain,
+        confidence=reply.confidence,
     )
 
 

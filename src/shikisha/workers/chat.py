@@ -142,6 +142,11 @@ class ChatSettings(BaseModel):
     tools: bool = Field(default=False, description="whether the model can call the tools of the server's clients")
     takes: tuple[MediaKind, ...] = Field(default=(), description="the kinds of attachments that the model accepts")
     stream: bool = Field(default=True, description="whether replies are streamed")
+    confidence: Literal["logprobs"] | None = Field(
+        default=None,
+        description="where a reply's confidence comes from, for learned policies: the mean of its tokens' "
+        "log-probabilities, where the endpoint gives them",
+    )
     usage: Literal["required", "estimate"] | None = Field(
         default=None,
         description="whether a reply must report its usage, or usage is estimated; by default required with a price",
@@ -269,6 +274,8 @@ class ChatWorker:
             "reasoning_effort": settings.reasoning_effort,
         }
         body |= {name: value for name, value in sampling.items() if value is not None}
+        if settings.confidence == "logprobs":
+            body["logprobs"] = True
         # OpenAI's schemas are of objects: for a list, the prompt says what is wanted, and a check looks.
         if settings.structured_output and request.schema is not None and request.schema.get("type") != "array":
             body["response_format"] = _response_format(request.schema)
@@ -324,7 +331,8 @@ class ChatWorker:
             usage = Usage(max_tokens(messages, card, wishes).input_tokens, min(most, wrote))
         cost = read_cost(reply.usage, usage, card)
         finish = FinishReason.LENGTH if reply.truncated else FinishReason.STOP
-        return Reply(text, usage, cost, finish, reply.model, calls=reply.calls, stated=stated)
+        sure = reply.confidence if self._settings.confidence == "logprobs" else None
+        return Reply(text, usage, cost, finish, reply.model, calls=reply.calls, stated=stated, confidence=sure)
 
     def _usage(
         self, reply: ChatReply, messages: tuple[ChatMessage, ...], wishes: ClientOptions

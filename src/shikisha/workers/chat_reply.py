@@ -13,9 +13,9 @@ makes more tokens than bytes, which is the only upper bound that always holds.
 
 import json
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import exp, fsum, inf, isfinite
 from operator import ne
 from typing import Annotated
 
@@ -238,6 +238,7 @@ class _ChoiceChunk(BaseModel):
     index: Annotated[int, Field(strict=True)] | None = None
     delta: _MessageChunk | None = None
     message: _MessageChunk | None = None
+    logprobs: object = None
     finish_reason: StrictStr | None = None
 
 
@@ -256,6 +257,15 @@ def _read_chunk(data: str | bytes) -> _ReplyChunk:
         return _ReplyChunk.model_validate_json(data)
     except ValidationError:
         return _ReplyChunk.model_validate(json.loads(data))
+
+
+def _read_logprobs(given: object) -> Iterator[float]:
+    """Yield the tokens' log-probabilities; what is none is left out: it must not spoil an answer."""
+    rows = given.get("content") if isinstance(given, dict) else None
+    for row in rows if isinstance(rows, list) else ():
+        value = row.get("logprob") if isinstance(row, dict) else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value <= 0:
+            yield float(value)
 
 
 @dataclass(slots=True)
@@ -289,6 +299,12 @@ class ChatReply:
     ended: bool = False
     growing: list[_PartialToolCall] = field(default_factory=list)
     _places: dict[int, int] = field(default_factory=dict)
+    _logprobs: list[float] = field(default_factory=list)
+
+    @property
+    def confidence(self) -> float | None:
+        """The geometric mean of the tokens' probabilities; None where the endpoint gives none that can be true."""
+        return exp(fsum(self._logprobs) / len(self._logprobs)) if self._logprobs else None
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -327,6 +343,7 @@ class ChatReply:
 
     def _add_choice(self, choice: _ChoiceChunk) -> None:
         said = choice.delta or choice.message
+        self._logprobs.extend(_read_logprobs(choice.logprobs))
         if said is not None and said.content:
             self.pieces.append(said.content)
             if self.on_text is not None:

@@ -48,6 +48,7 @@ from shikisha.core.events import (
 )
 from shikisha.core.run import Attempt, RoundRecord, Run
 from shikisha.core.task import Task
+from shikisha.core.text import with_confidence
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.graders.inferred_scores import (
     InferredScore,
@@ -317,7 +318,7 @@ def _logged_answer(attempt: Attempt, scored: _ScoredRun, drawn: _Draw) -> Logged
         where,
         score,
         _answer_text(done.text, grade, worth),
-        done.text,
+        with_confidence(done.text, done.confidence),
         done.usage.input_tokens,
         done.usage.output_tokens,
         done.dollars,

@@ -19,6 +19,14 @@ def server(description: str = LONG) -> MCPServer:
     def add(a: int, b: int) -> str:
         return str(a + b)
 
+    @tools.resource("note://tax", name="tax", description="How the tax of an invoice is rounded.")
+    def tax() -> str:
+        return "Round to cents, half to even."
+
+    @tools.resource("note://login", name="login", description="Passwords.")
+    def login() -> str:
+        return "Twelve characters."
+
     @tools.tool()
     def shout(text: str) -> str:
         return text.upper()

@@ -22,6 +22,7 @@ from shikisha.engine.worker import Card, Request
 from shikisha.testing import black_hole, closed_port
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
 from shikisha.workers.mcp import McpSettings, McpWorker, build
+from shikisha.workers.mcp_resources import McpResourceGatherer
 
 KEY = "key-planted-0123456789"
 SCRIPT = str(SUPPORT / "mcp_tools.py")
@@ -244,3 +245,14 @@ def test_settings_that_contradict_themselves_are_refused(settings: dict[str, obj
 def test_a_missing_variable_is_named() -> None:
     with pytest.raises(ConfigError, match="CHILD_SECRET"):
         build(McpSettings(tool="add", command="x", env={"A": "CHILD_SECRET"}), Card("tool"), SecretStore({}))
+
+
+async def test_resources_of_a_server_are_gathered_by_what_they_are_about() -> None:
+    async with http_server() as url:
+        made = worker("add", {"url": url})
+        try:
+            gatherer = McpResourceGatherer("docs", made.server, ("inner",))
+            (found,) = await gatherer.gather(Task("Which way is the tax of an invoice rounded?"), 500)
+        finally:
+            await made.aclose()
+    assert (found.text, found.name, found.labels) == ("Round to cents, half to even.", "note://tax", ("inner",))

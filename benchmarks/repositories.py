@@ -32,8 +32,8 @@ from shikisha.evals.tasksets.task_rows import read_rows
 from shikisha.sandbox import Sandbox
 from shikisha.sandbox.availability import full_python_sandbox, limits_for
 
-_PLAIN_SECONDS = 120
-_ATTACK_SECONDS = 15.0
+_PLAIN_SECONDS = 60
+_ATTACK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,12 @@ def plain_verdict(loaded: LoadedTask, patch: str) -> bool:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
         command = [sys.executable, "-m", "pytest", "-rA", "-q", "--tb=no", *task.settings.files]
-        done = subprocess.run(  # noqa: S603 - patches of this benchmark
-            command, cwd=folder, env=environment, capture_output=True, timeout=_PLAIN_SECONDS, check=False
-        )
+        try:
+            done = subprocess.run(  # noqa: S603 - patches of this benchmark
+                command, cwd=folder, env=environment, capture_output=True, timeout=_PLAIN_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return False
     lines = done.stdout.decode(errors="replace").splitlines()
     passed = {line.removeprefix("PASSED ") for line in lines if line.startswith("PASSED ")}
     broken = {line.split(" - ")[0].partition(" ")[2] for line in lines if line.startswith(("FAILED ", "ERROR "))}
@@ -114,6 +117,7 @@ async def compare(tasks: list[LoadedTask], sandbox: Sandbox) -> tuple[int, int, 
             kinds.setdefault(what, [0, 0])
             kinds[what][0] += grade.mark is GradeMark.RIGHT
             kinds[what][1] += 1
+            print(f"{loaded.name} {what}: {grade.mark}, plain {verdict}", file=sys.stderr)
             if not same:
                 print(f"UNEQUAL {loaded.name} {what}: plain {verdict}, {grade.mark}: {grade.evidence}", file=sys.stderr)
     return total, equal, kinds, spent / max(1, total)

@@ -96,6 +96,7 @@ def test_a_task_is_what_a_commit_did_with_its_lists_from_real_runs(made: Path, j
     assert item.task.domain == "some/sums"
 
 
+@pytest.mark.full  # the tasks were made by grading it
 async def test_the_right_patch_is_right_also_inside_prose(made: Path, jail: ProcessSandbox) -> None:
     answer = f"Here it is:\n\n```diff\n{row_of(made)['patch']}```\nDone."
     found = await grade(made, jail, answer)
@@ -108,10 +109,11 @@ async def test_the_right_patch_is_right_also_inside_prose(made: Path, jail: Proc
         ("I cannot do that.", GradeMark.NO_ANSWER, "there is no patch"),
         (patch_of("def sub():", "def add():"), GradeMark.WRONG, "sums.py: hunk 1 does not apply"),
         (patch_of("", "x = 1", "../outside.py"), GradeMark.WRONG, "leads out of the repository"),
-        (
+        pytest.param(
             patch_of("", "x = 1", "notes.txt"),
             GradeMark.WRONG,
             "no test was run to its end: tests/test_sums.py",
+            marks=pytest.mark.full,
         ),
     ],
 )

@@ -93,7 +93,7 @@ def test_caps_can_be_set_and_lifted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("x = 1", "shikisha.toml: x: unknown key; known are autonomy, budgets, catalogues"),
+        ("x = 1", "shikisha.toml: x: unknown key; known are answer, autonomy, budgets"),
         ("[budgets]\nstep = 1", "shikisha.toml: budgets.step: unknown key;"),
         ("[budgets]\nstep = 1", "did you mean 'steps'?"),
         ("[budgets]\nsteps = 'x'", "shikisha.toml: budgets.steps: expected a valid integer"),

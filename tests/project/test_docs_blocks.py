@@ -81,11 +81,11 @@ def test_each_shell_line_is_a_command(page: str, line: str) -> None:
     words = shlex.split(line, comments=True)
     while words and re.fullmatch(r"\w+=.*", words[0]):
         words.pop(0)
-    if "|" in words:
-        words = words[: words.index("|")]
+    for ends in ("|", ">"):
+        words = words[: words.index(ends)] if ends in words else words
     match words:
         case ["shikisha", *rest]:
-            parse([word for word in rest if word not in ("&", ">", "2>&1")])
+            parse([word for word in rest if word not in ("&", "2>&1")])
         case ["make", *targets]:
             made = (ROOT / "Makefile").read_text()
             names = [target for target in targets if "=" not in target]

@@ -158,7 +158,7 @@ class Container:
             return team_card(team, name, self._card_named, self.settings.labels.guarded)
         if self.simulated_pool is not None:
             return self.simulated_pool.named(name).card
-        return self._card(name, self.workers[name])
+        return _build_card(self, name, self.workers[name])
 
     def team(self, name: str) -> RoleTeam:
         """Return [teams.NAME], built once; ConfigError says what of it cannot work."""
@@ -199,21 +199,12 @@ class Container:
         if name not in self.settings.catalogues:
             raise UnknownName("catalogue", name, self.settings.catalogues)
         if name not in self._catalogues:
-            self._catalogues[name] = self._build_catalogue(name, self.settings.catalogues[name])
+            self._catalogues[name] = _build_catalogue(self, name, self.settings.catalogues[name])
         return self._catalogues[name]
 
     def lock_path(self, name: str) -> Path:
         """Return where the lock of [catalogues.NAME] is."""
         return self.folder / (self.settings.catalogues[name].lock or f"{name}.tools.jsonl")
-
-    def _build_catalogue(self, name: str, table: CatalogueOptions) -> ToolCatalogue:
-        ranker = None if table.ranker is None else self.folder / table.ranker
-        options = table.model_copy(update={"ranker": ranker})
-        price = None if table.price is None else Price(call=table.price)
-        load = partial(read_lock, self.lock_path(name), name, table.sha256 or "", table.adds, price)
-        guards = cache(lambda effect: adapters.build_guards(table.guards, effect, self.file, f"catalogues.{name}"))
-        guards(ToolEffect.UNKNOWN)  # a wrong table is said at once
-        return ToolCatalogue(name, options, load, self.secret_store, self.settings.autonomy.approval, guards)
 
     def conductor(self, spec: str = "", pool: Pool | None = None) -> Conductor:
         """Return a conductor by name; with a pool, check that the workers it names are in there."""
@@ -232,7 +223,7 @@ class Container:
             self.settings.conductors,
             self.file,
             self.folder,
-            lambda name: self._endpoint(name, find_member),
+            lambda name: _planner_endpoint(self, name, find_member),
             self.uses_learned,
             partial(_with_learned, self),
             self.settings.teams,
@@ -316,12 +307,12 @@ class Container:
     def _build(self, name: str, chosen: Sequence[str]) -> Member:
         table = self.workers[name]
         with toml.error_location(f"{self.file}: workers.{name}"):
-            card = self._card(name, table)
+            card = _build_card(self, name, table)
             if isinstance(table, AgentSettings):
                 return self._agent(card, table, chosen)
             worker = self._child_run(table, chosen) if table.kind == adapters.CONDUCTOR else self._adapter(card, table)
             undo = self._compensation(table, chosen) if table.compensate else None
-            handoffs = tuple(self._handoff(entry) for entry in table.checks)
+            handoffs = tuple(_build_handoff(self, entry) for entry in table.checks)
             return Member(card, worker, handoffs, undo, self._guards(name, table))
 
     def _agent(self, card: Card, table: WorkerTable, chosen: Sequence[str]) -> Member:
@@ -333,7 +324,7 @@ class Container:
         tools = [self._tool(name, chosen) for name in names]
         agent = Agent((*([WorkerTools(tools)] if tools else ()), *sources), own.turns, own.offer, own.parallel)
         undo = self._compensation(table, chosen) if table.compensate else None
-        handoffs = tuple(self._handoff(entry) for entry in table.checks)
+        handoffs = tuple(_build_handoff(self, entry) for entry in table.checks)
         return Member(card, self._member(own.endpoint, chosen).worker, handoffs, undo, agent=agent)
 
     def _tool(self, name: str, chosen: Sequence[str]) -> WorkerTool:
@@ -357,13 +348,7 @@ class Container:
 
     def _adapter(self, card: Card, table: WorkerTable) -> Worker:
         module = adapters.worker_module(table.kind)
-        return module.build(self._own(adapters.settings_of(module), table), card, self.secret_store)
-
-    def _own(self, model: type[BaseModel], table: BaseModel) -> BaseModel:
-        """Return an adapter's own part of a table, with its relative paths resolved against the file's folder."""
-        own = adapters.own_settings(model, table)
-        paths = {key: self.folder / value for key, value in own if isinstance(value, Path)}
-        return own.model_copy(update=paths)
+        return module.build(_own_settings(self.folder, adapters.settings_of(module), table), card, self.secret_store)
 
     def _child_run(self, table: WorkerTable, chosen: Sequence[str]) -> Worker:
         own = cast("adapters.ChildRunSettings", table)
@@ -374,44 +359,64 @@ class Container:
             )
         return ConductorWorker(self.conductor(own.conductor), tuple(names), own.budgets.caps())
 
-    def _card(self, name: str, table: WorkerTable) -> Card:
-        card = _common_card(name, table, self.settings.autonomy.approval)
-        if table.kind == adapters.CONDUCTOR:
-            own = cast("adapters.ChildRunSettings", table)
-            seconds = own.budgets.seconds  # the cap of the child run ends it, not the time limit of an attempt
-            below = [self.workers[name].adds for name in own.pool or self.workers if name in self.workers]
-            # The answer may come from any of the workers below, so it carries the labels of all.
-            card = replace(card, adds=tuple(sorted(join_labels(card.adds, *below))))
-            return card if seconds is None or "timeout" in table.model_fields_set else replace(card, timeout=seconds)
-        if isinstance(table, AgentSettings):
-            endpoint = self._card(table.endpoint, self.workers[table.endpoint])
-            return agent_card(card, endpoint, frozenset(cast("WorkerTable", table).model_fields_set))
-        module = adapters.worker_module(table.kind)
-        fit_card = getattr(module, "fit_card", None) or getattr(module, "fitted", None)
-        return fit_card(self._own(adapters.settings_of(module), table), card) if fit_card else card
-
-    def _handoff(self, entry: HandoffTable) -> OutputCheck:
-        table = self.checks[entry.check]
-        adapter = adapters.check_adapter(table.kind)
-        with toml.error_location(f"{self.file}: checks.{entry.check}"):
-            own = self._own(adapter.settings, table)
-            judge = self.workers.get(getattr(own, "worker", ""))
-            if judge is not None and judge.kind == adapters.CONDUCTOR:
-                raise ConfigError("a child run cannot give an opinion: name a worker that makes its own calls")
-            check = adapter.build(own, entry.check)
-        return OutputCheck(check, entry.on_fail, entry.redo)
-
     def _guards(self, name: str, table: WorkerTable) -> tuple[Guard, ...]:
         """Return the guards of a worker that agents call as a tool."""
         return adapters.build_guards(table.guards, tool_effect(table), self.file, f"workers.{name}")
 
-    def _endpoint(self, name: str, find: Callable[[str], Member]) -> PlannerEndpoint:
-        if name not in self.names:
-            raise UnknownName("worker", name, self.names)
-        table = self.workers.get(name)
-        if table is not None and table.kind == adapters.CONDUCTOR:
-            raise ConfigError(f"{name!r} is a child run; expected a worker that is a chat endpoint")
-        return PlannerEndpoint(find(name), bool(getattr(table, "structured_output", False)))
+
+def _build_catalogue(own: Container, name: str, table: CatalogueOptions) -> ToolCatalogue:
+    ranker = None if table.ranker is None else own.folder / table.ranker
+    options = table.model_copy(update={"ranker": ranker})
+    price = None if table.price is None else Price(call=table.price)
+    load = partial(read_lock, own.lock_path(name), name, table.sha256 or "", table.adds, price)
+    guards = cache(lambda effect: adapters.build_guards(table.guards, effect, own.file, f"catalogues.{name}"))
+    guards(ToolEffect.UNKNOWN)  # a wrong table is said at once
+    return ToolCatalogue(name, options, load, own.secret_store, own.settings.autonomy.approval, guards)
+
+
+def _own_settings(folder: Path, model: type[BaseModel], table: BaseModel) -> BaseModel:
+    """Return an adapter's own part of a table, with its relative paths resolved against the file's folder."""
+    own = adapters.own_settings(model, table)
+    paths = {key: folder / value for key, value in own if isinstance(value, Path)}
+    return own.model_copy(update=paths)
+
+
+def _build_handoff(own: Container, entry: HandoffTable) -> OutputCheck:
+    table = own.checks[entry.check]
+    adapter = adapters.check_adapter(table.kind)
+    with toml.error_location(f"{own.file}: checks.{entry.check}"):
+        options = _own_settings(own.folder, adapter.settings, table)
+        judge = own.workers.get(getattr(options, "worker", ""))
+        if judge is not None and judge.kind == adapters.CONDUCTOR:
+            raise ConfigError("a child run cannot give an opinion: name a worker that makes its own calls")
+        check = adapter.build(options, entry.check)
+    return OutputCheck(check, entry.on_fail, entry.redo)
+
+
+def _planner_endpoint(own: Container, name: str, find: Callable[[str], Member]) -> PlannerEndpoint:
+    if name not in own.names:
+        raise UnknownName("worker", name, own.names)
+    table = own.workers.get(name)
+    if table is not None and table.kind == adapters.CONDUCTOR:
+        raise ConfigError(f"{name!r} is a child run; expected a worker that is a chat endpoint")
+    return PlannerEndpoint(find(name), bool(getattr(table, "structured_output", False)))
+
+
+def _build_card(own: Container, name: str, table: WorkerTable) -> Card:
+    card = _common_card(name, table, own.settings.autonomy.approval)
+    if table.kind == adapters.CONDUCTOR:
+        child = cast("adapters.ChildRunSettings", table)
+        seconds = child.budgets.seconds  # the cap of the child run ends it, not the time limit of an attempt
+        below = [own.workers[name].adds for name in child.pool or own.workers if name in own.workers]
+        # The answer may come from any of the workers below, so it carries the labels of all.
+        card = replace(card, adds=tuple(sorted(join_labels(card.adds, *below))))
+        return card if seconds is None or "timeout" in table.model_fields_set else replace(card, timeout=seconds)
+    if isinstance(table, AgentSettings):
+        endpoint = _build_card(own, table.endpoint, own.workers[table.endpoint])
+        return agent_card(card, endpoint, frozenset(cast("WorkerTable", table).model_fields_set))
+    module = adapters.worker_module(table.kind)
+    fit_card = getattr(module, "fit_card", None) or getattr(module, "fitted", None)
+    return fit_card(_own_settings(own.folder, adapters.settings_of(module), table), card) if fit_card else card
 
 
 def _with_learned(own: Container, conductor: Conductor) -> Conductor:

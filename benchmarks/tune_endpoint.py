@@ -77,6 +77,8 @@ def chat_server(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
     finally:
         server.terminate()
         server.wait()
+        if server.stdout is not None:
+            server.stdout.close()
 
 
 def write_inputs(folder: Path, name: str, url: str) -> list[str]:

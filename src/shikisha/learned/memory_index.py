@@ -261,7 +261,9 @@ class MemoryIndex:
         hits, rarity = self._find(terms, scopes)
         if not hits:
             return []
-        scores = self._score(hits, rarity, named, scopes, now)
+        notes, words = self._sizes(scopes)
+        scored = _score_hits(hits, rarity, named, words / max(1, notes) or 1.0, self._neighbors)
+        scores = {hit.id: score * _freshness(now - hit.at, self._half_life) for hit, score in scored}
         best = sorted(scores, key=lambda place: (-scores[place], place))[: min(count, MAX_RECALL)]
         read = self._read(best)
         found, left = list[RecalledNote](), most_characters
@@ -279,13 +281,7 @@ class MemoryIndex:
         frequency = self._frequencies(terms, scopes)
         total = max(1, self._sizes(scopes)[0])
         rarity = {term: log(1 + (total - n + 0.5) / (n + 0.5)) for term, n in frequency.items()}
-        order = sorted(frequency, key=lambda term: (frequency[term], term))
-        chosen, left = list[str](), _HITS
-        for term in order:
-            if chosen and frequency[term] > left:
-                break
-            chosen.append(term)
-            left -= frequency[term]
+        order, chosen = _rarest_terms(frequency)
         if not chosen:
             return [], rarity
         pairs = frequency[chosen[0]] > _HITS and len(order) > 1  # all are frequent: two at once are not
@@ -306,46 +302,6 @@ class MemoryIndex:
             (match, _HITS),
         )
         return [_Hit(*row) for row in rows]
-
-    def _score(
-        self,
-        hits: Sequence[_Hit],
-        rarity: Mapping[str, float],
-        named: Collection[str],
-        scopes: Sequence[int],
-        now: float,
-    ) -> dict[int, float]:
-        """Return the score of each hit and of the neighbors of the best hits."""
-        notes, words = self._sizes(scopes)
-        usual = words / max(1, notes) or 1.0
-        matched = {hit.id: _matches(hit.terms, rarity) for hit in hits}
-        own = {hit.id: _bm25(matched[hit.id], hit.size / usual, rarity) for hit in hits}
-        best = sorted(hits, key=lambda hit: (-own[hit.id], hit.id))[:_BEST]
-        every = {hit.id: hit for hit in hits}
-        for hit in self._neighbors(best):
-            if hit.id not in every:
-                every[hit.id] = hit
-                matched[hit.id] = _matches(hit.terms, rarity)
-                own[hit.id] = _bm25(matched[hit.id], hit.size / usual, rarity)
-        around, sessions = _spread(every.values(), matched)
-        largest = max((found[1] for found in sessions.values()), default=0) or 1
-        by_session = {key: _bm25(counts, size / largest, rarity) for key, (counts, size) in sessions.items()}
-        window = {place: _bm25(counts, 1.0, rarity) for place, counts in around.items() if counts}
-        scales = [max(part.values(), default=0.0) or 1.0 for part in (own, window, by_session)]
-        found = dict[int, float]()
-        for hit in every.values():
-            alone = own[hit.id] / scales[0]
-            score = alone + _OF_LENGTH * log(1 + hit.size) + _OF_QUESTION * hit.question
-            score += _OF_SPEAKER * (hit.speaker in named) + _OF_IMPORTANCE * hit.importance
-            if hit.session:
-                key = (hit.scope, hit.session)
-                score += _OF_WINDOW * window.get((*key, hit.place), 0.0) / scales[1]
-                score += _OF_SESSION * by_session.get(key, 0.0) / scales[2]
-            else:
-                score += _OF_WINDOW * alone
-            age = max(0.0, now - hit.at) / _DAY
-            found[hit.id] = score if self._half_life is None else score * 0.5 ** (age / self._half_life)
-        return found
 
     def _neighbors(self, hits: Sequence[_Hit]) -> list[_Hit]:
         ids = [hit.id for hit in hits if hit.session]
@@ -389,12 +345,8 @@ class MemoryIndex:
 
     def _readable(self, tenant: str | None, labels: frozenset[str]) -> list[int]:
         """Return the scopes that a task of this tenant with these labels may read."""
-        rows = self._open.execute("SELECT id, tenant, labels FROM scopes").fetchall()
-        return [
-            scope
-            for scope, owner, joined in rows
-            if (tenant is None or owner == tenant) and set(_split(joined)) <= labels
-        ]
+        rows = self._open.execute("SELECT id, labels FROM scopes WHERE ? IS NULL OR tenant = ?", (tenant, tenant))
+        return [scope for scope, joined in rows if set(_split(joined)) <= labels]
 
     def _read(self, ids: Sequence[int]) -> dict[int, MemoryNote]:
         """Return notes with their evidence, in this order."""
@@ -467,6 +419,60 @@ class _Transaction:
 def note_terms(text: str) -> list[str]:
     """Return the terms of a text, in order."""
     return list(chain.from_iterable(split_word(word) for word in _WORD.findall(text)))
+
+
+def _score_hits(
+    hits: Sequence[_Hit],
+    rarity: Mapping[str, float],
+    named: Collection[str],
+    usual: float,
+    find_neighbors: Callable[[list[_Hit]], list[_Hit]],
+) -> list[tuple[_Hit, float]]:
+    """Return the score of each hit and of the neighbors of the best hits; `usual` is the mean size of a note."""
+    matched = {hit.id: _matches(hit.terms, rarity) for hit in hits}
+    own = {hit.id: _bm25(matched[hit.id], hit.size / usual, rarity) for hit in hits}
+    best = sorted(hits, key=lambda hit: (-own[hit.id], hit.id))[:_BEST]
+    every = {hit.id: hit for hit in hits}
+    for hit in find_neighbors(best):
+        if hit.id not in every:
+            every[hit.id] = hit
+            matched[hit.id] = _matches(hit.terms, rarity)
+            own[hit.id] = _bm25(matched[hit.id], hit.size / usual, rarity)
+    around, sessions = _spread(every.values(), matched)
+    largest = max((found[1] for found in sessions.values()), default=0) or 1
+    by_session = {key: _bm25(counts, size / largest, rarity) for key, (counts, size) in sessions.items()}
+    window = {place: _bm25(counts, 1.0, rarity) for place, counts in around.items() if counts}
+    scales = [max(part.values(), default=0.0) or 1.0 for part in (own, window, by_session)]
+    found = list[tuple[_Hit, float]]()
+    for hit in every.values():
+        alone = own[hit.id] / scales[0]
+        score = alone + _OF_LENGTH * log(1 + hit.size) + _OF_QUESTION * hit.question
+        score += _OF_SPEAKER * (hit.speaker in named) + _OF_IMPORTANCE * hit.importance
+        if hit.session:
+            key = (hit.scope, hit.session)
+            score += _OF_WINDOW * window.get((*key, hit.place), 0.0) / scales[1]
+            score += _OF_SESSION * by_session.get(key, 0.0) / scales[2]
+        else:
+            score += _OF_WINDOW * alone
+        found.append((hit, score))
+    return found
+
+
+def _freshness(age: float, half_life_days: float | None) -> float:
+    """Return what a note of this age in seconds counts."""
+    return 1.0 if half_life_days is None else 0.5 ** (max(0.0, age) / _DAY / half_life_days)
+
+
+def _rarest_terms(frequency: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Return all terms, the rarest first, and the first of them: as many as have no more notes than are looked at."""
+    order = sorted(frequency, key=lambda term: (frequency[term], term))
+    chosen, left = list[str](), _HITS
+    for term in order:
+        if chosen and frequency[term] > left:
+            break
+        chosen.append(term)
+        left -= frequency[term]
+    return order, chosen
 
 
 def _matches(terms: str, rarity: Mapping[str, float]) -> dict[str, int]:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -35,6 +37,14 @@ async def test_a_local_server_is_found_with_its_models_and_windows() -> None:
     )  # fmt: skip
     assert endpoint.models[0].context_tokens == 8192
     assert describe_endpoint(endpoint)[2:] == ("qwen2.5:7b, llama3.2 and 1 more", "free")
+
+
+def test_where_nobody_listens_no_http_client_is_imported() -> None:
+    looked = "import asyncio, os, sys; from shikisha.config.discovery import discover; "
+    looked += "print(asyncio.run(discover(os.environ)).endpoints, 'aiohttp' in sys.modules)"
+    command = [sys.executable, "-c", looked]
+    done = subprocess.run(command, env=nobody_here(), capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    assert done.stdout.split() == ["()", "False"]
 
 
 async def test_ollama_says_its_windows_in_its_own_protocol() -> None:

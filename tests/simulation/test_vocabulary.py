@@ -33,7 +33,6 @@ from shikisha.simulation.values import (
 from shikisha.simulation.vocabulary import (
     Paraphrases,
     WordingSplit,
-    compile_paraphrases,
     draw_word,
     expand_template,
     fact_table,
@@ -63,7 +62,7 @@ def test_alternatives_expand_to_every_wording() -> None:
 
 def test_too_few_wordings_cannot_be_dealt() -> None:
     with pytest.raises(ValueError, match="too few wordings"):
-        compile_paraphrases("only this", "and that")
+        _ = Paraphrases.of("only this", "and that").by_split
 
 
 @pytest.mark.parametrize("which", EVERY_WORDING + EVERY_OFFER)

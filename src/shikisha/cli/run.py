@@ -181,13 +181,14 @@ async def check_answer_was_first(journal: "Journal", answered: QuestionAnswered)
 def _warn_of_simulation(prompt: str, names: Sequence[str]) -> None:
     """Print that simulated workers answer, and what they understand where this question is nothing of it."""
     # Imported here because only runs without configured workers need the simulation.
-    from shikisha.evals.tasksets.simulated import simulated_items
     from shikisha.simulation.local_tools import tool_for
     from shikisha.simulation.questions import parse_question
     from shikisha.workers.local_tools import EXAMPLES
 
     output.print_wrapped_note(SIMULATED_NOTE)
     if tool_for(prompt, names) is None and parse_question(prompt) is None:
+        from shikisha.evals.tasksets.simulated import simulated_items  # brings the graders
+
         sample = next(item for item in simulated_items("train") if len(item.kinds) > 1).task.prompt
         tools = ", ".join(EXAMPLES[name] for name in names if name in EXAMPLES)
         more = f", or {tools}" if tools else ""

@@ -45,14 +45,13 @@ from shikisha.engine.worker import ApprovalMode, Card, Worker
 from shikisha.notes.worker_notes import load_notes
 from shikisha.telemetry import conventions, make_observer
 from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
-from shikisha.tools.catalogue import ToolCatalogue
 from shikisha.tools.catalogue_settings import CatalogueOptions
-from shikisha.tools.lock_file import read_lock
 from shikisha.workers.agent import AgentSettings, WorkerTool, WorkerTools, agent_card, default_effect, tool_names
 from shikisha.workers.conductor import ConductorWorker
 
 if TYPE_CHECKING:
     from shikisha.telemetry.observer import TelemetryObserver
+    from shikisha.tools.catalogue import ToolCatalogue
 
 T = TypeVar("T")
 
@@ -93,7 +92,7 @@ class Container:
     wrap_tool: Callable[[Member], Member] | None = None
     _members: dict[str, Member] = field(default_factory=dict)
     _orchestra: Pool | None = None
-    _catalogues: dict[str, ToolCatalogue] = field(default_factory=dict)
+    _catalogues: dict[str, "ToolCatalogue"] = field(default_factory=dict)
     _teams: dict[str, RoleTeam] = field(default_factory=dict)
     _confirmed: tuple[AutonomyClass, ...] | None = None
     gathers: ContextSource | None = None  # built by `context_source`
@@ -194,7 +193,7 @@ class Container:
         team = self.team(owner)
         return team if name in team.member_names else None
 
-    def catalogue(self, name: str) -> ToolCatalogue:
+    def catalogue(self, name: str) -> "ToolCatalogue":
         """Return [catalogues.NAME], built once; nothing is read of it before its first use."""
         if name not in self.settings.catalogues:
             raise UnknownName("catalogue", name, self.settings.catalogues)
@@ -364,7 +363,11 @@ class Container:
         return adapters.build_guards(table.guards, tool_effect(table), self.file, f"workers.{name}")
 
 
-def _build_catalogue(own: Container, name: str, table: CatalogueOptions) -> ToolCatalogue:
+def _build_catalogue(own: Container, name: str, table: CatalogueOptions) -> "ToolCatalogue":
+    # Imported here because few configurations have catalogues, and each command would wait for them.
+    from shikisha.tools.catalogue import ToolCatalogue
+    from shikisha.tools.lock_file import read_lock
+
     ranker = None if table.ranker is None else own.folder / table.ranker
     options = table.model_copy(update={"ranker": ranker})
     price = None if table.price is None else Price(call=table.price)

@@ -199,6 +199,7 @@ async def _ask_local(
     key = key_variable(name, environment) if PROVIDERS[name].key else None
     key = key if key and environment.get(key) else None
     try:
+        await _refuse_closed_port(base_url)
         async with _lister(base_url, key, {}, secret_store, _LOCAL_SECONDS) as asking:
             rows = await asking.models(base_url)
             if name == "litellm_proxy":
@@ -210,6 +211,26 @@ async def _ask_local(
     except _UnusableError as error:
         return f"{place}, where {label} usually is: {error}"
     return _found(FoundEndpoint(name, place, base_url, key), rows)
+
+
+async def _refuse_closed_port(base_url: str) -> None:
+    """Raise _NotThereError where an address of this machine takes no connection.
+
+    Most people have none of these servers, and the HTTP client takes longer to import than all of them to refuse.
+    """
+    parts = urlsplit(base_url)
+    try:
+        host, port = parts.hostname or "", parts.port or {"https": 443}.get(parts.scheme, 80)
+    except ValueError:
+        return  # the client has words for it
+    if host not in ("localhost", "::1") and not host.startswith("127."):
+        return
+    try:
+        async with asyncio.timeout(_LOCAL_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        raise _NotThereError(f"nothing listens on {host}:{port}") from None
+    writer.close()
 
 
 async def _ask_provider(name: str, environment: Mapping[str, str], secret_store: SecretStore) -> FoundEndpoint | str:

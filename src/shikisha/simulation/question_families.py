@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from shikisha.simulation.values import SLIP_COUNT, SimulatedValue, ValueKind, to_day, to_int
-from shikisha.simulation.vocabulary import Paraphrases, compile_paraphrases, fact_table, true_reading, word_set
+from shikisha.simulation.vocabulary import Paraphrases, fact_table, true_reading, word_set
 
 Values: TypeAlias = Sequence[SimulatedValue]
 Constants: TypeAlias = tuple[SimulatedValue, ...] | None  # None: these inputs allow none
@@ -78,7 +78,7 @@ def instrument(quantity: str) -> ApplyOperation:
 
 
 def _fact_wordings(nouns: str) -> Paraphrases:
-    return compile_paraphrases(
+    return Paraphrases.of(
         f"the ({nouns}) (listed|recorded|noted) for {{x}}",
         f"the (listed|recorded|noted) ({nouns}) of {{x}}",
         f"the ({nouns}) that the (table|register|book) (has|gives) for {{x}}",
@@ -139,7 +139,7 @@ _ARITHMETIC_FAMILY = QuestionFamily(
             "arithmetic.grow",
             (ValueKind.NUMBER,),
             ValueKind.NUMBER,
-            compile_paraphrases(
+            Paraphrases.of(
                 "{a} times {x} (plus|increased by|raised by) {b}",
                 "{x} (multiplied by|times) {a} with {b} (added|put on top)",
                 "{x} taken {a} times (plus|increased by|raised by) {b}",
@@ -154,7 +154,7 @@ _ARITHMETIC_FAMILY = QuestionFamily(
             "arithmetic.shrink",
             (ValueKind.NUMBER,),
             ValueKind.NUMBER,
-            compile_paraphrases(
+            Paraphrases.of(
                 "{a} times {x} (minus|reduced by|lowered by) {b}",
                 "{x} (multiplied by|times) {a} with {b} (subtracted|taken off)",
                 "{x} taken {a} times (minus|reduced by|lowered by) {b}",
@@ -169,7 +169,7 @@ _ARITHMETIC_FAMILY = QuestionFamily(
             "arithmetic.sum",
             (ValueKind.NUMBER, ValueKind.NUMBER),
             ValueKind.NUMBER,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the (sum|total) of {x} and {y}",
                 "{x} and {y} (added up|taken together)",
                 "the (sum|total) that {x} and {y} (make|give|come to)",
@@ -202,7 +202,7 @@ _TEXT_FAMILY = QuestionFamily(
             "text.reverse",
             (ValueKind.TEXT,),
             ValueKind.WORD,
-            compile_paraphrases(
+            Paraphrases.of(
                 "{x} (spelled|written) (backwards|in reverse|from last to first)",
                 "the (mirror|reverse) (spelling|writing) of {x}",
                 "the (signs|spelling) of {x} (backwards|in reverse|from last to first)",
@@ -214,7 +214,7 @@ _TEXT_FAMILY = QuestionFamily(
             "text.score",
             (ValueKind.WORD,),
             ValueKind.NUMBER,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the (letter|alphabet) (score|points|worth) of {x}",
                 "the (score|points|worth) of the letters (in|of) {x}",
                 "the (score|points|worth) that the letters (in|of) {x} (give|have)",
@@ -227,7 +227,7 @@ _TEXT_FAMILY = QuestionFamily(
             "text.join",
             (ValueKind.TEXT, ValueKind.TEXT),
             ValueKind.WORD,
-            compile_paraphrases(
+            Paraphrases.of(
                 "{x} (directly|closely) (followed by|glued to) {y}",
                 "the word that {x} and {y} (form|give) (glued|written|put) together",
                 "the (letters|signs) of {x} (followed by|glued to) those of {y}",
@@ -278,7 +278,7 @@ _DATE_FAMILY = QuestionFamily(
             "date.later",
             (ValueKind.DAY,),
             ValueKind.DAY,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the (date|day) {a} days (after|past) {x}",
                 "the (date|day) that (comes|lies|falls) {a} days (after|past) {x}",
             ),
@@ -290,7 +290,7 @@ _DATE_FAMILY = QuestionFamily(
             "date.earlier",
             (ValueKind.DAY,),
             ValueKind.DAY,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the (date|day) {a} days (before|ahead of) {x}",
                 "the (date|day) that (comes|lies|falls) {a} days (before|ahead of) {x}",
             ),
@@ -302,7 +302,7 @@ _DATE_FAMILY = QuestionFamily(
             "date.reached",
             (ValueKind.NUMBER,),
             ValueKind.DAY,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the (date|day) (reached|met) from {d} (counting|taking) {x} as days",
                 "the (date|day) as many days (after|past) {d} as {x} (says|counts)",
                 "{d} (moved|put) (on|ahead) by as many days as {x}",
@@ -315,7 +315,7 @@ _DATE_FAMILY = QuestionFamily(
             "date.until",
             (ValueKind.DAY,),
             ValueKind.NUMBER,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the days (left|remaining|to go) from {x} (until|till|to) {d}",
                 "the (number|count) of days from {x} (until|till|to) {d}",
             ),
@@ -368,7 +368,7 @@ _COMPARISON_FAMILY = QuestionFamily(
             "comparison.nearest",
             (ValueKind.NUMBER,),
             ValueKind.NUMBER,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the (distance|gap|space) from {x} to the (nearest|closest) of {a} or {b} or {c}",
                 "the (distance|gap|space) of {x} from the (nearest|closest) of {a} or {b} or {c}",
                 "the (distance|gap|space) that {x} has to the (nearest|closest) of {a} or {b} or {c}",
@@ -381,7 +381,7 @@ _COMPARISON_FAMILY = QuestionFamily(
             "comparison.farthest",
             (ValueKind.NUMBER,),
             ValueKind.NUMBER,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the (distance|gap|space) from {x} to the (farthest|remotest) of {a} or {b} or {c}",
                 "the (distance|gap|space) of {x} from the (farthest|remotest) of {a} or {b} or {c}",
                 "the (distance|gap|space) that {x} has to the (farthest|remotest) of {a} or {b} or {c}",
@@ -394,7 +394,7 @@ _COMPARISON_FAMILY = QuestionFamily(
             "comparison.apart",
             (ValueKind.NUMBER, ValueKind.NUMBER),
             ValueKind.NUMBER,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the (distance|gap|space) between {x} and {y}",
                 "the (distance|gap|space) by which {x} and {y} (differ|lie apart)",
                 "the (distance|gap|space) that {x} and {y} (are|lie) apart",
@@ -420,7 +420,7 @@ _COMPARISON_FAMILY = QuestionFamily(
 
 
 def _gauge_wordings(nouns: str) -> Paraphrases:
-    return compile_paraphrases(
+    return Paraphrases.of(
         f"the ({nouns}) on the (gauge|dial|meter) of {{x}}",
         f"the ({nouns}) (shown|displayed) by the (gauge|dial|meter) of {{x}}",
         f"the ({nouns}) that the (gauge|dial|meter) of {{x}} (shows|displays)",

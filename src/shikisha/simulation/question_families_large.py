@@ -27,7 +27,7 @@ from shikisha.simulation.values import (
     to_day,
     to_int,
 )
-from shikisha.simulation.vocabulary import Paraphrases, compile_paraphrases, word_set
+from shikisha.simulation.vocabulary import Paraphrases, word_set
 
 # One digit is the same in every notation, and is its own sum of digits.
 _MIN_NUMBER = 10
@@ -44,7 +44,7 @@ def _multiply_by(factor: int) -> ApplyOperation:
 
 
 def _unit_wordings(large: str, small: str, nouns: str) -> Paraphrases:
-    return compile_paraphrases(
+    return Paraphrases.of(
         f"the ({nouns}) of {{x}} {large} (in|put into|told in) {small}",
         f"the {small} (in|within|contained in) {{x}} {large}",
         f"the {small} that {{x}} {large} (make|hold|amount to) when converted",
@@ -112,7 +112,7 @@ def _is_large_enough(_rng: random.Random, inputs: Values) -> Constants:
 
 
 def _notation_wordings(notation: str) -> Paraphrases:
-    return compile_paraphrases(
+    return Paraphrases.of(
         f"the value {{x}} (put|set|cast) into {notation} (numerals|notation)",
         f"the {notation} (numerals|notation) (for|of) the value {{x}} in full",
         f"the form that {{x}} (has|takes|gets) in {notation} (numerals|notation)",
@@ -169,7 +169,7 @@ _WEEK_FAMILY = QuestionFamily(
             "week.name",
             (ValueKind.DAY,),
             ValueKind.WORD,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the weekday (of|on) {x} (by name|in full)",
                 "the name that the weekday (of|on) {x} (has|bears|goes by)",
                 "the weekday that {x} (makes|falls on)",
@@ -180,7 +180,7 @@ _WEEK_FAMILY = QuestionFamily(
             "week.place",
             (ValueKind.DAY,),
             ValueKind.NUMBER,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the (rank|place) of {x} (within|inside) its year",
                 "the (rank|place) that {x} (takes|holds) (within|inside) its year",
                 "the (rank|place) which {x} (takes|holds) in the year",
@@ -229,7 +229,7 @@ _CIPHER_FAMILY = QuestionFamily(
             "cipher.caesar",
             (ValueKind.WORD,),
             ValueKind.WORD,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the caesar (cipher|code) of {x} (with|by) a (shift|offset) of {a}",
                 "the (cipher|code) of {x} after caesar (with|by) a (shift|offset) of {a}",
             ),
@@ -241,7 +241,7 @@ _CIPHER_FAMILY = QuestionFamily(
             "cipher.atbash",
             (ValueKind.WORD,),
             ValueKind.WORD,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the atbash (cipher|code) of {x} in (plain|full) (form|shape)",
                 "the atbash (cipher|code) that {x} (gives|yields) in full",
                 "the (form|shape) that {x} (takes|gets) in the atbash (cipher|code)",
@@ -253,7 +253,7 @@ _CIPHER_FAMILY = QuestionFamily(
             "cipher.woven",
             (ValueKind.TEXT, ValueKind.TEXT),
             ValueKind.WORD,
-            compile_paraphrases(
+            Paraphrases.of(
                 "{x} (woven|braided) (with|into) {y}",
                 "{x} in a (weave|braid) with {y}",
                 "the cipher that {x} (woven|braided) (with|into) {y} (makes|gives)",
@@ -311,7 +311,7 @@ _DIGITS_FAMILY = QuestionFamily(
             "digits.heap",
             (ValueKind.NUMBER,),
             ValueKind.NUMBER,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the digits of {x} (heaped|piled|stacked) up",
                 "the (heap|pile|stack) (of|from) the digits (in|of) {x} as one figure",
             ),
@@ -322,7 +322,7 @@ _DIGITS_FAMILY = QuestionFamily(
             "digits.squares",
             (ValueKind.NUMBER,),
             ValueKind.NUMBER,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the squares of the digits (in|of) {x} (heaped|piled|stacked) up",
                 "the (heap|pile|stack) of the squares of the digits (in|of) {x} as one figure",
             ),
@@ -333,7 +333,7 @@ _DIGITS_FAMILY = QuestionFamily(
             "digits.flipped",
             (ValueKind.NUMBER,),
             ValueKind.NUMBER,
-            compile_paraphrases(
+            Paraphrases.of(
                 "the digits of {x} (flipped|turned|swapped) (round|over)",
                 "the figure that {x} (makes|becomes) with its digits (flipped|turned|swapped) (round|over)",
             ),
@@ -355,7 +355,7 @@ _DIGITS_FAMILY = QuestionFamily(
 
 
 def _sensor_wordings(nouns: str) -> Paraphrases:
-    return compile_paraphrases(
+    return Paraphrases.of(
         f"the ({nouns}) (sensed|detected) by the (sensor|probe|detector) (at|of) {{x}}",
         f"the ({nouns}) that the (sensor|probe|detector) (at|of) {{x}} (senses|detects)",
         f"the ({nouns}) at the (sensor|probe|detector) of {{x}}",

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from shikisha.simulation.question_families import SMALL_FAMILIES, Operation, QuestionFamily
 from shikisha.simulation.question_families_large import LARGE_FAMILIES
 from shikisha.simulation.values import SimulatedValue, ValueKind, format_value, parse_value, spell_value
-from shikisha.simulation.vocabulary import WordingSplit, compile_paraphrases
+from shikisha.simulation.vocabulary import Paraphrases, WordingSplit
 
 FAMILIES: dict[str, QuestionFamily] = {family.name: family for family in (*SMALL_FAMILIES, *LARGE_FAMILIES)}
 SMALL_FAMILY_NAMES = tuple(family.name for family in SMALL_FAMILIES)
@@ -98,36 +98,36 @@ _POINTERS = "it|that|this"
 _POINTER_WORDS = frozenset({"it", "that", "this", "one", "two"})
 _ASK = "find|give|report|state|tell me|work out|name"
 
-ONE_CLAUSE = compile_paraphrases(
+ONE_CLAUSE = Paraphrases.of(
     f"({_ASK}) {{A}}.",
     f"please ({_ASK}) {{A}}.",
     "what is {A}?",
     "(i want|we need|i need) {A}.",
     "(can|could) you (find|give|report|work out) {A}?",
 )
-TWO_CLAUSES = compile_paraphrases(  # clauses in the order of work, and the other way round; B speaks of A
+TWO_CLAUSES = Paraphrases.of(  # clauses in the order of work, and the other way round; B speaks of A
     f"(take|get|start with) {{A}}. (then|now|next) ({_ASK}) {{B}}.",
     f"(first|to begin) (take|get|find) {{A}}; (then|after that) ({_ASK}) {{B}}.",
     "(say|suppose) (someone knows|you have) {A}: what is {B}?",
     f"({_ASK}) {{B}}, (where|when) (it|that|this) (is|means) {{A}}.",
     "what is {B}, (if|when) (it|that|this) (is|means) {A}?",
 )
-JOINED_CLAUSES = compile_paraphrases(  # C speaks of A as "one" and of B as "two"
+JOINED_CLAUSES = Paraphrases.of(  # C speaks of A as "one" and of B as "two"
     f"(take|get) {{A}} as one. (take|get) {{B}} as two. (then|now) ({_ASK}) {{C}}.",
     f"({_ASK}) {{C}}, (where|when) one (is|means) {{A}}, two (is|means) {{B}}.",
     "(say|suppose) one (is|means) {A}; two (is|means) {B}: what is {C}?",
 )
-THREE_CLAUSES = compile_paraphrases(  # C speaks of B, and B of A
+THREE_CLAUSES = Paraphrases.of(  # C speaks of B, and B of A
     f"(take|get) {{A}}. (from that|now) (take|get) {{B}}. (then|now) ({_ASK}) {{C}}.",
     "(first|to begin) (take|get) {A}; (then|after that) (take|get) {B}; (at last|finally) (find|give|report) {C}.",
 )
-FOUR_CLAUSES = compile_paraphrases(  # each clause speaks of the one before
+FOUR_CLAUSES = Paraphrases.of(  # each clause speaks of the one before
     "(take|get) {A}. (from that|now) (take|get) {B}. (next|then) (take|get) {C}. "
     "(at last|finally) (find|give|report) {D}.",
     "(first|to begin) (take|get) {A}; (then|after that) get {B}; (next|from that) get {C}; "
     "(at last|finally) (find|give) {D}.",
 )
-FIVE_CLAUSES = compile_paraphrases(
+FIVE_CLAUSES = Paraphrases.of(
     "(take|get) {A}. (from that|now) get {B}. (next|then) get {C}. (from that|now) get {D}. "
     "(at last|finally) (find|give) {E}.",
     "(first|to begin) take {A}; (then|after that) get {B}; (next|from that) get {C}; then get {D}; "

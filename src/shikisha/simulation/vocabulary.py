@@ -44,10 +44,27 @@ class WordingSplit(StrEnum):
 
 @dataclass(frozen=True)
 class Paraphrases:
-    """Every wording of one thing, by split, and the patterns that read them."""
+    """Every wording of one thing, by split, and the patterns that read them.
 
-    by_split: dict[WordingSplit, tuple[str, ...]]
-    patterns: tuple[re.Pattern[str], ...]
+    Both are made when they are used: the modules of the simulation hold hundreds, and listing workers reads few.
+    """
+
+    templates: tuple[str, ...]
+
+    @classmethod
+    def of(cls, *templates: str) -> "Paraphrases":
+        """Return the wordings that these templates stand for."""
+        return cls(templates)
+
+    @cached_property
+    def by_split(self) -> dict[WordingSplit, tuple[str, ...]]:
+        """The wordings of each split."""
+        return split_wordings([wording for template in self.templates for wording in expand_template(template)])
+
+    @cached_property
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
+        """What reads the wordings back."""
+        return tuple(re.compile(template_pattern(template)) for template in self.templates)
 
     @cached_property
     def all(self) -> tuple[str, ...]:
@@ -64,14 +81,6 @@ class Paraphrases:
 def word_set(words: str) -> frozenset[str]:
     """Return the words as a set."""
     return frozenset(words.split())
-
-
-def compile_paraphrases(*templates: str) -> Paraphrases:
-    """Expand the templates, distribute the wordings over the splits, and compile their patterns."""
-    everything = [wording for template in templates for wording in expand_template(template)]
-    return Paraphrases(
-        split_wordings(everything), tuple(re.compile(template_pattern(template)) for template in templates)
-    )
 
 
 def expand_template(template: str) -> list[str]:

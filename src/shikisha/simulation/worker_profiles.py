@@ -15,7 +15,7 @@ from itertools import combinations
 from shikisha.core.budget import Price
 from shikisha.simulation.questions import FAMILIES, SMALL_FAMILY_NAMES
 from shikisha.simulation.seeded_random import shuffle_by_hash
-from shikisha.simulation.vocabulary import Paraphrases, compile_paraphrases
+from shikisha.simulation.vocabulary import Paraphrases
 
 SPECIALIST_SKILL, TWO_FAMILY_SKILL, THREE_FAMILY_SKILL, READER_SKILL = 0.98, 0.96, 0.94, 0.68
 JUDGE = "judge"
@@ -72,11 +72,11 @@ def tool_profile(*families: str) -> WorkerProfile:
     )
 
 
-_DESCRIPTIONS = {name: compile_paraphrases(*family.descriptions) for name, family in FAMILIES.items()}
+_DESCRIPTIONS = {name: Paraphrases.of(*family.descriptions) for name, family in FAMILIES.items()}
 _JUDGE = WorkerProfile(
     name=JUDGE,
     descriptions=(
-        compile_paraphrases(
+        Paraphrases.of(
             "(takes|picks|returns) the (most common|majority) (result|answer|value) (of several|among many)",
             "(settles|decides) by (vote|majority) (of several|among many) (results|answers)",
         ),
@@ -88,7 +88,7 @@ _JUDGE = WorkerProfile(
 _GENERALIST = WorkerProfile(
     name=GENERALIST,
     descriptions=(
-        compile_paraphrases(
+        Paraphrases.of(
             "a (strong|capable) and (dear|costly) (general|all-round) model",
             "(a dear|a costly) model that (answers|tries) (anything|everything) and is often right",
         ),
@@ -101,7 +101,7 @@ _GENERALIST = WorkerProfile(
 _NOVICE = WorkerProfile(
     name=NOVICE,
     descriptions=(
-        compile_paraphrases(
+        Paraphrases.of(
             "a (weak|small) and (cheap|thrifty) (general|all-round) model",
             "(a cheap|a thrifty) model that (answers|tries) (anything|everything) and is often wrong",
         ),
@@ -158,6 +158,6 @@ _IRRELEVANT_TRADES: dict[str, tuple[float, tuple[str, ...]]] = {  # dollars a ca
 }
 
 IRRELEVANT_WORKERS = tuple(
-    WorkerProfile(name, (compile_paraphrases(*said),), Price(call=dollars), seconds=0.02)
+    WorkerProfile(name, (Paraphrases.of(*said),), Price(call=dollars), seconds=0.02)
     for name, (dollars, said) in _IRRELEVANT_TRADES.items()
 )

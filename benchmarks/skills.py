@@ -12,6 +12,13 @@ give another plan than the planner's for any new question that it answered right
 (`order_by_need`, estimated by what was learned so far) or drawn uniformly; after each round step values are fitted anew
 and choose the workers of held-out questions. Reported is after how many tasks each reaches the rate that uniform
 practice reaches with all rounds.
+
+`--composed`: an office whose people ask for each thing in one sentence each. Skills are mined from graded runs of the
+prompted conductor on 48 recurring types of at most n parts; then fresh questions of n and of n + 1 parts are
+performed by planner alone, with skills that fit as a whole, and with plans composed of skills' parts. Crews: able ones
+with true cards as above, and the crew with misleading cards. Reported are the right rates on questions of n and of
+n + 1 parts that composition covers (ratio with a bootstrap over questions), the paired difference to the planner
+on the same questions, the share that is covered, and the planner's dollars.
 """
 
 import argparse
@@ -28,6 +35,7 @@ from shikisha.conductors.skilled import SkilledConductor
 from shikisha.conductors.value_conductor import ValueConductor
 from shikisha.config.practice import order_by_need
 from shikisha.core.run import Run
+from shikisha.core.task import Task
 from shikisha.evals.graders import Grade, grade_from_score
 from shikisha.evals.statistics import mean_interval
 from shikisha.evals.taskset import TaskItem
@@ -37,11 +45,14 @@ from shikisha.learned.step_samples import run_samples
 from shikisha.learned.step_value import StepValue
 from shikisha.simulation.office.learning_week import WORTH, perform_day, planned_by_simulation, with_honest_cards
 from shikisha.simulation.office.office_tasks import OfficeTask
+from shikisha.simulation.office.questions import draw_question, office_authors, redraw_literals, write_part
 from shikisha.simulation.office.recurring_traffic import RecurringTraffic
+from shikisha.simulation.seeded_random import seeded_generator
 
 FIRST_TEST = 10_000
 ROUND, ROUNDS = 20, 12
 EXPLORE = 0.5
+HOUSE_AUTHOR, HOUSE_TYPES = "formal", 48
 
 
 def able_questions(traffic: RecurringTraffic, first: int, count: int) -> list[OfficeTask]:
@@ -89,6 +100,91 @@ async def planning_saved(seed: int, runs: int, tests: int) -> dict[str, object]:
         ],
         "differences": [float(a) - float(b) for a, b in zip(skilled.right, plain.right, strict=True)],
     }
+
+
+def asked_in_house_style(traffic: RecurringTraffic, count: int, key: tuple[object, ...], index: int) -> OfficeTask:
+    """Return a question of `count` parts, drawn by `key`, with literals by `index`; one sentence for each operation."""
+    drawn = draw_question(
+        count, seeded_generator("house", traffic.seed, *key), office_authors(traffic.split), conditional=0
+    )
+    drawn = redraw_literals(drawn, seeded_generator("house literals", traffic.seed, *key, index), 0)
+    said = []
+    for part in drawn.parts:
+        sentence = write_part(part, HOUSE_AUTHOR, seeded_generator("house style", part.operation.name, bool(part.uses)))
+        said.append(sentence[0].upper() + sentence[1:])
+    question = replace(drawn, author=HOUSE_AUTHOR, sentences=tuple(said), text=" ".join(said))
+    task_id = "/".join(map(str, ("house", traffic.seed, *key, index)))
+    return OfficeTask(Task(question.text, id=task_id), question, traffic.crew, 1.0, luck=traffic.seed)
+
+
+def crewed(items: Sequence[OfficeTask], traffic: RecurringTraffic, able: bool) -> list[OfficeTask]:
+    """Return the questions for the able crew with true cards, or as they are."""
+    if not able:
+        return list(items)
+    crew = able_questions(traffic, 0, 1)[0].crew
+    return [item.with_crew(crew) for item in items]
+
+
+async def composed_rates(seed: int, depth: int, runs: int, tests: int, able: bool) -> dict[str, list[float]]:
+    """Mine skills of at most `depth` parts; perform fresh questions of `depth` and one more part, three ways."""
+    traffic = RecurringTraffic(seed)
+    past = [
+        asked_in_house_style(traffic, 1 + place % depth, ("type", depth, place), at)
+        for at in range(runs)
+        for place in (at % HOUSE_TYPES,)
+    ]
+    skills = tuple(mine_skills((await perform_day(crewed(past, traffic, able), planned_by_simulation))[0]))
+    found = dict[str, list[float]]()
+    for count in (depth, depth + 1):
+        fresh = [asked_in_house_style(traffic, count, ("fresh", depth, count, at), at) for at in range(tests)]
+        items = crewed(fresh, traffic, able)
+        _, plain = await perform_day(items, planned_by_simulation)
+        ways = {}
+        for composes in (False, True):
+
+            def conductor(item: OfficeTask, composes: bool = composes) -> SkilledConductor:
+                return SkilledConductor(planned_by_simulation(item), skills, composes)
+
+            ways[composes] = (await perform_day(items, conductor))[1]
+        name = "n" if count == depth else "n + 1"
+        found |= {
+            f"{name} planner": list(map(float, plain.right)),
+            f"{name} composed": list(map(float, ways[True].right)),
+            f"{name} covered": [float(cost == 0) for cost in ways[True].planning],
+            f"{name} whole": [float(cost == 0) for cost in ways[False].planning],
+            f"{name} saved": [1 - sum(ways[True].planning) / sum(plain.planning)],
+        }
+    return found | {"skills": [float(len(skills))]}
+
+
+def summarize_composed(rows: Sequence[dict[str, list[float]]]) -> dict[str, object]:
+    """Return the figures of all seeds together."""
+    joined = {name: np.array([each for row in rows for each in row[name]]) for name in rows[0]}
+    table: dict[str, object] = {"skills": joined["skills"].astype(int).tolist()}
+    covered = {name: joined[f"{name} covered"] > 0 for name in ("n", "n + 1")}
+    for name in covered:
+        right, planner = joined[f"{name} composed"], joined[f"{name} planner"]
+        if not covered[name].any():
+            return table | {f"{name}: covered (by one whole skill)": [0.0, 0.0]}
+        low, high = mean_interval((right - planner)[covered[name]].tolist())
+        table[f"{name}: covered (by one whole skill)"] = [
+            round(float(covered[name].mean()), 3), round(float(joined[f"{name} whole"].mean()), 3)
+        ]  # fmt: skip
+        table[f"{name}: right / planner's, where covered"] = [
+            round(float(each[covered[name]].mean()), 3) for each in (right, planner)
+        ]
+        table[f"{name}: less the planner's"] = [
+            round(each, 3) for each in (float((right - planner)[covered[name]].mean()), low, high)
+        ]
+        table[f"{name}: right / planner's, of all"] = [round(float(each.mean()), 3) for each in (right, planner)]
+        table[f"{name}: planning saved"] = round(float(joined[f"{name} saved"].mean()), 3)
+    one, more = (joined[f"{name} composed"][covered[name]] for name in ("n", "n + 1"))
+    rng = np.random.default_rng(0)
+    ratios = [rng.choice(more, len(more)).mean() / max(1e-9, rng.choice(one, len(one)).mean()) for _ in range(2_000)]
+    table["rate at n + 1, of that at n"] = [
+        round(float(each), 3) for each in (more.mean() / one.mean(), *np.quantile(ratios, (0.025, 0.975)))
+    ]
+    return table
 
 
 class OfficeGrader:
@@ -152,6 +248,7 @@ async def main() -> None:
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--tests", type=int, default=200)
     parser.add_argument("--practice", action="store_true")
+    parser.add_argument("--composed", action="store_true")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     seeds = [int(seed) for seed in asked.seeds.split(",")]
@@ -166,6 +263,12 @@ async def main() -> None:
                 "rates by need": [round(rate, 3) for rate in need],
                 "rates uniform": [round(rate, 3) for rate in uniform],
             }
+    elif asked.composed:
+        for able in (True, False):
+            for depth in (2, 3, 4):
+                found = [await composed_rates(seed, depth, asked.runs, asked.tests, able) for seed in seeds]
+                cards = "able crew, true cards" if able else "misleading cards"
+                table[f"{cards}, n = {depth}"] = summarize_composed(found)
     else:
         rows = [await planning_saved(seed, asked.runs, asked.tests) for seed in seeds]
         differences = [each for row in rows for each in row.pop("differences")]  # type: ignore[attr-defined]

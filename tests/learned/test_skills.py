@@ -86,6 +86,30 @@ async def test_what_is_not_confirmed_by_runs_held_out_is_not_a_skill() -> None:
     assert mine_skills(wrong) == []
 
 
+def test_a_hole_takes_no_further_sentence_and_few_more_words_than_before() -> None:
+    skill = Skill("s", ("Add 2 to ", ""), (SkillStep("Add 2 to {0}.", "adder", ()),), ("r",), (1, 1), widths=(3,))
+    assert skill.match("Add 2 to the room number.") == ("the room number.",)
+    assert skill.match("Add 2 to 5. Then double that.") is None
+    assert skill.match("Add 2 to the room number and double that") is None
+
+
+async def test_work_of_another_kind_in_similar_words_makes_no_vague_skill() -> None:
+    runs, end = [], "Then write that number in words, in plain English, and keep it short."
+    for at, name in enumerate(NAMES):
+        asked = (
+            f"Please state which seat was given to {name} now.",
+            f"Please state how high is the pay of {name} now.",
+        )
+        for worker, part in enumerate(asked):
+            prompt, plan = f"{part} {end}", Plan((Step(part, worker), Step(end, 0, (0,))))
+            runs.append(await right_run(prompt, plan, f"run-{at}-{worker}"))
+    skills = mine_skills(runs)
+    assert sorted(skill.steps[0].worker for skill in skills) == ["adder", "clerk"]
+    for run in runs:
+        (fits,) = [skill for skill in skills if skill.match(run.started.prompt) is not None]
+        assert fits.steps[0].worker == ("clerk" if "seat" in run.started.prompt else "adder")
+
+
 async def test_a_skill_saves_the_planner_s_call_and_labels_hold() -> None:
     (skill,) = mine_skills(await right_runs(labels=("secret",)))
     inner = Writes(question("x", 1)[1])

@@ -1,22 +1,32 @@
 """A conductor that performs a skill where one fits the task, and asks its inner conductor where none does.
 
-A skill that fits saves the planner's call. Where its plan brought no answer, the inner conductor goes on. Invariants:
-only skills that were replayed here are used; a skill's workers are in the pool (1); the plan's note names the skill.
+A skill that fits saves the planner's call. Where no single one does, a plan is composed from parts of several, if they
+leave no doubt. Where the plan brought no answer, the inner conductor goes on. Invariants: only skills that were
+replayed here are used; a skill's workers are in the pool (1); the plan's note names the skill, or all
+that it is composed of.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shikisha.core.plan import Plan
 from shikisha.engine.conductor import Conductor, Proposal, Situation
+from shikisha.learned.skill_composition import SkillPart, compose_plan, cut_skills
 from shikisha.learned.skills import Skill
+
+COMPOSED = "composed of skills "  # before their names in the note of a plan
 
 
 @dataclass(frozen=True, slots=True)
 class SkilledConductor:
-    """Tries `skills` in their order, then `inner`."""
+    """Tries `skills` in their order, then what their parts compose if `composes`, then `inner`."""
 
     inner: Conductor
     skills: tuple[Skill, ...]
+    composes: bool = True
+    _parts: tuple[SkillPart, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_parts", cut_skills(self.skills) if self.composes else ())
 
     @property
     def name(self) -> str:
@@ -28,12 +38,12 @@ class SkilledConductor:
         skill = self._fitting(situation)
         if skill is None:
             return await self.inner.propose(situation)
-        name, plan = skill
+        note, plan = skill
         if not situation.rounds:
-            return Proposal(plan, note=f"skill {name}")
+            return Proposal(plan, note=note)
         last = situation.rounds[-1].final
         if len(situation.rounds) == 1 and last is not None and last.ok:
-            return Proposal(Plan(), note=f"skill {name}")
+            return Proposal(Plan(), note=note)
         return await self.inner.propose(situation)
 
     def _fitting(self, situation: Situation) -> tuple[str, Plan] | None:
@@ -46,5 +56,9 @@ class SkilledConductor:
                 continue
             plan = skill.plan(task.prompt, names)
             if plan is not None and (situation.rounds or len(plan) <= most):
-                return skill.name, plan
-        return None
+                return f"skill {skill.name}", plan
+        if not self._parts:
+            return None
+        most = situation.left.plan_steps if situation.rounds else most  # later, its steps are performed
+        composed = compose_plan(self._parts, task.prompt, names, task.labels, most)
+        return None if composed is None else (COMPOSED + ", ".join(composed.skills), composed.plan)

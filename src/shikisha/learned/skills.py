@@ -31,13 +31,17 @@ SKILL = "skill"
 MIN_TASKS = 3  # that a skill is generalized over
 MIN_HELD_OUT = 1  # further ones that it must reproduce
 MAX_HOLES = 12
-_MAX_PROMPT = 4_000  # characters of a task that is mined or matched
+MAX_PROMPT = 4_000  # characters of a task that is mined or matched
 _MAX_RUNS = 400  # right runs that are compared with one another
+_HOLE_WORDS = 12  # that fill a hole at most
+_OWN_CHARACTERS = 4  # that a subtask has at least for each further word that was seen in one of its holes
+_MORE_WORDS = 2  # than were seen in a hole of several words
 _LEAST_COMMON = 0.5  # share of words that two tasks of one kind have in common
-_HOLE = re.compile(r"\{(\d+)\}")
+HOLE = re.compile(r"\{(\d+)\}")
 _WORD = re.compile(r"\s*\S+")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _RIGHT = 0.999
+_ENDS_WITHIN = re.compile(r"[.?!]\s|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,10 @@ class SkillStep:
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """`pieces` are the task's fixed texts; between two neighbors is a hole. `replays` are (tried, reproduced)."""
+    """`pieces` are the task's fixed texts; between two neighbors is a hole. `replays` are (tried, reproduced).
+
+    `widths` are the most words that fill each hole: a task that says more there asks for more.
+    """
 
     name: str
     pieces: tuple[str, ...]
@@ -59,6 +66,11 @@ class Skill:
     evidence: tuple[str, ...]
     replays: tuple[int, int]
     labels: tuple[str, ...] = ()
+    widths: tuple[int, ...] = ()
+
+    def width(self, hole: int) -> int:
+        """Return the most words that fill a hole."""
+        return self.widths[hole] if hole < len(self.widths) else _HOLE_WORDS
 
     @property
     def admitted(self) -> bool:
@@ -67,7 +79,7 @@ class Skill:
 
     def match(self, prompt: str) -> tuple[str, ...] | None:
         """Return what fills the holes in this task; None where it is another kind of task."""
-        if len(prompt) > _MAX_PROMPT or not prompt.startswith(self.pieces[0]):
+        if len(prompt) > MAX_PROMPT or not prompt.startswith(self.pieces[0]):
             return None
         at, values = len(self.pieces[0]), list[str]()
         for piece in self.pieces[1:-1]:
@@ -84,7 +96,8 @@ class Skill:
             values.append(prompt[at:end])
         elif at != len(prompt):
             return None
-        return tuple(values)
+        fit = all(is_value(value, self.width(hole)) for hole, value in enumerate(values))
+        return tuple(values) if fit else None
 
     def plan(self, prompt: str, workers: Sequence[str]) -> Plan | None:
         """Return the plan for a task; None where it does not fit, or a worker is not in the pool."""
@@ -94,7 +107,8 @@ class Skill:
         try:
             return Plan(
                 tuple(
-                    Step(_filled(step.subtask, values), workers.index(step.worker), step.access) for step in self.steps
+                    Step(fill_holes(step.subtask, values), workers.index(step.worker), step.access)
+                    for step in self.steps
                 )
             )
         except (PlanError, IndexError):
@@ -109,6 +123,7 @@ class Skill:
             "name": self.name,
             "pieces": list(self.pieces),
             "steps": steps,
+            "widths": list(self.widths),
             "replays": list(self.replays),
             "page": sha256(self.page().encode()).hexdigest(),
         }
@@ -147,13 +162,15 @@ def mine_skills(runs: Iterable[Run], known: Sequence[Skill] = ()) -> list[Skill]
         like = [one for one in left if _is_alike(first, one)]
         if len(like) + 1 < MIN_TASKS + MIN_HELD_OUT:
             continue
-        skill = _generalize([first, *like[: MIN_TASKS - 1]], f"skill-{len(known) + len(found) + 1}")
-        if skill is None:
-            continue
-        tried = replay_skill(skill, like[MIN_TASKS - 1 :])
-        if tried.admitted:
-            found.append(tried)
-            left = [one for one in left if tried.match(one.prompt) is None]
+        name = f"skill-{len(known) + len(found) + 1}"
+        closest = sorted(like, key=lambda one: -_common_words(first, one))
+        for others in (like, closest):  # those that came next may be of another kind in similar words
+            skill = _generalize([first, *others[: MIN_TASKS - 1]], name)
+            tried = None if skill is None else replay_skill(skill, others[MIN_TASKS - 1 :])
+            if tried is not None and tried.admitted:
+                found.append(tried)
+                left = [one for one in left if tried.match(one.prompt) is None]
+                break
     return found
 
 
@@ -185,7 +202,7 @@ def _right_run(run: Run) -> _RightRun | None:
         return None
     turns = [turn for turn in run.rounds if turn.plan is not None and turn.plan.steps]
     prompt = run.started.prompt
-    if len(turns) != 1 or len(prompt) > _MAX_PROMPT or turns[0].plan is None or run.started.parent is not None:
+    if len(turns) != 1 or len(prompt) > MAX_PROMPT or turns[0].plan is None or run.started.parent is not None:
         return None
     beside = turns[0].proposed.beside if turns[0].proposed is not None else {}
     plan = plain_plan(turns[0].plan, beside.get(PLANNED_ACCESS, ""))
@@ -223,9 +240,13 @@ def _is_alike(one: _RightRun, two: _RightRun) -> bool:
     shape = [step.access for step in one.plan.steps] == [step.access for step in two.plan.steps]
     if not shape or one.labels != two.labels:
         return False
+    return _common_words(one, two) >= _LEAST_COMMON
+
+
+def _common_words(one: _RightRun, two: _RightRun) -> float:
+    """Return the share of words that two tasks have in common."""
     words, others = one.prompt.split(), two.prompt.split()
-    common = sum((Counter(words) & Counter(others)).values())
-    return common >= _LEAST_COMMON * max(len(words), len(others))
+    return sum((Counter(words) & Counter(others)).values()) / max(1, len(words), len(others))
 
 
 def _generalize(runs: Sequence[_RightRun], name: str) -> Skill | None:
@@ -241,11 +262,12 @@ def _generalize(runs: Sequence[_RightRun], name: str) -> Skill | None:
     if not 1 < len(pieces) <= MAX_HOLES + 1 or sum(map(len, pieces)) < _LEAST_COMMON * len(runs[0].prompt):
         return None
     draft = Skill(name, pieces, (), (), (0, 0))
-    plans = []
+    plans, filled = [], list[tuple[str, ...]]()
     for one in runs:
         values = draft.match(one.prompt)
         if values is None:
             return None
+        filled.append(values)
         plans.append([_holed(step.subtask, values) for step in one.plan.steps])
     if any(plan != plans[0] for plan in plans[1:]):
         return None
@@ -254,7 +276,17 @@ def _generalize(runs: Sequence[_RightRun], name: str) -> Skill | None:
         SkillStep(subtask, last.workers[step.worker], step.access)
         for subtask, step in zip(plans[0], last.plan.steps, strict=True)
     )
-    return replace(draft, steps=steps, evidence=tuple(one.run for one in runs), labels=last.labels)
+    seen = [max(len(values[hole].split()) for values in filled) for hole in range(len(pieces) - 1)]
+    widths = tuple(most if most == 1 else most + _MORE_WORDS for most in seen)
+    if any(_is_vague(step.subtask, seen) for step in steps):
+        return None
+    return replace(draft, steps=steps, evidence=tuple(one.run for one in runs), labels=last.labels, widths=widths)
+
+
+def _is_vague(subtask: str, seen: Sequence[int]) -> bool:
+    """Whether a subtask is little but holes: it would fit work of other kinds, which its worker may not be able to."""
+    words = sum(seen[int(hole)] - 1 for hole in HOLE.findall(subtask) if int(hole) < len(seen))
+    return len(HOLE.sub("", subtask)) < _OWN_CHARACTERS * words
 
 
 def _pieces(words: Sequence[str], fixed: Sequence[bool]) -> tuple[str, ...]:
@@ -285,8 +317,14 @@ def _holed(subtask: str, values: Sequence[str]) -> str:
     return subtask
 
 
-def _filled(subtask: str, values: Sequence[str]) -> str:
-    return _HOLE.sub(lambda hole: values[int(hole[1])].strip().rstrip("?.!,;:"), subtask)
+def is_value(text: str, most: int) -> bool:
+    """Whether a text can fill a hole: at most so many words, and no end of a sentence, behind which more is asked."""
+    return bool(text.strip()) and len(text.split()) <= most and _ENDS_WITHIN.search(text.strip()) is None
+
+
+def fill_holes(subtask: str, values: Sequence[str]) -> str:
+    """Return a subtask with the values in its holes, without punctuation after them."""
+    return HOLE.sub(lambda hole: values[int(hole[1])].strip().rstrip("?.!,;:"), subtask)
 
 
 def write_skill(folder: Path, skill: Skill, made: float) -> Path:
@@ -313,8 +351,10 @@ def read_skill(folder: Path, *, ours: bool = True) -> Skill:
         if not _NAME.fullmatch(name) or not 1 <= len(pieces) <= MAX_HOLES + 1:
             raise ValueError("a name has a-z, 0-9 and -, and a skill at most 12 holes")
         steps = tuple(_read_step(row, len(pieces) - 1) for row in rows)
+        found = content.get("widths", [])
+        widths = tuple(int(str(most)) for most in found) if isinstance(found, list) else ()
         counts = (int(str(replays[0])), int(str(replays[1])))
-        skill = Skill(name, tuple(map(str, pieces)), steps, learned.evidence, counts, learned.labels)
+        skill = Skill(name, tuple(map(str, pieces)), steps, learned.evidence, counts, learned.labels, widths)
         page = (folder / "SKILL.md").read_text("utf-8")
     except OSError as error:
         raise ConfigError(f"{folder / 'SKILL.md'}: cannot be read: {error.strerror or error}") from None
@@ -332,7 +372,7 @@ def _read_step(row: Json, holes: int) -> SkillStep:
     if not isinstance(access, list):
         raise TypeError("an access list is a list")
     subtask = str(row["subtask"])
-    if any(int(number) >= holes for number in _HOLE.findall(subtask)):
+    if any(int(number) >= holes for number in HOLE.findall(subtask)):
         raise ValueError("a subtask names a hole that the task does not have")
     return SkillStep(subtask, str(row["worker"]), tuple(int(str(seen)) for seen in access))
 

@@ -1,26 +1,32 @@
 """What evaluating costs: recorded answers through the whole command, and the overhead over the calls themselves.
 
-    python benchmarks/evaluation.py [--folder ../shared/recorded] [--json]
+    python benchmarks/evaluation.py [--folder ../shared/recorded] [--part recorded|overhead|marginal] [--json]
 
 The first part is `shikisha eval` on all MMLU-Pro tasks that are recorded, 13 workers, one topology and everything that
 always stands beside it (random plans, the best fixed topology chosen on dev tasks, the oracle, the page), as a user
 would call it; memory is that of all its processes together (PSS, sampled ten times a second). The second part keeps
 1,000 tasks in flight for scripted workers that take 100 ms, and holds the evaluation (its response cache included)
-against the same calls made by a bare loop in as many processes, in the same run.
+against the same calls made by a bare loop in as many processes, in the same run. The third part is what one more call
+costs in CPU time, of this process and the one that performs: the difference between evaluations of 5,000 and of 1,000
+tasks, so that starting is left out, with a worker in the process, and with a model over HTTP that streams its answer at
+once (the endpoint's own time is left out). `PYTHONPATH=CHECKOUT/src` measures another version of the code.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+import aiohttp
 import psutil
 
 from common import Figure, report
@@ -39,6 +45,15 @@ MP13 = (
 )
 IN_FLIGHT = 1_000
 CONFIG = '[workers.slow]\nkind = "scripted"\nanswers = "4"\nseconds = [{seconds}]\n'
+
+
+CALLED = """[workers.slow]
+kind = "chat"
+model = "m"
+base_url = "{url}"
+price = {{input = 1.0, output = 1.0, as_of = 2026-01-01}}
+"""
+FEW, MANY, ROUNDS, CALLED_AT_ONCE = 1_000, 5_000, 3, 64
 
 
 @dataclass(frozen=True)
@@ -125,15 +140,20 @@ async def bare(load: Load) -> float:
     return max(float(output) for output in outputs)
 
 
-async def evaluated(load: Load, folder: Path) -> float:
-    """Evaluate as many calls; return the seconds until the last sample is kept."""
-    (folder / "shikisha.toml").write_text(CONFIG.format(seconds=load.seconds))
-    tasks = load.total // load.calls
+def write_setup(folder: Path, config: str, tasks: int) -> EvaluationSetup:
+    """Write the configuration and as many tasks into a folder."""
+    (folder / "shikisha.toml").write_text(config)
     rows = [{"id": f"t{n}", "prompt": f"{n}: 2 + 2?", "checker": "number", "answer": "4"} for n in range(tasks)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    setup = EvaluationSetup(
+    return EvaluationSetup(
         str(folder / "kept"), taskset=str(folder / "tasks.jsonl"), config=str(folder / "shikisha.toml")
     )
+
+
+async def evaluated(load: Load, folder: Path) -> float:
+    """Evaluate as many calls; return the seconds until the last sample is kept."""
+    tasks = load.total // load.calls
+    setup = write_setup(folder, CONFIG.format(seconds=load.seconds), tasks)
     spec = EntrantSpec("slow", "fixed:single" if load.calls == 1 else f"fixed:chain?workers=slow&n={load.calls}")
     async with open_stage(setup) as stage:
         items = stage.tasks.items
@@ -162,17 +182,77 @@ def overhead(cores: int) -> list[Figure]:
     return figures
 
 
+async def evaluate_all(config: str, tasks: int, at_once: int) -> None:
+    """Evaluate as many tasks in one process, from its start to its end."""
+    with tempfile.TemporaryDirectory() as made:
+        setup, spec = write_setup(Path(made), config, tasks), EntrantSpec("slow", "fixed:single")
+        async with open_stage(setup) as stage, start_processes(setup, 1, at_once, {spec.name: spec}) as processes:
+            keep = SampleStore(Path(setup.keep), {"taskset": "tasks"})
+            await Evaluation(keep, processes).play([stage.entrant(spec)], stage.tasks.items)
+            await keep.aclose()
+
+
+async def ask_all(url: str, tasks: int) -> None:
+    """Ask the endpoint as often with the HTTP library alone."""
+    left = iter(range(tasks))
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def pull() -> None:
+            for number in left:
+                body = {"model": "m", "messages": [{"role": "user", "content": f"{number}: 2 + 2?"}]}
+                async with session.post(f"{url}/chat/completions", json=body) as response:
+                    json.loads(await response.read())
+
+        await asyncio.gather(*(pull() for _ in range(CALLED_AT_ONCE)))
+
+
+def marginal(work: Callable[[int], Coroutine[None, None, None]]) -> float:
+    """Return the microseconds of CPU time that one more task takes, here and in child processes: the best of three."""
+
+    def spent(tasks: int) -> float:
+        begun = _cpu_seconds()
+        asyncio.run(work(tasks))
+        return _cpu_seconds() - begun
+
+    return min((spent(MANY) - spent(FEW)) / (MANY - FEW) for _ in range(ROUNDS)) * 1e6
+
+
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def one_more() -> list[Figure]:
+    """Measure what one more call costs."""
+    command = [sys.executable, str(Path(__file__).with_name("serving_endpoint.py")), "0"]
+    endpoint = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
+    try:
+        assert endpoint.stdout is not None
+        url = f"http://127.0.0.1:{int(endpoint.stdout.readline())}/v1"
+        inside, called = CONFIG.format(seconds=0.0), CALLED.format(url=url)
+        return [
+            Figure("one more call, in process", marginal(lambda n: evaluate_all(inside, n, IN_FLIGHT)), "µs", 400),
+            Figure("the same over HTTP", marginal(lambda n: evaluate_all(called, n, CALLED_AT_ONCE)), "µs", 400),
+            Figure("  the HTTP library alone, not streaming", marginal(lambda n: ask_all(url, n)), "µs"),
+        ]
+    finally:
+        endpoint.kill()
+        endpoint.wait()
+
+
 def main() -> None:
-    """Measure both parts."""
+    """Measure the parts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=FOLDER)
-    parser.add_argument("--part", choices=("recorded", "overhead"))
+    parser.add_argument("--part", choices=("recorded", "overhead", "marginal"))
     options, _ = parser.parse_known_args()
     figures = []
-    if options.part != "overhead" and options.folder.is_dir():
+    if options.part in (None, "recorded") and options.folder.is_dir():
         figures += recorded(options.folder)
-    if options.part != "recorded":
+    if options.part in (None, "overhead"):
         figures += overhead(len(os.sched_getaffinity(0)))
+    if options.part in (None, "marginal"):
+        figures += one_more()
     report("evaluating", figures)
 
 

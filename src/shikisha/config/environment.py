@@ -1,4 +1,4 @@
-"""The variables that Shikisha reads, where its files are, and the `.env` beside a configuration.
+"""The variables that Shikisha reads, where its files are, its event loop, and the `.env` beside a configuration.
 
 Invariants: a variable of the environment wins over one in `.env`; what `.env` holds opens endpoints and steers nothing
 else: it does not reach this process's own environment, so no proxy, certificate or library is chosen by a file in a
@@ -8,8 +8,12 @@ folder. A line that is no assignment is skipped, as other readers of such files 
 import re
 import tomllib
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 CONFIG_FILE = "shikisha.toml"
 CONFIG_VARIABLE = "SHIKISHA_CONFIG"
@@ -87,3 +91,12 @@ def journal_location(given: Path | None, environment: Mapping[str, str]) -> str 
         return None
     file = table.get("file", JOURNAL_FILE)
     return str((path.parent / file).absolute()) if isinstance(file, str) else None
+
+
+def event_loop_factory() -> "Callable[[], AbstractEventLoop] | None":
+    """Return what makes the event loop of a process that makes many calls: uvloop's where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TextIO
 
+from shikisha.config.environment import event_loop_factory
 from shikisha.config.eval_setup import EvaluationStage, frozen_heap, open_stage
 from shikisha.config.eval_tasks import EvaluationSetup
 from shikisha.core.errors import ConfigError, ShikishaError
@@ -196,7 +197,8 @@ def main() -> int:
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
-        asyncio.run(serve_shard(sys.argv[1], out))
+        with asyncio.Runner(loop_factory=event_loop_factory()) as runner:
+            runner.run(serve_shard(sys.argv[1], out))
     except ShikishaError as error:
         sys.stderr.write(f"shikisha: {error}\n")
         return 3

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from sys import intern
 from typing import TypeVar, cast
@@ -123,8 +124,7 @@ class Sample:
 
     def dumps(self) -> str:
         """Return it as a line of JSON."""
-        data = {name: getattr(self, name) for name in _NAMES}
-        return _dumps(data)
+        return _dumps(dict(zip(_NAMES, _VALUES(self), strict=True)))
 
     @classmethod
     def loads(cls, line: str) -> "Sample":
@@ -141,6 +141,7 @@ class Sample:
 
 
 _NAMES = tuple(each.name for each in fields(Sample))
+_VALUES = attrgetter(*_NAMES)
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _SHARED = ("entrant", "task_id", "task_hash", "domain", "difficulty", "shape", "evidence", "version", "grading")
 _TUPLES: dict[tuple[object, ...], tuple[object, ...]] = {}

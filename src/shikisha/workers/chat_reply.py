@@ -425,12 +425,19 @@ class EventStreamParser:
     def take(self, part: bytes) -> list[str]:
         """Take the next bytes in and return the data of each event that they complete; ValueError when they are no
         UTF-8."""
-        lines = (self._held + part).splitlines(keepends=True)
-        self._held = lines.pop() if lines and not _is_complete_line(lines[-1]) else b""
-        events = []
-        for line in lines:
-            text = self._first(line.rstrip(b"\r\n"))
-            if text.startswith(b"data"):
+        whole, events = self._held + part, []
+        if b"\r" in whole:
+            lines = whole.splitlines(keepends=True)
+            self._held = lines.pop() if lines and not _is_complete_line(lines[-1]) else b""
+            lines = [line.rstrip(b"\r\n") for line in lines]
+        else:
+            *lines, self._held = whole.split(b"\n")
+        for place, text in enumerate(lines):
+            if not place:
+                text = self._first(text)
+            if text.startswith(b"data: "):
+                self._data.append(text[6:])
+            elif text.startswith(b"data"):
                 self._data += _data_field(text)
             elif not text and self._data:
                 events.append(b"\n".join(self._data).decode())

@@ -241,7 +241,13 @@ def _is_enumeration(text: str) -> bool:
     """Whether a text consists of several numbers."""
     if _MORE_THAN_NUMBERS.search(_JOINING_WORD.sub(" ", text)):
         return False
-    return len({quantity_from_match(token).text for token in NUMBER_TOKEN.finditer(text)}) > 1
+    first: str | None = None
+    for token in NUMBER_TOKEN.finditer(text):  # a second number decides: the others need not be read
+        value = quantity_from_match(token).text
+        if first is not None and value != first:
+            return True
+        first = value
+    return False
 
 
 def _last_quantity(text: str) -> Quantity | None:
@@ -402,6 +408,8 @@ def _power_value(base: int, power: int) -> Fraction | str:
 
 def _decimal_value(digits: str, exponent: int = 0) -> Fraction | str:
     """Return the value of digits with separators; too many digits are returned as text: 1.5e999."""
+    if not exponent and len(digits) <= _MAX_DIGITS and digits.isascii() and digits.isdigit():
+        return Fraction(int(digits))
     if re.fullmatch(_DOT_GROUPED_DIGITS, digits):
         digits = digits.replace(".", "").replace(",", ".")
     elif "," in digits and not re.fullmatch(rf"(?:{_GROUPED_DIGITS})(?:\.\d+)?", digits):

@@ -21,6 +21,7 @@ from importlib import import_module
 import uvicorn
 
 from shikisha.config.container import Container
+from shikisha.config.environment import event_loop_factory
 from shikisha.config.preflight import check_conductors
 from shikisha.config.settings import ServerTable
 from shikisha.core.errors import ConfigError, JournalUnavailable
@@ -314,7 +315,7 @@ def run_server(
     with (
         listening,
         start_watchdog(journal_url or container.journal_url(), container.settings.server.longest_stall) as watchdog,
-        asyncio.Runner(loop_factory=_loop_factory()) as runner,
+        asyncio.Runner(loop_factory=event_loop_factory()) as runner,
     ):
         runner.run(
             serve(
@@ -341,11 +342,3 @@ def _fit_limits(container: Container) -> None:
             "this process may have %d files open, so %d connections and %d runs at once: ulimit -n raises it",
             *(limit, most, fitted.max_runs),
         )
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

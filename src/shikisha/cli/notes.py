@@ -1,5 +1,6 @@
 """`notes`: what the journal says of each worker at each kind of subtask, as a table, as a file, or for one text."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,8 @@ def notes(shared: SharedOptions, out: Out = None, file: From = None, text: ForTe
 
     Right and wrong come from graded runs (feedback, graders, judges) and failed checks. With --out, the notes become a
     file that conductors see once [notes] file names it.
+
+    Where a worker's runs go worse than its notes foretold, what it did before is forgotten, and the command says so.
     """
     found = load_notes(file, text_encoding()) if file is not None else session.run_async(lambda: _collect(shared))
     if out is not None:
@@ -39,6 +42,7 @@ def notes(shared: SharedOptions, out: Out = None, file: From = None, text: ForTe
         output.print_json(
             {
                 "version": found.version,
+                "falls": [asdict(fall) for fall in found.falls],
                 "notes": [
                     {"worker": note.worker, "terms": note.terms, "tries": note.tries, "right": note.right}
                     | {"dollars": note.dollars, "basis": note.bases, "runs": note.runs, "labels": note.labels}
@@ -48,15 +52,19 @@ def notes(shared: SharedOptions, out: Out = None, file: From = None, text: ForTe
         )
     elif found.notes:
         _show_notes(found, workers, limit)
+    if not shared.json:
+        _show_falls(found)
     if not found.notes:
         output.print_note("no outcomes yet: grade runs with `shikisha feedback RUN --right` or `--wrong`")
     return ExitCode.OK
 
 
 async def _collect(shared: SharedOptions) -> WorkerNotes:
+    async with session.open_container(shared) as container:
+        forget = container.settings.notes.forget
     async with session.open_existing_journal(shared) as journal:
         runs = [Run.fold(await journal.read(one.id)) for one in reversed(await journal.runs(limit=_ALL))]
-    return WorkerNotes.collect(step_outcomes(runs), text_encoding())
+    return WorkerNotes.collect(step_outcomes(runs), text_encoding(), forget=forget)
 
 
 def _largest(found: WorkerNotes, limit: int) -> list[WorkerNote]:
@@ -73,6 +81,14 @@ def _show_notes(found: WorkerNotes, workers: list[str], limit: int) -> None:
         for note in _largest(found, limit)
     ]
     output.print_table(("worker", "right", "of", "$ a call", "work like"), rows, right=("right", "of", "$ a call"))
+
+
+def _show_falls(found: WorkerNotes) -> None:
+    for fall in found.falls:
+        output.print_note(
+            f"{fall.worker}: {fall.outcomes} outcomes up to run {fall.run} are forgotten: {fall.right} of its last "
+            f"{fall.runs} runs were right, {fall.foretold:.1f} were foretold"
+        )
 
 
 def _kind(note: WorkerNote) -> str:

@@ -141,8 +141,9 @@ def _notes_row(what: str, file: Path, switch: _Switch) -> LearnedRow:
     runs = tuple(dict.fromkeys(run for note in found.notes for run in note.runs))
     labels = tuple(sorted({label for note in found.notes for label in note.labels}))
     made = file.stat().st_mtime
+    forgotten = "; ".join(f"forgot {fall.worker} up to run {fall.run}" for fall in found.falls[-5:])
     return LearnedRow(
-        what, str(file), found.version, runs, labels, _NOT_MEASURED, "", switch.used, made, switch.name,
+        what, str(file), found.version, runs, labels, _NOT_MEASURED, forgotten, switch.used, made, switch.name,
         configured=switch.configured, off=switch.off,
     )  # fmt: skip
 

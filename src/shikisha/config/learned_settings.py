@@ -21,6 +21,10 @@ class NotesTable(ConfigTable):
     explore: float = Field(
         default=0.0, ge=0, le=1, description="the share of tasks that name the worker that was tried least"
     )
+    forget: bool = Field(
+        default=True,
+        description="whether `shikisha notes` forgets what a worker did before its runs went worse than notes foretold",
+    )
 
 
 class LearnedTable(ConfigTable):

@@ -31,7 +31,7 @@ class WorkerOutcome:
     """One answered step: `share` (0 to 1) is how likely it was right; `basis` is whose word that rests on.
 
     `terms` are the subtask's words without names and numbers, `labels` those of the task's data, `wording` the subtask
-    with both masked.
+    with both masked. `run_right` is the run's grade; None where a failed check says so and the grade does not.
     """
 
     run: str
@@ -44,6 +44,7 @@ class WorkerOutcome:
     seconds: float
     labels: frozenset[str] = frozenset()
     wording: str = ""
+    run_right: bool | None = None
 
 
 def subtask_wording(text: str) -> str:
@@ -108,7 +109,7 @@ def _outcomes_of(run: Run) -> Iterator[WorkerOutcome]:
         agrees = _agrees(turn, index, attempt)
         share = float(right and agrees)
         certain = right or not several
-        yield replace(_outcome(run, turn.plan, index, attempt, share, grade.basis), certain=certain)
+        yield replace(_outcome(run, turn.plan, index, attempt, share, grade.basis), certain=certain, run_right=right)
 
 
 def _counts(attempt: Attempt, record: StepRecord) -> bool:

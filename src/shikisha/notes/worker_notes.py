@@ -9,6 +9,9 @@ The blame for a wrong run of several steps is shared by expectation maximization
 chances, a step of a wrong run was right all the same with (p − P) / (1 − P), where p is the estimate for its worker at
 its wording so far.
 
+A worker whose runs go worse than its notes foretell (`worker_falls`) counts as another worker from then on: what it did
+before takes part in sharing blame and is in no note. The notes say since which run, and why.
+
 Invariants: a note that was made from labeled data answers only for tasks that bear these labels; the file's version
 is the hash of its content, and a file that was edited by hand is refused; nothing in it is code. Notes are made from
 a journal and made again without a run that was erased. Deliberately absent: what cards say. A conductor sees both.
@@ -26,6 +29,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
 from shikisha.notes.step_outcomes import MOST_WORDING, WorkerOutcome, subtask_terms, subtask_wording
+from shikisha.notes.worker_falls import FallWatch, WorkerFall
 
 if TYPE_CHECKING:
     from shikisha.retrieval.text_encoder import Floats
@@ -43,6 +47,9 @@ _UNRELATED, _SAME_KIND, _MEANING_SHARPNESS = 0.25, 0.65, 2.0
 _MOST_NEIGHBORS = 256  # wordings that one wording is compared with
 _BLAME_ROUNDS = 20  # of expectation maximization, which is slow where most runs are wrong
 _MOST_RUNS = 20  # run ids kept for each note; their number is kept whole
+_FORETOLD_BY = 64  # nearest wordings by which a step's chance is foretold
+_PRIOR_TRIES, _PRIOR_RIGHT = 2.0, 0.6  # what is foretold of a worker that was never tried at such work
+_PAST = "\0"  # between a worker's name and the number of the fall before which an outcome was
 _MAX_FILE = 64 * 1024 * 1024
 
 
@@ -80,11 +87,15 @@ class NoteEstimate:
 
 @dataclass
 class WorkerNotes:
-    """Notes in memory, indexed by word, and by meaning where `encode` turns texts into unit vectors [N, d]."""
+    """Notes in memory, indexed by word, and by meaning where `encode` turns texts into unit vectors [N, d].
+
+    `falls` say of whom something was forgotten, in the journal's order.
+    """
 
     notes: tuple[WorkerNote, ...]
     version: str
     encode: EncodeTexts | None = None
+    falls: tuple[WorkerFall, ...] = ()
     _postings: dict[str, list[int]] = field(default_factory=dict)
     _norms: list[float] = field(default_factory=list)
     _rarity: dict[str, float] = field(default_factory=dict)
@@ -107,20 +118,30 @@ class WorkerNotes:
         self._vectors = None if self.encode is None or not places else self.encode(list(places))
 
     @classmethod
-    def collect(cls, outcomes: Sequence[WorkerOutcome], encode: EncodeTexts | None = None) -> "WorkerNotes":
-        """Return the notes that these outcomes make; blame for wrong runs is shared over all of them."""
-        found = cls._of(outcomes, encode)
+    def collect(
+        cls, outcomes: Sequence[WorkerOutcome], encode: EncodeTexts | None = None, *, forget: bool = True
+    ) -> "WorkerNotes":
+        """Return the notes that these outcomes make, in the journal's order.
+
+        Blame for wrong runs is shared over all of them. With `forget`, what a worker did before it fell is left out.
+        """
+        found, falls = cls._of(outcomes, encode), list[WorkerFall]()
+        uncertain = any(not one.certain for one in outcomes)
+        kernel = found._kernel() if uncertain or forget else {}
+        if forget:
+            falls, outcomes = _find_falls(outcomes, kernel)
+            found = cls._of(outcomes)
         groups = defaultdict[str, list[WorkerOutcome]](list)
         for one in outcomes:
             if not one.certain:
                 groups[one.run].append(one)
         certain = [one for one in outcomes if one.certain]
-        kernel = found._kernel() if groups else {}
         for _ in range(_BLAME_ROUNDS if groups else 0):
             chances = found._chances(kernel)
             blamed = [share_blame(group, [chances[_key(one)] for one in group]) for group in groups.values()]
             found = cls._of([*certain, *(one for group in blamed for one in group)])
-        return cls(found.notes, found.version, encode) if groups else found
+        notes = tuple(note for note in found.notes if not _is_past(note.worker))
+        return cls(notes, _version(notes, falls), encode, tuple(falls))
 
     @classmethod
     def _of(cls, outcomes: Iterable[WorkerOutcome], encode: EncodeTexts | None = None) -> "WorkerNotes":
@@ -205,7 +226,12 @@ class WorkerNotes:
 
     def save(self, file: Path) -> None:
         """Write the notes as JSON, whole or not at all."""
-        body = {"format": FORMAT, "version": self.version, "notes": [asdict(note) for note in self.notes]}
+        body: dict[str, object] = {
+            "format": FORMAT,
+            "version": self.version,
+            "notes": [asdict(note) for note in self.notes],
+        }
+        body |= {"falls": [asdict(fall) for fall in self.falls]} if self.falls else {}
         part = file.with_name(f"{file.name}.part")
         part.write_text(json.dumps(body, ensure_ascii=False, indent=1) + "\n", "utf-8")
         part.replace(file)
@@ -220,16 +246,17 @@ def load_notes(file: Path, encode: EncodeTexts | None = None) -> WorkerNotes:
         if body["format"] != FORMAT:
             raise ConfigError(f"{file}: expected the format {FORMAT}, found {body['format']!r}")
         notes = tuple(_read_note(row) for row in body["notes"])
+        falls = tuple(_read_fall(row) for row in body.get("falls", ()))
         version = str(body["version"])
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{file}: no notes of `shikisha notes`: {type(error).__name__}: {error}") from None
-    if version != _version(notes):
+    if version != _version(notes, falls):
         raise ConfigError(
             f"{file}: its content is not that of version {version[:12]}: it was changed after it was made"
         )
-    return WorkerNotes(notes, version, encode)
+    return WorkerNotes(notes, version, encode, falls)
 
 
 def _read_note(row: Mapping[str, object]) -> WorkerNote:
@@ -237,6 +264,17 @@ def _read_note(row: Mapping[str, object]) -> WorkerNote:
     tries, right, dollars, seconds = (_read_number(row[name]) for name in ("tries", "right", "dollars", "seconds"))
     wording = str(row.get("wording", ""))[:MOST_WORDING]
     return WorkerNote(str(row["worker"]), terms, int(tries), right, dollars, seconds, bases, runs, labels, wording)
+
+
+def _read_fall(row: Mapping[str, object]) -> WorkerFall:
+    runs, right, foretold, outcomes, outcomes_right = (
+        _read_number(row[name]) for name in ("runs", "right", "foretold", "outcomes", "outcomes_right")
+    )
+    deviations = -_read_number(-row["deviations"])  # type: ignore[operator]  # a TypeError says what was found
+    return WorkerFall(
+        str(row["worker"]), str(row["run"]), int(runs), int(right), foretold, deviations, int(outcomes),
+        outcomes_right, _read_texts(row["evidence"]),
+    )  # fmt: skip
 
 
 def _read_texts(value: object) -> tuple[str, ...]:
@@ -295,6 +333,87 @@ def _note(key: _NoteKey, found: Sequence[WorkerOutcome]) -> WorkerNote:
     )
 
 
-def _version(notes: Sequence[WorkerNote]) -> str:
-    """Return the hash of the notes' content."""
-    return sha256(json.dumps([asdict(note) for note in notes], sort_keys=True).encode()).hexdigest()
+def _version(notes: Sequence[WorkerNote], falls: Sequence[WorkerFall] = ()) -> str:
+    """Return the hash of the notes' content, and of what was forgotten where something was."""
+    rows = [asdict(note) for note in notes]
+    body: object = {"notes": rows, "falls": [asdict(fall) for fall in falls]} if falls else rows
+    return sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass
+class _RunningCounts:
+    """What is known of each worker before a run, by wording; `near` are the nearest wordings of each."""
+
+    near: Mapping[tuple[str, ...], Sequence[tuple[tuple[str, ...], float]]]
+    at: dict[str, dict[tuple[str, ...], list[float]]] = field(default_factory=lambda: defaultdict(dict))
+    totals: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
+
+    def chance(self, one: WorkerOutcome) -> float:
+        """Return how likely this step's worker is right at its wording."""
+        known, tries, right = self.at[one.worker], 0.0, 0.0
+        for terms, weight in self.near[one.terms]:
+            if (sums := known.get(terms)) is not None:
+                tries += weight * sums[0]
+                right += weight * sums[1]
+        return (right + _PRIOR_RIGHT) / (tries + _PRIOR_TRIES)
+
+    def add(self, one: WorkerOutcome) -> None:
+        """Add an outcome."""
+        for sums in (self.at[one.worker].setdefault(one.terms, [0.0, 0.0]), self.totals[one.worker]):
+            sums[0] += 1
+            sums[1] += one.share
+
+
+def _find_falls(
+    outcomes: Sequence[WorkerOutcome], kernel: Mapping[tuple[str, ...], Mapping[tuple[str, ...], float]]
+) -> tuple[list[WorkerFall], list[WorkerOutcome]]:
+    """Return who fell when, and the outcomes, in which a worker before its fall has another name."""
+    near = {
+        terms: sorted(weights.items(), key=lambda one: (-one[1], one[0]))[:_FORETOLD_BY]
+        for terms, weights in kernel.items()
+    }
+    watch, counts = FallWatch(), _RunningCounts(near)
+    runs, falls = defaultdict[str, list[WorkerOutcome]](list), list[WorkerFall]()
+    for one in outcomes:
+        runs[one.run].append(one)
+    last = dict[tuple[str, str], int]()  # the worker and the run of a fall: which fall
+    for run, group in runs.items():
+        chances = [counts.chance(one) for one in group]
+        steps, known = dict[tuple[str, ...], float](), dict[str, tuple[float, float]]()
+        for one, chance in zip(group, chances, strict=True):
+            if one.run_right is not None:
+                # Votes on the same subtask are about as good as the best of them.
+                steps[one.terms] = max(chance, steps.get(one.terms, 0.0))
+                known[one.worker] = (counts.totals[one.worker][0], counts.totals[one.worker][1])
+        right = any(one.run_right for one in group)
+        blamed = [not one.certain for one in group]
+        shared = iter(
+            share_blame(
+                [one for one, is_blamed in zip(group, blamed, strict=True) if is_blamed],
+                [chance for chance, is_blamed in zip(chances, blamed, strict=True) if is_blamed],
+            )
+        )
+        for one, is_blamed in zip(group, blamed, strict=True):
+            counts.add(next(shared) if is_blamed else one)
+        for fall in watch.observe_run(run, prod(steps.values()), known, right=right) if steps else ():
+            tries, tries_right = counts.totals[fall.worker]
+            falls.append(replace(fall, outcomes=round(tries), outcomes_right=round(tries_right, 3)))  # with this run's
+            last[fall.worker, run] = len(falls)
+            counts.at.pop(fall.worker)
+            counts.totals.pop(fall.worker)
+    if not falls:
+        return falls, list(outcomes)
+    renamed, past = list[WorkerOutcome](), dict[str, int]()
+    for group in reversed(runs.values()):
+        for one in group:
+            if (number := last.get((one.worker, one.run))) is not None:
+                past[one.worker] = number
+        renamed += [
+            replace(one, worker=f"{one.worker}{_PAST}{past[one.worker]}") if one.worker in past else one
+            for one in reversed(group)
+        ]
+    return falls, renamed[::-1]
+
+
+def _is_past(worker: str) -> bool:
+    return _PAST in worker

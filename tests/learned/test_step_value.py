@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from time import process_time
 
@@ -13,7 +14,7 @@ from shikisha.learned.fit_step_value import answer_states, fit_step_value, run_c
 from shikisha.learned.learned_file import LearnedFile, write_learned
 from shikisha.learned.step_encoder import fit_encoder
 from shikisha.learned.step_samples import DRAWN, STANDS_BY, RunSample, StepAnswer, StepUnit, step_text
-from shikisha.learned.step_value import check_chance, load_step_value
+from shikisha.learned.step_value import StepValue, check_chance, load_step_value
 from shikisha.learned.step_value_gain import evaluate_step_value, worth_gained
 
 SUMS = ("Add {} and {}.", "What is {} plus {}?", "Sum {} with {}, please.")
@@ -49,8 +50,14 @@ def made_runs(count: int, seed: int = 0, arm: str = "") -> list[RunSample]:
 RUNS = made_runs(400)
 
 
+@cache
+def fitted() -> StepValue:
+    """What these runs teach; fitting takes seconds."""
+    return fit_step_value(RUNS)
+
+
 def test_grades_of_whole_runs_tell_who_does_which_step() -> None:
-    model = fit_step_value(RUNS)
+    model = fitted()
     chances = model.chances(["Add 14 and 3.", "Which weekday is 2021-05-05?"], ["ann", "bob", "eve"])
     assert chances[0, 0] > 0.7 > 0.35 > chances[0, 1]
     assert chances[1, 1] > 0.7 > 0.35 > chances[1, 0]
@@ -58,7 +65,7 @@ def test_grades_of_whole_runs_tell_who_does_which_step() -> None:
 
 
 def test_an_unknown_worker_has_the_common_chance_and_the_largest_variance() -> None:
-    model = fit_step_value(RUNS)
+    model = fitted()
     means, spread = model.logits(["Add 14 and 3."], ["ann", "new"])
     assert spread[0, 1] > spread[0, 0]
     assert 0 < 1 / (1 + np.exp(-means[0, 1])) < 1
@@ -72,7 +79,7 @@ def test_without_runs_every_worker_is_the_same() -> None:
 
 
 def test_a_model_is_a_function_of_its_runs_and_is_read_back(tmp_path: Path) -> None:
-    model = fit_step_value(RUNS)
+    model = fitted()
     learned = model.to_file(["run-1"], (), None, 0.0)
     assert learned.version == fit_step_value(RUNS).to_file(["run-1"], (), None, 5.0).version
     write_learned(tmp_path / "a.json", learned)
@@ -105,7 +112,7 @@ def test_two_workers_that_agree_teach_without_a_grade() -> None:
 
 
 def test_a_check_counts_for_nothing_until_checked_runs_are_more_often_right() -> None:
-    assert fit_step_value(RUNS).check_gain == 0.0
+    assert fitted().check_gain == 0.0
     rng, runs = random.Random(4), list(RUNS)
     for number in range(300):
         first = rng.random() < SKILL["eve"][0]

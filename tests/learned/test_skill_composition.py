@@ -96,6 +96,14 @@ async def test_a_question_of_one_more_part_is_performed_and_the_journal_names_th
     assert plain.calls == 1
 
 
+async def test_a_skill_that_fits_as_a_whole_is_not_used_where_parts_of_others_say_otherwise() -> None:
+    vague = skill("vague", ("Who is the ", " of ", "?"), ("Who is the {0} of {1}?", "clerk", ()))
+    situation = Situation(Task("Who is the supervisor of Cy?"), tuple(Card(name) for name in WORKERS))
+    alone, both = SkilledConductor(Plans(), (vague,)), SkilledConductor(Plans(), (vague, BOSS_AND_METER))
+    assert (await alone.propose(situation)).note == "skill vague"
+    assert (await both.propose(situation)).plan == Plan((Step("All of it.", 0),))
+
+
 def test_two_results_are_joined_by_the_part_that_takes_both() -> None:
     found = composed("What did Al spend? Who is the supervisor of Cy? Subtract the second from the first.")
     assert found is not None

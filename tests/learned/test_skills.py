@@ -20,6 +20,7 @@ from shikisha.learned.skills import (
     read_skill,
     read_skills,
     replay_on_runs,
+    retire_drifted,
     write_skill,
 )
 from shikisha.learned.step_samples import check_subtask
@@ -178,3 +179,33 @@ def test_matching_hostile_texts_takes_bounded_work() -> None:
         values = skill.match(text)
         assert values is None or "a " + values[0] + " b " + values[1] + " c " + values[2] == text
     assert skill.match("a " + " b " * 100_000) is None
+
+
+async def test_a_skill_that_is_right_less_often_than_planners_were_is_retired(tmp_path: Path) -> None:
+    (skill,) = mine_skills(await right_runs())
+    before = [await right_run(*question(NAMES[at % 6], at), f"before-{at}", right=at % 4 > 0) for at in range(16)]
+
+    async def live(right: int) -> list[Run]:
+        found = []
+        pool = Pool([Member(card, Says()) for card in CARDS])
+        for at in range(16):
+            prompt, plan = question(NAMES[at % 6], 50 + at)
+            conductor = SkilledConductor(Writes(plan), (skill,))
+            run = await Engine(MemoryRecorder()).run(Task(prompt), pool, conductor, Caps(), run_id=f"live-{right}-{at}")
+            mark = GradeMark.RIGHT if at < right else GradeMark.WRONG
+            run.grades.append(
+                AnswerGraded(run=run.id, at=1.0, checker="t", mark=mark, score=float(at < right), actor="t")
+            )
+            found.append(run)
+        return found
+
+    assert retire_drifted(skill, [*before, *await live(10)]) == skill
+    assert retire_drifted(skill, await live(0)) == skill
+    drifted = retire_drifted(skill, [*before, *await live(2)])
+    assert drifted.retired == "right in 0.12 of 16 runs, where planners were in 0.75 of 16"
+    assert not drifted.admitted
+    write_skill(tmp_path, drifted, 1.0)
+    assert read_skills(tmp_path) == [drifted]
+    inner = Writes(question("x", 1)[1])
+    await SkilledConductor(inner, (drifted,)).propose(Situation(Task(question("Flo Hart", 9)[0]), CARDS))
+    assert inner.calls == 1

@@ -15,7 +15,15 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions, command
 from shikisha.core.errors import ConfigError
 from shikisha.core.run import Run
-from shikisha.learned.skills import Skill, mine_skills, read_skill, read_skills, replay_on_runs, write_skill
+from shikisha.learned.skills import (
+    Skill,
+    mine_skills,
+    read_skill,
+    read_skills,
+    replay_on_runs,
+    retire_drifted,
+    write_skill,
+)
 
 _ALL = 2**31  # runs
 group = typer.Typer(
@@ -32,11 +40,16 @@ Labels = Annotated[str, typer.Option("--labels", help="Mine runs with these labe
 @group.command("mine")
 @command
 def mine(shared: SharedOptions, folder: Folder, labels: Labels = "") -> ExitCode:
-    """Find plans that right runs had in common, and keep those that give what was right for other runs, too."""
+    """Find plans that right runs had in common, keep those that other right runs confirm, and retire what drifted."""
     wanted = frozenset(name.strip() for name in labels.split(",") if name.strip())
     runs = [run for run in session.run_async(lambda: _read_runs(shared)) if set(run.started.labels) <= wanted]
-    known = read_skills(folder)
+    before = read_skills(folder)
+    known = [skill if skill.retired else retire_drifted(skill, runs) for skill in before]
+    drifted = [skill for skill, old in zip(known, before, strict=True) if skill.retired != old.retired]
     found = mine_skills(runs, known)
+    for skill in drifted:
+        write_skill(folder, skill, time())
+        output.print_note(f"{skill.name} is retired: {skill.retired}")
     for skill in found:
         write_skill(folder, skill, time())
     _show([*known, *found], as_json=shared.json)
@@ -79,7 +92,12 @@ def _show(skills: list[Skill], *, as_json: bool) -> None:
     if as_json:
         rows = [
             {"name": one.name, "admitted": one.admitted, "replays": list(one.replays), "steps": len(one.steps)}
-            | {"holes": len(one.pieces) - 1, "task": list(one.pieces), "runs": list(one.evidence)}
+            | {
+                "retired": one.retired,
+                "holes": len(one.pieces) - 1,
+                "task": list(one.pieces),
+                "runs": list(one.evidence),
+            }
             for one in skills
         ]
         output.print_json({"skills": rows})
@@ -87,7 +105,7 @@ def _show(skills: list[Skill], *, as_json: bool) -> None:
     rows_shown = [
         (
             one.name,
-            "yes" if one.admitted else "no",
+            "yes" if one.admitted else "retired" if one.retired else "no",
             f"{one.replays[1]}/{one.replays[0]}",
             str(len(one.steps)),
             _task(one),

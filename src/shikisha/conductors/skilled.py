@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from shikisha.core.plan import Plan
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.learned.skill_composition import SkillPart, compose_plan, cut_skills
-from shikisha.learned.skills import Skill
+from shikisha.learned.skills import SKILL_NOTE, Skill
 
 COMPOSED = "composed of skills "  # before their names in the note of a plan
 
 
 @dataclass(frozen=True, slots=True)
 class SkilledConductor:
-    """Tries `skills` in their order, then what their parts compose if `composes`, then `inner`."""
+    """Performs what `skills` or, if `composes`, their parts agree on; where they give no plan, or two, asks `inner`."""
 
     inner: Conductor
     skills: tuple[Skill, ...]
@@ -34,7 +34,7 @@ class SkilledConductor:
         return self.inner.name
 
     async def propose(self, situation: Situation) -> Proposal:
-        """Return the plan of the first skill that fits; ship its answer; else what the inner conductor proposes."""
+        """Return the plan of the skills that fit; ship its answer; else what the inner conductor proposes."""
         skill = self._fitting(situation)
         if skill is None:
             return await self.inner.propose(situation)
@@ -50,15 +50,16 @@ class SkilledConductor:
         task, names = situation.task, [card.name for card in situation.cards]
         if task.context or task.history or task.attachments or task.tools:
             return None  # a skill knows the prompt alone
-        most = min(situation.left.plan_steps, situation.left.steps)
+        most = situation.left.plan_steps
+        if not situation.rounds:  # later, the steps of our plan are performed
+            most = min(most, situation.left.steps)
+        found = list[tuple[str, Plan]]()
         for skill in self.skills:
-            if not skill.admitted or not set(skill.labels) <= set(task.labels):
-                continue
-            plan = skill.plan(task.prompt, names)
-            if plan is not None and (situation.rounds or len(plan) <= most):
-                return f"skill {skill.name}", plan
-        if not self._parts:
-            return None
-        most = situation.left.plan_steps if situation.rounds else most  # later, its steps are performed
-        composed = compose_plan(self._parts, task.prompt, names, task.labels, most)
-        return None if composed is None else (COMPOSED + ", ".join(composed.skills), composed.plan)
+            if skill.admitted and set(skill.labels) <= set(task.labels):
+                plan = skill.plan(task.prompt, names)
+                if plan is not None and len(plan) <= most:
+                    found.append((f"{SKILL_NOTE}{skill.name}", plan))
+        composed = compose_plan(self._parts, task.prompt, names, task.labels, most) if self._parts else None
+        if composed is not None:
+            found.append((COMPOSED + ", ".join(composed.skills), composed.plan))
+        return found[0] if found and all(plan == found[0][1] for _, plan in found) else None

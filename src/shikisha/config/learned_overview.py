@@ -173,6 +173,7 @@ def _skill_rows(folder: Path, all_skills: _Switch, off: Mapping[str, SwitchedOff
         skill, source = read_skill(file), read_learned(file / "plan.json")
         tried, same = skill.replays
         state = "" if skill.admitted else "not used: not every replay was right"
+        state = f"retired: {skill.retired}" if skill.retired else state
         return LearnedRow(
             f"skill {skill.name}", str(file), source.version, skill.evidence, skill.labels,
             f"right in {same} of {tried} replays", state, switch.used and all_skills.used and skill.admitted,

@@ -16,18 +16,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from hashlib import sha256
+from math import sqrt
 from pathlib import Path
 
 from shikisha.core.errors import ConfigError, PlanError
 from shikisha.core.messages import Json
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
+from shikisha.evals.statistics import wilson
 from shikisha.learned.fit_step_value import PHRASES
 from shikisha.learned.learned_file import LearnedFile, read_learned, write_learned
 from shikisha.learned.step_samples import PLANNED_ACCESS, check_subtask, split_merged
 from shikisha.learned.step_value import split_phrases
 
 SKILL = "skill"
+SKILL_NOTE = "skill "  # before a skill's name in the note of its plan
 MIN_TASKS = 3  # that a skill is generalized over
 MIN_HELD_OUT = 1  # further ones that it must reproduce
 MAX_HOLES = 12
@@ -41,6 +44,8 @@ HOLE = re.compile(r"\{(\d+)\}")
 _WORD = re.compile(r"\s*\S+")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _RIGHT = 0.999
+_FEWEST_JUDGED = 10  # graded runs of a skill, and of planners on tasks that it fits, before it can be retired
+_LOOKS = 1.35  # as for lessons: the interval is wider by this, since the unluckiest look counts
 _ENDS_WITHIN = re.compile(r"[.?!]\s|\n")
 
 
@@ -67,6 +72,7 @@ class Skill:
     replays: tuple[int, int]
     labels: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
+    retired: str = ""  # why, if its right rate has dropped
 
     def width(self, hole: int) -> int:
         """Return the most words that fill a hole."""
@@ -74,8 +80,8 @@ class Skill:
 
     @property
     def admitted(self) -> bool:
-        """Whether it was replayed here, and every replay gave what was right."""
-        return self.replays[0] >= MIN_HELD_OUT and self.replays[0] == self.replays[1]
+        """Whether it was replayed here, every replay gave what was right, and it has not drifted since."""
+        return not self.retired and self.replays[0] >= MIN_HELD_OUT and self.replays[0] == self.replays[1]
 
     def match(self, prompt: str) -> tuple[str, ...] | None:
         """Return what fills the holes in this task; None where it is another kind of task."""
@@ -124,6 +130,7 @@ class Skill:
             "pieces": list(self.pieces),
             "steps": steps,
             "widths": list(self.widths),
+            "retired": self.retired,
             "replays": list(self.replays),
             "page": sha256(self.page().encode()).hexdigest(),
         }
@@ -193,6 +200,33 @@ def replay_skill(skill: Skill, held_out: Sequence[_RightRun]) -> Skill:
 def replay_on_runs(skill: Skill, runs: Iterable[Run]) -> Skill:
     """Return a skill from elsewhere after a replay on this journal's right runs."""
     return replay_skill(skill, [one for run in runs if (one := _right_run(run)) is not None])
+
+
+def retire_drifted(skill: Skill, runs: Iterable[Run]) -> Skill:
+    """Return the skill, retired if it is right less often than planners were on tasks that it fits.
+
+    Its own runs are those whose plan's note names it alone. The upper end of Newcombe's interval of the difference,
+    widened because it is looked at again and again, has to be below 0.
+    """
+    counts = {True: [0, 0.0], False: [0, 0.0]}
+    for run in runs:
+        grade, first = run.grade, next(iter(run.rounds), None)
+        note = first.proposed.note if first is not None and first.proposed is not None else ""
+        own = note == f"{SKILL_NOTE}{skill.name}"
+        if run.erased is not None or grade is None or grade.score is None or (note.startswith(SKILL_NOTE) and not own):
+            continue
+        if skill.match(run.started.prompt) is not None:
+            counts[own][0] += 1
+            counts[own][1] += grade.score
+    (own_runs, own_right), (others, right) = counts[True], counts[False]
+    if min(own_runs, others) < _FEWEST_JUDGED:
+        return skill
+    now, before = own_right / own_runs, right / others
+    above = sqrt((wilson(own_right, int(own_runs))[1] - now) ** 2 + (before - wilson(right, int(others))[0]) ** 2)
+    if now - before + _LOOKS * above >= 0:
+        return skill
+    said = f"right in {now:.2f} of {own_runs:.0f} runs, where planners were in {before:.2f} of {others:.0f}"
+    return replace(skill, retired=said)
 
 
 def _right_run(run: Run) -> _RightRun | None:
@@ -355,6 +389,7 @@ def read_skill(folder: Path, *, ours: bool = True) -> Skill:
         widths = tuple(int(str(most)) for most in found) if isinstance(found, list) else ()
         counts = (int(str(replays[0])), int(str(replays[1])))
         skill = Skill(name, tuple(map(str, pieces)), steps, learned.evidence, counts, learned.labels, widths)
+        skill = replace(skill, retired=str(content.get("retired", "")))
         page = (folder / "SKILL.md").read_text("utf-8")
     except OSError as error:
         raise ConfigError(f"{folder / 'SKILL.md'}: cannot be read: {error.strerror or error}") from None

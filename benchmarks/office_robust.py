@@ -49,7 +49,7 @@ from shikisha.conductors.pointer_conductor import (
 )
 from shikisha.conductors.pointer_network import PointerChoices, PointerInput, pointer_features
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.notes.worker_falls import FallWatch
+from shikisha.notes.worker_falls import LIMIT, FallWatch
 from shikisha.routing.arrays import Flags, Floats, Floats32, Ints
 from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT
 from shikisha.simulation.office.office_rollouts import (
@@ -373,18 +373,18 @@ class Fall:
 
 def measure_fall(
     model: PointerModel, seed: int, crews: int, tasks: int, teacher: Teacher, half_life: float | None,
-    *, watched: bool = False, falls: bool = True,
+    *, limit: float | None = None, falls: bool = True,
 ) -> Fall:  # fmt: skip
     """Let the most called worker of every crew fall (`falls`), and perform `tasks` tasks while notes learn."""
     rng = np.random.default_rng(seed)
     streams = Streams.draw(seed, crews, rng)
     calls, before = np.zeros(streams.truth.prices.shape), list[float]()
-    watches, forgotten = CrewWatches([FallWatch() for _ in range(crews)]), 0
+    watches, forgotten = CrewWatches([FallWatch(limit or LIMIT) for _ in range(crews)]), 0
     for _ in range(20):
         step = perform_step(model, streams, rng)
         np.add.at(calls, (np.arange(crews)[:, None], step.choices.workers[:, 0, :, 0]), step.given.parts.astype(float))
         before.append(float(step.values.mean()))
-        if watched:
+        if limit is not None:
             forgotten += watches.forget(step, streams)
     if falls:
         streams.fall(calls.argmax(-1))
@@ -396,14 +396,14 @@ def measure_fall(
         step = perform_step(model, streams, rng)
         curve.append(float(step.values.mean()))
         taught = teacher(step, streams)
-        if watched:
+        if limit is not None:
             forgotten += watches.forget(step, streams)
         learn(streams, step, taught, half_life)
     return Fall(float(np.mean(before)), after, adapted, np.array(curve), forgotten / crews)
 
 
 def fall_rows(
-    models: Sequence[PointerModel], seeds: Sequence[int], crews: int, tasks: int, rows: dict[str, object]
+    models: Sequence[PointerModel], seeds: Sequence[int], crews: int, tasks: int, limit: float, rows: dict[str, object]
 ) -> None:
     """Tasks until half of the loss is regained, by what is known of a run and by whether notes fade."""
     teachers: dict[str, Teacher] = {"each step's outcome": told_steps, "the run's grade alone": told_runs}
@@ -416,7 +416,7 @@ def fall_rows(
     }
     for (knows, teacher), (way, (half_life, watched, falls)) in product(teachers.items(), ways.items()):
         found = [
-            measure_fall(model, seed, crews, tasks, teacher, half_life, watched=watched, falls=falls)
+            measure_fall(model, seed, crews, tasks, teacher, half_life, limit=limit if watched else None, falls=falls)
             for model in models
             for seed in seeds
         ]
@@ -443,6 +443,7 @@ async def main() -> None:
     parser.add_argument("--rows", default="noise,rounds,fall")
     parser.add_argument("--crews", type=int, default=300, help="crews for each seed, of the fall")
     parser.add_argument("--after", type=int, default=200, help="tasks after the fall")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="deviations at which a worker counts as fallen")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     seeds = [int(seed) for seed in arguments.seeds.split(",")]
@@ -455,7 +456,7 @@ async def main() -> None:
     if "rounds" in wanted:
         await round_rows(models, seeds, arguments.tasks, rows)
     if "fall" in wanted:
-        fall_rows(models, seeds, arguments.crews, arguments.after, rows)
+        fall_rows(models, seeds, arguments.crews, arguments.after, arguments.limit, rows)
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
 

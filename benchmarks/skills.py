@@ -19,6 +19,8 @@ performed by planner alone, with skills that fit as a whole, and with plans comp
 with true cards as above, and the crew with misleading cards. Reported are the right rates on questions of n and of
 n + 1 parts that composition covers (ratio with a bootstrap over questions), the paired difference to the planner
 on the same questions, the share that is covered, and the planner's dollars.
+
+`--drift`: drawn outcomes of skills that are as right as planners were or less, judged after every tenth run.
 """
 
 import argparse
@@ -40,7 +42,7 @@ from shikisha.evals.graders import Grade, grade_from_score
 from shikisha.evals.statistics import mean_interval
 from shikisha.evals.taskset import TaskItem
 from shikisha.learned.fit_step_value import fit_step_value
-from shikisha.learned.skills import Skill, mine_skills, replay_on_runs
+from shikisha.learned.skills import Skill, is_drifted, mine_skills, replay_on_runs
 from shikisha.learned.step_samples import run_samples
 from shikisha.learned.step_value import StepValue
 from shikisha.simulation.office.learning_week import WORTH, perform_day, planned_by_simulation, with_honest_cards
@@ -187,6 +189,17 @@ def summarize_composed(rows: Sequence[dict[str, list[float]]]) -> dict[str, obje
     return table
 
 
+def retired_share(before: float, now: float, trials: int = 2_000) -> list[float]:
+    """Judge skills after every tenth of 200 runs, with 30 of planners; return the share retired, and the median run."""
+    rng, ends = np.random.default_rng(0), list[int]()
+    for _ in range(trials):
+        others = (30, float((rng.random(30) < before).sum()))
+        right = np.cumsum(rng.random(200) < now)
+        looks = [count for count in range(10, 201, 10) if is_drifted((count, float(right[count - 1])), others)]
+        ends += looks[:1]
+    return [round(len(ends) / trials, 3), float(np.median(ends)) if ends else 0.0]
+
+
 class OfficeGrader:
     """Grades one question of the office."""
 
@@ -248,6 +261,7 @@ async def main() -> None:
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--tests", type=int, default=200)
     parser.add_argument("--practice", action="store_true")
+    parser.add_argument("--drift", action="store_true")
     parser.add_argument("--composed", action="store_true")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
@@ -263,6 +277,9 @@ async def main() -> None:
                 "rates by need": [round(rate, 3) for rate in need],
                 "rates uniform": [round(rate, 3) for rate in uniform],
             }
+    elif asked.drift:
+        for before, now in ((0.9, 0.9), (0.7, 0.7), (0.5, 0.5), (0.9, 0.6), (0.9, 0.3), (0.7, 0.4)):
+            table[f"right before {before}, now {now}: retired, after runs"] = retired_share(before, now)
     elif asked.composed:
         for able in (True, False):
             for depth in (2, 3, 4):

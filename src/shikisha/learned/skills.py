@@ -212,21 +212,27 @@ def retire_drifted(skill: Skill, runs: Iterable[Run]) -> Skill:
     for run in runs:
         grade, first = run.grade, next(iter(run.rounds), None)
         note = first.proposed.note if first is not None and first.proposed is not None else ""
-        own = note == f"{SKILL_NOTE}{skill.name}"
-        if run.erased is not None or grade is None or grade.score is None or (note.startswith(SKILL_NOTE) and not own):
+        by_skill = note == f"{SKILL_NOTE}{skill.name}"
+        if run.erased is not None or grade is None or grade.score is None or (note.startswith(SKILL_NOTE) and not by_skill):
             continue
         if skill.match(run.started.prompt) is not None:
-            counts[own][0] += 1
-            counts[own][1] += grade.score
-    (own_runs, own_right), (others, right) = counts[True], counts[False]
-    if min(own_runs, others) < _FEWEST_JUDGED:
+            counts[by_skill][0] += 1
+            counts[by_skill][1] += grade.score
+    own, others = ((int(count), right) for count, right in (counts[True], counts[False]))
+    if not is_drifted(own, others):
         return skill
-    now, before = own_right / own_runs, right / others
-    above = sqrt((wilson(own_right, int(own_runs))[1] - now) ** 2 + (before - wilson(right, int(others))[0]) ** 2)
-    if now - before + _LOOKS * above >= 0:
-        return skill
-    said = f"right in {now:.2f} of {own_runs:.0f} runs, where planners were in {before:.2f} of {others:.0f}"
+    now, before = (right / count for count, right in (own, others))
+    said = f"right in {now:.2f} of {own[0]} runs, where planners were in {before:.2f} of {others[0]}"
     return replace(skill, retired=said)
+
+
+def is_drifted(own: tuple[int, float], others: tuple[int, float]) -> bool:
+    """Whether a skill's (graded runs, right ones) are shown to be worse than those of planners at the same work."""
+    if min(own[0], others[0]) < _FEWEST_JUDGED:
+        return False
+    now, before = own[1] / own[0], others[1] / others[0]
+    above = sqrt((wilson(own[1], own[0])[1] - now) ** 2 + (before - wilson(others[1], others[0])[0]) ** 2)
+    return now - before + _LOOKS * above < 0
 
 
 def _right_run(run: Run) -> _RightRun | None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from shikisha import Caps, Card, Engine, Member, Plan, Pool, Reply, Step, Task
-from shikisha.conductors.skilled import COMPOSED, SkilledConductor
+from shikisha.conductors.skilled import SkilledConductor
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.learned.skill_composition import ComposedPlan, compose_plan, cut_skills
-from shikisha.learned.skills import Skill, SkillStep
+from shikisha.learned.skills import COMPOSED_NOTE, Skill, SkillStep
 
 WORKERS = ("clerk", "adder", "reader")
 ROOM = ("Which room does ", " sit in?")
@@ -87,7 +87,7 @@ async def test_a_question_of_one_more_part_is_performed_and_the_journal_names_th
         )
     )
     assert turn.proposed is not None
-    assert turn.proposed.note == f"{COMPOSED}room-of-boss, room-and-add"
+    assert turn.proposed.note == f"{COMPOSED_NOTE}room-of-boss, room-and-add"
     assert (run.answer, inner.calls) == ("7", 0)
     small = await Engine(MemoryRecorder()).run(Task(prompt), pool, conductor, Caps(plan_steps=2))
     assert (small.answer, inner.calls > 0) == ("7", True)

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from shikisha.core.plan import Plan
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.learned.skill_composition import SkillPart, compose_plan, cut_skills
-from shikisha.learned.skills import SKILL_NOTE, Skill
-
-COMPOSED = "composed of skills "  # before their names in the note of a plan
+from shikisha.learned.skills import COMPOSED_NOTE, SKILL_NOTE, Skill
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +59,5 @@ class SkilledConductor:
                     found.append((f"{SKILL_NOTE}{skill.name}", plan))
         composed = compose_plan(self._parts, task.prompt, names, task.labels, most) if self._parts else None
         if composed is not None:
-            found.append((COMPOSED + ", ".join(composed.skills), composed.plan))
+            found.append((COMPOSED_NOTE + ", ".join(composed.skills), composed.plan))
         return found[0] if found and all(plan == found[0][1] for _, plan in found) else None

@@ -31,6 +31,7 @@ from shikisha.learned.step_value import split_phrases
 
 SKILL = "skill"
 SKILL_NOTE = "skill "  # before a skill's name in the note of its plan
+COMPOSED_NOTE = "composed of skills "  # before the names of several
 MIN_TASKS = 3  # that a skill is generalized over
 MIN_HELD_OUT = 1  # further ones that it must reproduce
 MAX_HOLES = 12
@@ -213,8 +214,10 @@ def retire_drifted(skill: Skill, runs: Iterable[Run]) -> Skill:
         grade, first = run.grade, next(iter(run.rounds), None)
         note = first.proposed.note if first is not None and first.proposed is not None else ""
         by_skill = note == f"{SKILL_NOTE}{skill.name}"
-        if run.erased is not None or grade is None or grade.score is None or (note.startswith(SKILL_NOTE) and not by_skill):
+        if run.erased is not None or grade is None or grade.score is None:
             continue
+        if note.startswith((SKILL_NOTE, COMPOSED_NOTE)) and not by_skill:
+            continue  # another skill's: it says nothing of planners
         if skill.match(run.started.prompt) is not None:
             counts[by_skill][0] += 1
             counts[by_skill][1] += grade.score

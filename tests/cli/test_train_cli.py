@@ -204,7 +204,7 @@ def test_another_pool_is_another_run(training: Training) -> None:
     assert "a checkpoint of another pool: was " in training.said
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_spent_dollars_stop_it_and_more_of_them_let_it_go_on(training: Training) -> None:
     training.write(TRAINING.replace("steps = 4", "steps = 16"))
     training("--out", "whole", "--quiet")

@@ -171,7 +171,7 @@ def differences(samples: Mapping[str, Sample], series: pd.Series) -> list[tuple[
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["llmrouter", "routellm-mmlu"])
+@pytest.mark.parametrize("name", [pytest.param("llmrouter", marks=pytest.mark.slow), "routellm-mmlu"])
 async def test_single_workers_of_logs_with_scores_alone_are_what_pandas_computes(name: str, tmp_path: Path) -> None:
     workers, table = workers_of(name), Table(name)
     _, found = await played(EvaluationSetup(str(tmp_path), log=str(RECORDED / name)), single_worker_specs(workers))

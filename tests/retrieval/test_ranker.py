@@ -128,6 +128,7 @@ def test_what_is_no_ranker_is_refused(text: bytes) -> None:
         parse_ranker(text, "broken")
 
 
+@pytest.mark.slow
 def test_a_ranker_is_kept_only_where_it_excludes_harm(index: TextIndex) -> None:
     _, gain = select_ranker(index, made_judgments(150), None, "generated tools")
     assert gain.excludes_harm

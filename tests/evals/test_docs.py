@@ -29,7 +29,7 @@ def test_the_rows_of_the_page_are_tasks(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_text(rows())
     found = load_taskset(str(tmp_path / "tasks.jsonl"), tools=GraderTools(ScriptedSandbox([]), no_word))
     assert len(found) == len(rows().splitlines())
-    assert {item.grader.name for item in found} == set(GRADERS) - {"entry_point"}
+    assert {item.grader.name for item in found} == set(GRADERS) - {"entry_point", "repository"}
 
 
 @pytest.mark.parametrize("kind", GRADERS)
@@ -38,8 +38,8 @@ def test_the_page_names_every_grader(kind: str) -> None:
 
 
 def test_every_option_that_the_page_names_is_one() -> None:
-    commands = ("eval", "compare")
-    known = "".join(CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).stdout for name in commands)
+    commands = (["eval"], ["compare"], ["grade"], ["import", "repository"])
+    known = "".join(CliRunner().invoke(app, [*name, "--help"], env={"COLUMNS": "200"}).stdout for name in commands)
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text())) - {"--help", "--sandbox"}
     assert named
     assert {option for option in named if option not in known} == set()

@@ -231,6 +231,8 @@ async def test_after_a_checkpoint_only_what_came_later_is_read(path: Path) -> No
         assert later == await journal.verify()
         assert not (await journal.verify(None, ChainCheckpoint(first.count - 1, first.hash))).ok
         assert not (await journal.verify(None, ChainCheckpoint(first.count, "0" * 64))).ok
+        (unread,) = (await journal.verify("0" * 64, checkpoint)).problems
+        assert "only what came after the checkpoint was read" in str(unread)
     with behind(path) as connection:
         connection.execute("UPDATE events SET at = 0 WHERE seq = 3")
     async with open_journal(str(path)) as journal:

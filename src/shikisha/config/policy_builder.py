@@ -55,7 +55,7 @@ from shikisha.routing.fit.task_clusters import assign_types, find_task_types
 from shikisha.routing.policy_data import Policy, PolicyOrigin
 
 ProgressCallback = Callable[[str], None]
-# 13 workers on 20,000 tasks; 8,000 take 209 s of one core and 1 GB, and more tasks hardly change what is learned.
+# 13 workers on 20,000 tasks; 8,000 take 209 s of one core and 1 GB, and on MP13 more than 1,000 brought nothing.
 MAX_OUTCOMES = 260_000
 
 
@@ -68,7 +68,7 @@ class LearnRequest:
     `test_signal` a policy will know the score of an answer before it decides; `random_assignment` says that workers of
     a partial log without propensities were drawn without regard to the task. With `drop_outdated` nothing is learned of
     what a worker did before a lasting fall; tasks are in order of time. Of a log with more than `max_outcomes` a sample
-    of the tasks is read: memory and time stay bounded, and more tasks hardly change what is learned.
+    of the tasks is read, so that memory and time stay bounded.
     """
 
     log: Path | None = None

@@ -113,9 +113,8 @@ def combine_findings(
     begun = ChainCheckpoint(0, GENESIS) if since is None else since
     met = expect in {None, GENESIS, begun.hash} or any(segment.expected for segment in segments)
     if not met and len(problems) < _ENOUGH:
-        problems.append(
-            ChainProblem(None, f"the hash noted earlier ({expect}) is nowhere in the chain: it was cut or rewritten")
-        )
+        fate = "it was cut or rewritten" if since is None else "only what came after the checkpoint was read"
+        problems.append(ChainProblem(None, f"the hash noted earlier ({expect}) is nowhere in the chain: {fate}"))
     problems.sort(key=lambda problem: (problem.seq is None, problem.seq or 0))
     counted = begun.count + sum(segment.count for segment in segments)
     return Verification(counted, segments[-1].hash, tuple(problems), erased)

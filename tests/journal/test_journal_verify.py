@@ -208,7 +208,7 @@ async def test_segments_find_what_the_whole_finds(path: Path, tmp_path: Path, pa
         changed = Path(shutil.copy(path, tmp_path / f"{place}.db"))
         with behind(changed) as connection:
             connection.execute(change.format(place))
-        for expect in (noted, "0" * 64):
+        for expect in (noted, "1" * 64):
             assert await in_segments(changed, parts, expect) == await verified(changed, expect)
 
 
@@ -231,7 +231,7 @@ async def test_after_a_checkpoint_only_what_came_later_is_read(path: Path) -> No
         assert later == await journal.verify()
         assert not (await journal.verify(None, ChainCheckpoint(first.count - 1, first.hash))).ok
         assert not (await journal.verify(None, ChainCheckpoint(first.count, "0" * 64))).ok
-        (unread,) = (await journal.verify("0" * 64, checkpoint)).problems
+        (unread,) = (await journal.verify("1" * 64, checkpoint)).problems
         assert "only what came after the checkpoint was read" in str(unread)
     with behind(path) as connection:
         connection.execute("UPDATE events SET at = 0 WHERE seq = 3")

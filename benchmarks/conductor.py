@@ -1,6 +1,7 @@
 """A trained conductor on held-out tasks of the embedded orchestra, beside every control, in one run.
 
     python benchmarks/conductor.py CHECKPOINT ... [--before FOLDER] [--also LABEL=FOLDER] [--rounds 2] [--json FILE]
+    python benchmarks/conductor.py shipped --cuts standard --seed 2 --tasks 3000     # the one in the package, no torch
 
 Checkpoints are those of one recipe with other seeds; so are several folders `--also` under one label, and several
 `--before` GRPO. Names, wordings, some compositions and some workers are held out; plans are greedy and performed by the
@@ -19,9 +20,20 @@ from itertools import islice
 from pathlib import Path
 
 from common import machine
-from conductor_account import OPTIMUM, ROUTER, ROW, RULES, SINGLE, Cut, figures, told
+from conductor_account import (
+    ALL_AT_EQUAL_DOLLARS,
+    OPTIMUM,
+    ROUTER,
+    ROUTER_AT_EQUAL_DOLLARS,
+    ROW,
+    RULES,
+    SINGLE,
+    Cut,
+    figures,
+    told,
+)
 from conductor_aims import AIMS, RECURSION, RISE, STANDARD_CUT
-from conductor_controls import at_cost, best_fixed, by_lot
+from conductor_controls import at_cost, at_equal_dollars, best_fixed, by_lot, checked_router
 from conductor_figures import Estimate
 from conductor_played import Author, Contender, author, control, trained
 from conductor_rounds import recursion
@@ -39,6 +51,7 @@ from shikisha.simulation.vocabulary import WordingSplit
 from shikisha.simulation.worker_profiles import GENERALIST, HELD_OUT_NAMES, JUDGE, NOVICE
 
 TRAINED, BEFORE = "trained", "before GRPO"
+NOVICE_ALONE, THREE, VERIFIED = "novice alone", "generalist × 3, then a vote", "planner → executor → verifier"
 MOST = 9  # shapes and workers that are printed
 _NEW = TaskDistribution(pool=PoolDistribution(single=0.3, only_new=True))
 _DEV = 300  # tasks to choose a topology by
@@ -61,10 +74,10 @@ CUTS: dict[str, tuple[TaskDistribution, Callable[[SimulatedTask], bool]]] = {
     "a specialist missing": (replace(SMALL_TASKS, lacking=1.0), lambda _: True),
 }
 CONTROLS: dict[str, tuple[Conductor, tuple[str, ...]]] = {
-    "novice alone": (baseline_conductors.ONLY_NOVICE, (NOVICE,)),
+    NOVICE_ALONE: (baseline_conductors.ONLY_NOVICE, (NOVICE,)),
     SINGLE: (baseline_conductors.ONLY_GENERALIST, (GENERALIST,)),
-    "generalist × 3, then a vote": (baseline_conductors.SELF_CONSISTENCY, (GENERALIST, JUDGE)),
-    "planner → executor → verifier": (baseline_conductors.PLANNER_EXECUTOR_VERIFIER, (GENERALIST, NOVICE)),
+    THREE: (baseline_conductors.SELF_CONSISTENCY, (GENERALIST, JUDGE)),
+    VERIFIED: (baseline_conductors.PLANNER_EXECUTOR_VERIFIER, (GENERALIST, NOVICE)),
     "random plans": (baseline_conductors.RANDOM, ()),
     ROUTER: (baseline_conductors.KEYWORD_ROUTER, ()),
     RULES: (baseline_conductors.RULES, ()),
@@ -87,11 +100,17 @@ def contenders(found: Sequence[SimulatedTask], learned: Learned, in_full: bool) 
 
 
 def beside(
-    found: Sequence[SimulatedTask], one: Contender, dev: Sequence[SimulatedTask]
+    found: Sequence[SimulatedTask], one: Contender, dev: Sequence[SimulatedTask], controls: Mapping[str, Contender]
 ) -> Iterator[tuple[str, Contender]]:
     """Yield the controls that are made for a contender: its cost, its shapes, what development tasks would choose."""
-    yield "best fixed topology", best_fixed(dev, found)
+    fixed, checked = best_fixed(dev, found), checked_router(found)
+    yield "best fixed topology", fixed
+    yield "keyword router, checked by the generalist", checked
     dollars = float(one.dollars.mean())
+    forms = {ROUTER: controls[ROUTER], "the same, checked": checked}
+    yield ROUTER_AT_EQUAL_DOLLARS, at_equal_dollars(forms, dollars)
+    forms |= {name: controls[name] for name in (NOVICE_ALONE, SINGLE, THREE, VERIFIED)} | {fixed.note: fixed}
+    yield ALL_AT_EQUAL_DOLLARS, at_equal_dollars(forms, dollars)
     yield "self-consistency at equal cost", at_cost(found, dollars, anew=False)
     yield "self-consistency at equal cost, attempts anew and votes counted", at_cost(found, dollars, anew=True)
     yield "its own plans, workers by lot", by_lot(found, one)
@@ -141,7 +160,7 @@ def rises(cuts: Cut, made: Mapping[str, Contender]) -> Iterator[tuple[str, Estim
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoints", nargs="*", type=Path, help="of one recipe, a seed each")
+    parser.add_argument("checkpoints", nargs="*", type=Path, help="of one recipe, a seed each; or `shipped`")
     parser.add_argument(
         "--before", action="append", type=Path, default=[], help="what GRPO began with; may be repeated"
     )
@@ -191,7 +210,7 @@ def main() -> None:
         made = contenders(found, shown, in_full)
         if in_full and TRAINED in made:
             dev = drawn(cut, WordingSplit.DEV, given.seed + 1, min(_DEV, given.tasks))
-            made |= beside(found, made[TRAINED], dev)
+            made |= beside(found, made[TRAINED], dev, made)
         reached[cut], kept[cut] = play(cut, cuts, made)
         if in_full and given.rounds > 1 and TRAINED in made:
             reached[RECURSION] = recursion(found, made[TRAINED], learned[TRAINED]).figures(cuts.lots)

@@ -22,6 +22,8 @@ OPTIMUM, RULES, ROUTER, SINGLE = (
     "keyword router",
     "generalist alone",
 )
+ROUTER_AT_EQUAL_DOLLARS = f"{ROUTER} at equal dollars"
+ALL_AT_EQUAL_DOLLARS = "all controls at equal dollars, the best mix"
 ONE_SHOT, CHAIN, FAN_OUT = "one-part tasks in one shot", "chains of the right length", "fan-out and join where it pays"
 _JOINED, _VOTED = "of these: parts joined", "of these: readings and a vote"
 SHARE, COST, ENTROPY = "of the optimum", "dollars, of the rules'", "worker entropy, of the optimum's"
@@ -101,8 +103,8 @@ def _figures(cut: Cut, made: Mapping[str, Contender], name: str, in_full: bool) 
     yield "valid", lots.ratio(one.valid)
     yield "calls", lots.ratio(one.calls)
     yield "right, given a valid plan", lots.ratio(one.right * one.valid, one.valid)
-    for other in (SINGLE, ROUTER, RULES, OPTIMUM):
-        if other != name:
+    for other in (SINGLE, ROUTER, RULES, OPTIMUM, ROUTER_AT_EQUAL_DOLLARS, ALL_AT_EQUAL_DOLLARS):
+        if other != name and other in made:
             yield f"less {other}", lots.less(one.right, made[other].right)
     if in_full:
         yield f"dollars, of the {SINGLE}'s", lots.ratio(one.dollars, made[SINGLE].dollars)

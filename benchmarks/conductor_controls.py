@@ -4,18 +4,23 @@ Invariants: what is chosen is chosen on development tasks; what is matched in co
 single tasks leave. Deliberately absent: anything that reads skills.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from conductor_played import Contender, control, performed
 from shikisha.conductors.fixed_conductors import fixed_conductor
+from shikisha.core.budget import format_dollars
 from shikisha.core.plan import Plan, Step
 from shikisha.core.prompts import render_plan_lists
+from shikisha.core.task import Task
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.worker import Card
+from shikisha.evals.statistics import hull
 from shikisha.simulation import baseline_conductors
-from shikisha.simulation.demo_run import SimulatedRun
+from shikisha.simulation.baseline_conductors import BaselineConductor
+from shikisha.simulation.demo_run import SimulatedRun, run_tasks
 from shikisha.simulation.instructions import CANONICAL_PHRASES, InstructionKind
 from shikisha.simulation.seeded_random import hash_number, seeded_generator, shuffle_by_hash
 from shikisha.simulation.task_generator import SimulatedTask
@@ -41,6 +46,36 @@ def best_fixed(dev: Sequence[SimulatedTask], found: Sequence[SimulatedTask]) -> 
     over = "over both models and the judge" if cast else "over the task's own pool"
     note = f"{conductor.name}, {over}, chosen on {len(dev)} development tasks"
     return replace(control(found, conductor, cast), note=note)
+
+
+def checked_router(found: Sequence[SimulatedTask]) -> Contender:
+    """Let the generalist, who joins every pool for it, check what the keyword router's worker says."""
+
+    def plan(task: Task, cards: tuple[Card, ...]) -> Plan:
+        first = baseline_conductors.KEYWORD_ROUTER.plan(task, cards)
+        checker = next(at for at, card in enumerate(cards) if card.name == GENERALIST)
+        return Plan((*first.steps, Step(CANONICAL_PHRASES[InstructionKind.CHECK][0], checker, (0,))))
+
+    joined = [item.with_workers(*dict.fromkeys((*(name for name, _ in item.workers), GENERALIST))) for item in found]
+    return Contender([asyncio.run(run_tasks(joined, BaselineConductor("keyword router, checked", plan)))])
+
+
+def at_equal_dollars(forms: Mapping[str, Contender], dollars: float) -> Contender:
+    """Mix two of these forms, task by task, until they spend so much, where that brings more right answers.
+
+    They are chosen on the very tasks, which favors the control. What is cheapest is not made cheaper.
+    """
+    points = {(float(one.dollars.mean()), float(one.right.mean())): name for name, one in forms.items()}
+    best = hull(points)
+    low = max((point for point in best if point[0] <= dollars), default=best[0])
+    high = min((point for point in best if point[0] > max(dollars, low[0])), default=low)
+    often = max(0.0, (dollars - low[0]) / (high[0] - low[0])) if high != low else 0.0
+    plain, dearer = (forms[points[point]].trials[0] for point in (low, high))
+    chosen = set(shuffle_by_hash(range(len(plain)), "which get the dearer form")[: round(often * len(plain))])
+    mixed = [dearer[at] if at in chosen else plain[at] for at in range(len(plain))]
+    rest = f"{points[high]} for {often:.1%} of the tasks, else {points[low]}" if often else points[low]
+    spent = "" if often else f", {format_dollars(low[0])}: nothing dearer brings more"
+    return Contender([mixed], f"{rest}{spent}")
 
 
 def at_cost(found: Sequence[SimulatedTask], dollars: float, *, anew: bool) -> Contender:

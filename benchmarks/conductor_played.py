@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from shikisha.conductors.onnx_checkpoint import SHIPPED, open_onnx_checkpoint, shipped_checkpoint
+from shikisha.conductors.trained_model import GenerationSettings, SamplingSettings, generate_tokens
 from shikisha.core.prompts import compact_prompt
 from shikisha.core.run import RoundResult, Run
 from shikisha.engine.conductor import Conductor
@@ -127,7 +129,9 @@ def prompts(found: Sequence[SimulatedTask], rounds: Sequence[tuple[RoundResult, 
 
 
 def author(folder: Path, temperature: float = 0.0) -> Author:
-    """Return the checkpoint of a folder: the likeliest text, or one by lot at this temperature."""
+    """Return the checkpoint of a folder, or the one in the package: the likeliest text, or one by lot."""
+    if str(folder) == SHIPPED:
+        return _shipped_author(temperature)
     import torch
     from tokenizers import Tokenizer
     from transformers import Qwen2ForCausalLM
@@ -151,5 +155,16 @@ def author(folder: Path, temperature: float = 0.0) -> Author:
             rows = sample(model, tokens, 1, LONGEST, lot, SamplingParams(temperature)).rows()
             texts += [tokenizer.decode(row[0], skip_special_tokens=False) for row in rows]
         return texts
+
+    return write
+
+
+def _shipped_author(temperature: float) -> Author:
+    model = open_onnx_checkpoint(shipped_checkpoint())
+    lot = SamplingSettings(temperature, 0) if temperature else None
+
+    def write(asked: Sequence[str]) -> list[str]:
+        settings = GenerationSettings(LONGEST, model.ends, lot)
+        return [model.decode(generate_tokens(model.model, model.encode(prompt), settings).tokens) for prompt in asked]
 
     return write

@@ -48,6 +48,46 @@ def test_everybody_is_compared_with_the_best_single_worker() -> None:
     assert [(curve.weak, curve.strong) for curve in found.curves] == [("weak", "good")] * 3
 
 
+def test_conductors_are_compared_with_a_mix_of_the_baselines_at_equal_dollars() -> None:
+    weak, good = samples_of("weak", [1, 0, 0, 0], dollars=1.0), samples_of("good", [1, 1, 1, 0], dollars=3.0)
+    poor = samples_of("poor", [0, 0, 0, 1], dollars=2.0)  # below the line from weak to good
+    between = {"between": samples_of("between", [1, 1, 1, 1], dollars=2.5)}
+    found = named(report_of({"weak": weak, "good": good, "poor": poor}, between), "between").at_equal_dollars
+    assert found is not None
+    assert (found.low, found.high, found.share, found.dollars, found.spent) == ("weak", "good", 0.75, 2.5, 2.5)
+    assert found.accuracy == 0.25 * 0.25 + 0.75 * 0.75
+    assert (found.difference.tasks, found.difference.mean) == (4, 1 - found.accuracy)
+    assert (found.difference.better, found.difference.worse) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("dollars", "played", "spends"),
+    [(4.0, "good", 3.0), (0.5, "weak", 1.0)],
+    ids=["dearer than what is best of the baselines", "cheaper than any baseline"],
+)
+def test_where_no_mix_spends_as_much_the_nearest_baseline_plays(dollars: float, played: str, spends: float) -> None:
+    weak, good = samples_of("weak", [1, 0, 0, 0], dollars=1.0), samples_of("good", [1, 1, 1, 0], dollars=3.0)
+    dear = samples_of("dear", [1, 0, 1, 0], dollars=3.5)
+    mine = {"mine": samples_of("mine", [1, 0, 1, 1], dollars=dollars)}
+    found = named(report_of({"weak": weak, "good": good, "dear": dear}, mine), "mine").at_equal_dollars
+    assert found is not None
+    assert (found.low, found.high, found.share, found.dollars, found.spent) == (played, played, 0.0, spends, dollars)
+
+
+def test_equal_dollars_are_of_the_tasks_that_all_have_a_cost_for() -> None:
+    one, other = samples_of("one", [1, 0, None, 1], dollars=1.0), samples_of("other", [1, 1, 1, 1], dollars=2.0)
+    rare = samples_of("rare", [1.0], dollars=0.1)  # has too few tasks to take part
+    unpriced = samples_of("unpriced", [1, 1, 1, 1], dollars=None)
+    mine = {"mine": samples_of("mine", [1, 1, 0, 0], dollars=1.5)}
+    made = report_of({"one": one, "other": other, "rare": rare, "unpriced": unpriced}, mine)
+    found = named(made, "mine").at_equal_dollars
+    assert found is not None
+    assert (found.low, found.high, found.difference.tasks) == ("one", "other", 3)
+    free = {"free": samples_of("free", [1, 0], dollars=0.0)}
+    assert named(report_of({"too": samples_of("too", [1, 1], dollars=0.0)}, free), "free").at_equal_dollars is None
+    assert named(report_of({"one": one}, {"mine": []}), "mine").at_equal_dollars is None
+
+
 def test_the_oracle_says_that_it_was_never_run() -> None:
     oracle = named(small(), "oracle")
     assert (oracle.part, oracle.accuracy, oracle.dollars, oracle.paid) == (EntrantRole.ORACLE, 0.75, 1 + 3 + 3 + 1, 0.0)

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from reports import around, conductor, difference, report
 
 from shikisha.core.budget import format_dollars
-from shikisha.evals.entrant_metrics import ConfidenceInterval, EntrantFigures, EvaluationReport, TaskGroup
+from shikisha.evals.entrant_metrics import (
+    ConfidenceInterval,
+    EntrantFigures,
+    EqualDollars,
+    EvaluationReport,
+    TaskGroup,
+)
 from shikisha.evals.html_report import accuracy_matrix, failure_matrix, share_matrix
 from shikisha.evals.report_text import (
     abbreviate_names,
@@ -179,6 +185,30 @@ def test_a_headline_where_there_is_nothing_to_compare(
     assert said in headline_sentences(replace(EMPTY, entries=entries, best_single=best))[0]
 
 
+MIXED = "the best mix of the baselines (“strong” for 25.0 % of the tasks, else “weak”) reached 40.0 %."
+
+
+@pytest.mark.parametrize(
+    ("mix", "said"),
+    [
+        (("weak", "strong", 0.25, 0.02), f"At equal dollars {MIXED}"),
+        (("b", "b", 0.0, 0.01), "At equal dollars the best of the baselines, “b” for $0.01, reached 40.0 %."),
+        (("b", "b", 0.0, 0.03), "No baseline is as cheap: the cheapest, “b”, reached 40.0 % for $0.03."),
+    ],
+)
+def test_equal_dollars_in_words(mix: tuple[str, str, float, float], said: str) -> None:
+    low, high, share, dollars = mix
+    equal = EqualDollars(low, high, share, 0.4, dollars, 0.02, difference("the baselines", 0.1, 0.02))
+    entries = (
+        replace(entry("a"), dollars=2.0, at_equal_dollars=equal),
+        replace(entry("c"), accuracy=0.4, against=difference("b", 0.1, 0.02), at_equal_dollars=equal),
+        replace(entry("b", EntrantRole.SINGLE), dollars=1.0),
+    )
+    found = headline_sentences(replace(EMPTY, entries=entries, best_single="b"))
+    assert found[2] == f"{said} Difference: +10.0 points (+8.0 to +12.0); better: the interval excludes 0."
+    assert found[3].endswith("Against the baselines at equal dollars: +10.0 points (+8.0 to +12.0).")
+
+
 def test_costs_are_left_out_of_the_headline_where_they_are_unknown() -> None:
     unknown = (replace(entry("a"), unpriced=100), replace(entry("b", EntrantRole.SINGLE), dollars=1.0))
     assert len(headline_sentences(replace(EMPTY, entries=unknown, best_single="b"))) == 1
@@ -271,12 +301,15 @@ def test_short_names_stay_different(names: list[str]) -> None:
 
 def test_an_abbreviated_report_uses_short_names_everywhere_and_tells_the_whole_ones() -> None:
     whole = f"best fixed ({VOTE})"
-    entries = (replace(entry(VOTE), against=difference(whole, 0.1, 0.2)), entry(whole, EntrantRole.SINGLE))
+    equal = EqualDollars(whole, "other", 0.5, 0.4, 1.0, 1.0, difference("the baselines", 0.1, 0.2))
+    asked = replace(entry(VOTE), against=difference(whole, 0.1, 0.2), at_equal_dollars=equal)
+    entries = (asked, entry(whole, EntrantRole.SINGLE))
     notes = (f"not all have a score from {whole} (3)",)
     made = replace(EMPTY, entries=entries, best_single=whole, notes=notes, pgr={VOTE: 0.5})
     short, wholes = abbreviate_names(made)
     assert wholes == {"fixed:vote…": VOTE, "best fixed (fixed:vote…)": whole}
     assert [each.name for each in short.entries] == list(wholes)
     assert short.entries[0].against == difference("best fixed (fixed:vote…)", 0.1, 0.2)
+    assert short.entries[0].at_equal_dollars == replace(equal, low="best fixed (fixed:vote…)")
     assert (short.best_single, short.pgr) == ("best fixed (fixed:vote…)", {"fixed:vote…": 0.5})
     assert short.notes == ("not all have a score from best fixed (fixed:vote…) (3)",)

@@ -14,7 +14,7 @@ from paths import ROOT
 from conductor import CUTS, asks_new, beside, contenders, drawn
 from conductor_account import CHAIN, COST, ENTROPY, FAN_OUT, ONE_SHOT, OPTIMUM, RULES, SHARE, SINGLE, Cut, figures
 from conductor_aims import AIMS, RECURSION, RISE, Aim
-from conductor_controls import at_cost, best_fixed, by_lot
+from conductor_controls import at_cost, at_equal_dollars, best_fixed, by_lot
 from conductor_figures import Estimate, Lots
 from conductor_played import Contender, control, trained
 from conductor_rounds import recursion
@@ -122,6 +122,17 @@ def test_attempts_anew_are_worth_more_than_the_same_answer_again() -> None:
     assert "no room for more" in anew.note
 
 
+def test_a_control_spends_as_much_where_that_brings_it_more() -> None:
+    cheap, dear, worse = (made()[name] for name in ("novice alone", SINGLE, "planner → executor → verifier"))
+    forms = {"cheap": cheap, "dear": dear, "worse": worse}
+    half = (cheap.dollars.mean() + dear.dollars.mean()) / 2
+    mixed = at_equal_dollars(forms, half)
+    assert mixed.note == "dear for 50.0% of the tasks, else cheap"
+    assert cheap.right.mean() < mixed.right.mean() < dear.right.mean()
+    assert at_equal_dollars(forms, worse.dollars.mean()).trials[0] == dear.trials[0]
+    assert at_equal_dollars(forms, 0.0).trials[0] == cheap.trials[0]
+
+
 def test_a_topology_is_chosen_on_development_tasks() -> None:
     dev = drawn("standard", WordingSplit.DEV, 3, 40)
     found = best_fixed(dev, tasks())
@@ -137,8 +148,8 @@ def test_workers_by_lot_keep_the_shapes() -> None:
 
 def test_controls_of_its_own_stand_beside_a_conductor() -> None:
     one = trained(tasks(), [writes(optimal), writes(first_worker)])
-    found = dict(beside(tasks(), one, drawn("standard", WordingSplit.DEV, 3, 20)))
-    assert len(found) == 4
+    found = dict(beside(tasks(), one, drawn("standard", WordingSplit.DEV, 3, 20), made()))
+    assert len(found) == 7
     assert found["its own plans, workers by lot"].right.shape == (2, MANY)
 
 

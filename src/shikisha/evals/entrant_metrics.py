@@ -56,6 +56,24 @@ class PairedDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class EqualDollars:
+    """The mix of two baselines that spends what an entrant does, and the paired difference of the entrant from it.
+
+    `high` does `share` of the tasks and `low` the others; no mix of the baselines is more accurate for these dollars.
+    It is chosen on the tasks reported, which favors the baselines. `dollars` is what the mix spends on a task, `spent`
+    what the entrant does: more than the mix where dollars buy the baselines nothing, less where none is as cheap.
+    """
+
+    low: str
+    high: str
+    share: float
+    accuracy: float
+    dollars: float
+    spent: float
+    difference: PairedDifference
+
+
+@dataclass(frozen=True, slots=True)
 class TaskGroup:
     """A part of the tasks: how many, their mean score, and each worker's share of the steps performed for them."""
 
@@ -122,12 +140,12 @@ class EntrantFigures:
     """An entrant's figures.
 
     `tasks` are the graded samples (`ungraded` are not among them; `no_answer` are, with score 0), `judged` how many of
-    them a language model graded. `valid` is the share of samples whose first plan was the conductor's own and well
-    formed, `accuracy_given_valid` the accuracy of those. `dollars` is the total of known costs, `uncertain` what
-    calls without a known outcome may have cost besides (in no mean), and `unpriced` how many
-    samples have none. `steps`, `rounds`, `tokens` are means a task. `workers` are shares of steps, `entropy` their
-    entropy in bits; `topologies` count shapes, `graphs` access lists of first plans; `failures` count faults of runs
-    that ended without an answer, `failure_classes` where runs with tools went wrong.
+    them a language model graded. `against` is the difference from the best single worker. `valid` is the share of
+    samples whose first plan was the conductor's own and well formed, `accuracy_given_valid` the accuracy of those.
+    `dollars` is the total of known costs, `uncertain` what calls without a known outcome may have cost besides (in no
+    mean), and `unpriced` how many samples have none. `steps`, `rounds`, `tokens` are means a task. `workers` are
+    shares of steps, `entropy` their entropy in bits; `topologies` count shapes, `graphs` access lists of first plans;
+    `failures` count faults of runs that ended without an answer, `failure_classes` where runs with tools went wrong.
     """
 
     name: str
@@ -136,6 +154,7 @@ class EntrantFigures:
     accuracy: float
     interval: ConfidenceInterval
     against: PairedDifference | None = None
+    at_equal_dollars: EqualDollars | None = None
     valid: float | None = None
     accuracy_given_valid: float | None = None
     dollars: float = 0.0

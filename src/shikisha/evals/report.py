@@ -1,13 +1,14 @@
 """The report: from all samples of an evaluation to its EvaluationReport, and that report as JSON.
 
 Invariants: the order of the samples changes nothing; entrants are compared on the tasks that both have a score for, and
-a note says where those are not all tasks; a sample of no task, or a second one of a task, is refused. The oracle is
+a note says where those are not all tasks; a sample of no task, or a second one of a task, is refused; conductors are
+compared with the baselines at equal dollars on the tasks that all of these have a score and a cost for. The oracle is
 computed here and its note says that it never ran. JSON holds no NaN, and `load_report` checks all of it.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -19,14 +20,16 @@ from shikisha.evals.dimensions import GradeRigour, TaskDimensions
 from shikisha.evals.entrant_metrics import (
     EntrantFigures,
     EntrantInfo,
+    EqualDollars,
     EvaluationReport,
     entrant_figures,
     oracle_samples,
+    paired_difference,
     scores_of,
 )
 from shikisha.evals.router_curves import SingleWorkers, aiq
 from shikisha.evals.samples import EntrantRole, Sample
-from shikisha.evals.statistics import hull
+from shikisha.evals.statistics import hull, mean
 
 FORMAT: Literal["shikisha evaluation 1"] = "shikisha evaluation 1"
 ORACLE = EntrantInfo(
@@ -74,6 +77,13 @@ def build_report(entrants: Sequence[EntrantInfo], samples: Samples, about: Evalu
         entrant_figures(who, held, singles.best_scores if who.name != best else None, best or "", about.dimensions)
         for who, held in everybody
     )
+    baselines = {who.name: samples.get(who.name, ()) for who in entrants if who.part is not EntrantRole.ASKED}
+    entries = tuple(
+        replace(each, at_equal_dollars=compare_at_equal_dollars(samples.get(each.name, ()), baselines))
+        if each.part is EntrantRole.ASKED
+        else each
+        for each in entries
+    )
     costs = {each.name: each.dollars_a_task for each in entries if each.tasks}
     priced = {each.name: (cost, each.accuracy) for each in entries if (cost := costs.get(each.name)) is not None}
     recovered = {who.name: singles.gap_recovered(scores_of(held)) for who, held in everybody}
@@ -98,6 +108,44 @@ def build_report(entrants: Sequence[EntrantInfo], samples: Samples, about: Evalu
         about.complete,
         about.why,
     )
+
+
+def compare_at_equal_dollars(ours: Sequence[Sample], baselines: Samples) -> EqualDollars | None:
+    """Return the baselines' best mix at the dollars of these samples; None where there is no cost to compare by.
+
+    A baseline that has a score and a cost for less than half of these tasks takes no part.
+    """
+    mine = _priced_scores(ours)
+    held = {name: _priced_scores(samples) for name, samples in baselines.items()}
+    held = {name: found for name, found in held.items() if 2 * len(found.keys() & mine.keys()) > len(mine)}
+    if not held:
+        return None
+    tasks = sorted(mine.keys() & frozenset.intersection(*map(frozenset, held.values())))
+    spent = mean([mine[task][1] for task in tasks])
+    points: dict[tuple[float, float], str] = {}
+    for name, found in held.items():
+        points.setdefault((mean([found[task][1] for task in tasks]), mean([found[task][0] for task in tasks])), name)
+    best = hull(points)
+    if not spent and not best[-1][0]:
+        return None
+    low = max((point for point in best if point[0] <= spent), default=best[0])
+    high = min((point for point in best if point[0] > spent), default=low) if low[0] <= spent else low
+    share = (spent - low[0]) / (high[0] - low[0]) if high != low else 0.0
+    mixed = {task: (1 - share) * held[points[low]][task][0] + share * held[points[high]][task][0] for task in tasks}
+    difference = paired_difference({task: mine[task][0] for task in tasks}, mixed, "the baselines at equal dollars")
+    if difference is None:
+        return None
+    dollars = low[0] + share * (high[0] - low[0])
+    return EqualDollars(points[low], points[high], share, mean(list(mixed.values())), dollars, spent, difference)
+
+
+def _priced_scores(samples: Sequence[Sample]) -> dict[str, tuple[float, float]]:
+    """Return score and dollars by task, where both are known."""
+    return {
+        each.task_id: (each.score, each.dollars)
+        for each in samples
+        if each.score is not None and each.dollars is not None
+    }
 
 
 def _in_order(values: Mapping[str, float | None], tasks: Mapping[str, str]) -> tuple[float | None, ...]:

@@ -16,6 +16,7 @@ from shikisha.evals.entrant_metrics import (
     ConfidenceInterval,
     DimensionGroup,
     EntrantFigures,
+    EqualDollars,
     EvaluationReport,
     PairedDifference,
     SpecificationCliff,
@@ -99,6 +100,7 @@ def headline_sentences(report: EvaluationReport) -> tuple[str, ...]:
     return (
         _lead_sentence(found, single),
         *_cost_sentences(found[0], single),
+        *_equal_dollars_sentences(found[0]),
         *(_other_sentence(entry) for entry in found[1:]),
     )
 
@@ -172,11 +174,37 @@ def _cost_sentences(lead: EntrantFigures, single: EntrantFigures) -> Iterator[st
         yield f"It cost {format_dollars(ours)} a task, {other} {format_dollars(theirs)}."
 
 
+def _equal_dollars_sentences(entry: EntrantFigures) -> Iterator[str]:
+    """Say how an entrant stands against the baselines at its dollars."""
+    found = entry.at_equal_dollars
+    if found is None:
+        return
+    difference = f"{points(found.difference.mean)} points ({span(found.difference.interval, signed=True)})"
+    yield f"{_mix_sentence(found)} Difference: {difference}; {verdict(found.difference)}."
+
+
+def _mix_sentence(found: EqualDollars) -> str:
+    reached = f"reached {percent(found.accuracy)}"
+    if 0 < found.share < 1:
+        mix = f"“{found.high}” for {percent(found.share)} of the tasks, else “{found.low}”"
+        return f"At equal dollars the best mix of the baselines ({mix}) {reached}."
+    if found.dollars > found.spent:
+        return f"No baseline is as cheap: the cheapest, “{found.low}”, {reached} for {format_dollars(found.dollars)}."
+    return f"At equal dollars the best of the baselines, “{found.low}” for {format_dollars(found.dollars)}, {reached}."
+
+
 def _other_sentence(entry: EntrantFigures) -> str:
     if entry.against is None:
         return _accuracy_sentence(entry)
+    equal = entry.at_equal_dollars
+    more = (
+        f" Against the baselines at equal dollars: {points(equal.difference.mean)} points "
+        f"({span(equal.difference.interval, signed=True)})."
+        if equal
+        else ""
+    )
     interval = span(entry.against.interval, signed=True)
-    return f"“{entry.name}”: {points(entry.against.mean)} points ({interval}); {verdict(entry.against)}."
+    return f"“{entry.name}”: {points(entry.against.mean)} points ({interval}); {verdict(entry.against)}.{more}"
 
 
 def _incomplete_sentences(report: EvaluationReport) -> Iterator[str]:
@@ -220,7 +248,10 @@ def abbreviate_names(report: EvaluationReport) -> tuple[EvaluationReport, Mappin
 
 def _with_short_name(entry: EntrantFigures, names: Mapping[str, str]) -> EntrantFigures:
     against = entry.against and replace(entry.against, to=names.get(entry.against.to, entry.against.to))
-    return replace(entry, name=names[entry.name], against=against)
+    equal = entry.at_equal_dollars
+    if equal is not None:
+        equal = replace(equal, low=names.get(equal.low, equal.low), high=names.get(equal.high, equal.high))
+    return replace(entry, name=names[entry.name], against=against, at_equal_dollars=equal)
 
 
 def _with_names(note: str, changed: Mapping[str, str]) -> str:

@@ -5,12 +5,14 @@ import json
 import subprocess
 import sys
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from shikisha.cli import app
+from shikisha.conductors.pointer_conductor import shipped_pointer
 from shikisha.core.plan import Plan
 from shikisha.core.prompts import render_plan_lists
 from shikisha.engine.conductor import Proposal, Situation
@@ -116,3 +118,14 @@ def test_the_office_shows_every_amount_of_notes_next_to_the_controls() -> None:
     text = CliRunner().invoke(app, ["demo", "--office", "--tasks", "6"]).stdout
     assert "simulated" in text
     assert "Mistakes of the learned conductor" in text
+
+
+def test_a_pointer_model_of_ones_own_plays_in_the_office_alone(tmp_path: Path) -> None:
+    own = tmp_path / "own.safetensors"
+    own.write_bytes(shipped_pointer().read_bytes())
+    found = CliRunner().invoke(app, ["demo", "--office", "--tasks", "1", "--json", "--pointer", str(own)])
+    assert found.exit_code == 0, found.output
+    for arguments, said in ((["--office"], "cannot be read"), ([], "add --office")):
+        refused = CliRunner().invoke(app, ["demo", *arguments, "--pointer", str(tmp_path / "none")])
+        assert refused.exit_code == 3
+        assert said in refused.stderr

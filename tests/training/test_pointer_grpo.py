@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ pytest.importorskip("torch")
 import torch
 
 from shikisha.conductors.part_plans import WORDINGS
+from shikisha.conductors.pointer_conductor import load_pointer, save_pointer, shipped_pointer
 from shikisha.conductors.pointer_network import DOLLAR_WEIGHT, PointerChoices, PointerOutcomes
 from shikisha.simulation.office.language_lessons import OFFICE_KINDS, card_lessons, draw_lesson
 from shikisha.simulation.office.office_batches import OfficeBatches
 from shikisha.simulation.office.office_tasks import OfficeDistribution
+from shikisha.training.office_pointer import OfficeProgress, OfficeTraining, train_office_pointer
 from shikisha.training.pointer_grpo import PointerTraining, decision_returns, train_pointer
 from shikisha.training.task_reader_fit import fit_task_reader
 
@@ -45,6 +48,18 @@ def test_a_return_is_that_of_the_own_call_times_how_often_the_others_are_right()
     found, _ = decision_returns(PointerOutcomes(right, dollars), PointerOutcomes(often, dollars), nothing, given)
     assert found[0, :, 0] == pytest.approx([0.5 - 0.01 * DOLLAR_WEIGHT, -0.01 * DOLLAR_WEIGHT])
     assert found[0, :, 1] == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_training_of_the_office_reports_its_updates_and_makes_the_same_file_again(tmp_path: Path) -> None:
+    settings, reader = OfficeTraining(seed=3, updates=5, bank=60, every=2), load_pointer(shipped_pointer()).reader
+    told: list[OfficeProgress] = []
+    for name in ("one", "two"):
+        save_pointer(tmp_path / name, train_office_pointer(settings, reader, told.append), settings.describe())
+    assert [each.updates for each in told] == [0, 2, 4, 5] * 2
+    assert all(each.shares.sum() == pytest.approx(1) for each in told if each.updates)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert load_pointer(tmp_path / "one").reader.kinds == OFFICE_KINDS
 
 
 @pytest.mark.full

@@ -70,6 +70,7 @@ NESTED_COMMANDS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("learn", "steps"): ("learn_values", "steps"),
     ("learn", "plans"): ("learn_values", "plans"),
     ("learn", "preference"): ("learn_preference", "preference"),
+    ("train", "pointer"): ("train_pointer", "pointer"),
 }
 
 

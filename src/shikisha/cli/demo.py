@@ -27,17 +27,28 @@ Pace = Annotated[
 Office = Annotated[
     bool, typer.Option("--office", help="Play the office, where cards may be false and only outcomes tell.")
 ]
+Pointer = Annotated[
+    Path | None,
+    typer.Option("--pointer", metavar="FILE", help="With --office: the pointer model to play, not the shipped one."),
+]
 
 
 def demo(
-    tasks: Tasks = 120, seed: Seed = 1, pace: Pace = 1.0, office: Office = False, json: JsonOption = False
+    tasks: Tasks = 120,
+    seed: Seed = 1,
+    pace: Pace = 1.0,
+    office: Office = False,
+    pointer: Pointer = None,
+    json: JsonOption = False,
 ) -> ExitCode:
     """Compare conductors on simulated workers.
 
     Shows the accuracy, cost, steps and seconds of each conductor. No key is needed.
     """
     if office:
-        return _office(tasks, seed, json=json)
+        return _office(tasks, seed, pointer, json=json)
+    if pointer is not None:
+        raise ConfigError("--pointer: the model knows the office alone: add --office")
     learned = _shipped_conductor()
     console = output.make_console(to_stdout=not json)
     rows = session.run_async(lambda: run_demo(console, tasks=tasks, seed=seed, pace=pace, more=learned))
@@ -46,14 +57,17 @@ def demo(
     return ExitCode.OK
 
 
-def _office(tasks: int, seed: int, *, json: bool) -> ExitCode:
+def _office(tasks: int, seed: int, file: Path | None, *, json: bool) -> ExitCode:
     """Show the learned conductor of the office at any amount of notes, next to its controls."""
     require_extra("eval", "the office", "numpy")
     from shikisha.conductors.pointer_conductor import load_pointer, shipped_pointer
     from shikisha.simulation.office.office_demo import run_office_demo
+    from shikisha.simulation.office.staff import KINDS
 
     console = output.make_console(to_stdout=not json)
-    model = load_pointer(shipped_pointer())
+    model = load_pointer(file or shipped_pointer())
+    if model.reader.kinds != tuple(map(str, KINDS)):
+        raise ConfigError(f"{file}: it knows other kinds of work than the office's: {', '.join(model.reader.kinds)}")
     rows = session.run_async(lambda: run_office_demo(console, model, tasks, seed))
     if json:
         output.print_json({"seed": seed, "rows": [row.summary() for row in rows]})

@@ -69,10 +69,12 @@ def print_wrapped_note(text: str) -> None:
 
 
 def print_note_line(text: str) -> None:
-    """Print a remark to stderr on one line, cut at the width of the terminal."""
-    screen = make_console()
-    room = screen.width if screen.is_terminal else _MAX_LINE
-    screen.print(one_line(text, _MAX_LINE), width=room, no_wrap=True, overflow="ellipsis")
+    """Print a remark to stderr on one line, on a terminal cut at its width."""
+    screen, line = make_console(), one_line(text, _MAX_LINE)
+    if screen.is_terminal:
+        screen.print(line, no_wrap=True, overflow="ellipsis")
+    else:
+        _write(sys.stderr, line)
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> None:

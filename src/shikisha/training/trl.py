@@ -30,13 +30,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import cycle, islice
 from math import isfinite
 from threading import Semaphore, Thread
 from time import perf_counter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -88,6 +88,9 @@ _PROMPTS_AT_ONCE = 16
 _SAMPLING_OPTIONS = ("temperature", "top_p", "top_k", "min_p")
 # Such completions are masked and counted.
 _UNSCORED_MESSAGE = "All reward functions returned None"
+# Transformers renamed it after 5.17.
+_NAMES = {each.name for each in fields(GRPOConfig)}
+_CHECKPOINTING = "activation_checkpointing" if "activation_checkpointing" in _NAMES else "gradient_checkpointing"
 _IGNORED_WARNINGS: tuple[tuple[str, type[Warning]], ...] = (
     ("`[a-z_]*gradient_checkpointing[a-z_]*` is deprecated", FutureWarning),  # TRL calls transformers by the old name
 )
@@ -532,7 +535,7 @@ def grpo_config(settings: TrainSettings, processes: int, own: bool) -> GRPOConfi
         vllm_mode=more.vllm or "colocate",
         vllm_server_base_url=more.server if more.vllm == "server" else None,
         bf16=settings.model.dtype == "bfloat16",
-        activation_checkpointing=not own,
+        **cast("dict[str, Any]", {_CHECKPOINTING: not own}),
         disable_dropout=True,
         ddp_find_unused_parameters=False,
         use_cpu=not cuda,

@@ -14,7 +14,6 @@ problems in the chain (a fork would be one).
 import argparse
 import asyncio
 import random
-import subprocess
 import sys
 import tempfile
 from contextlib import AsyncExitStack, suppress
@@ -23,12 +22,10 @@ from enum import StrEnum
 from pathlib import Path
 from time import perf_counter
 
-import httpx2
-
 from common import Figure, report
 from kill import Findings, audit
 from serving_client import server
-from serving_kill import CONFIG, IN_FLIGHT, Load, runs_have_ended
+from serving_kill import BOOKS, CONFIG, Load, charging_endpoint, runs_have_ended
 from shikisha.core.events import RunStatus
 from shikisha.journal import open_journal
 
@@ -128,40 +125,23 @@ async def cut_again_and_again(proxies: list[CutProxy], cuts: int, lease: float, 
 
 async def harness(cuts: int, lease: float, seed: int, folder: Path, database: Cluster) -> Outcome:
     """Serve, cut and audit."""
-    begun, direct = perf_counter(), database.url("served")
-    script, books = folder / "script.json", folder / "books.jsonl"
-    script.write_text('[{"text": "an answer", "latency": 0.15}]')
-    command = [sys.executable, "-m", "shikisha.testing", "--script", str(script), "--ledger", str(books)]
-    endpoint = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-    assert endpoint.stdout is not None
-    url = (await endpoint.stdout.readline()).decode().strip()
-    rng = random.Random(seed)
-    try:
-        async with AsyncExitStack() as stack:
-            proxies, running = list[CutProxy](), []
-            for number in range(2):
-                near = folder / str(number)
-                near.mkdir()
-                proxy = CutProxy(str(database.folder / ".s.PGSQL.5432"))
-                socket = await asyncio.start_unix_server(proxy.serve, near / ".s.PGSQL.5432")
-                stack.push_async_callback(_close, socket)
-                proxies.append(proxy)
-                journal = direct.replace(f"host={database.folder}", f"host={near}")
-                config = CONFIG.format(lease=lease, url=url)
-                at = server(near, config, journal, near / "server.log")
-                running.append(await stack.enter_async_context(at))
-            load = Load(running[0].key, list(running))
-            client = await stack.enter_async_context(httpx2.AsyncClient(timeout=10))
-            async with asyncio.TaskGroup() as group:
-                for _ in range(IN_FLIGHT):
-                    group.create_task(load.order(client, rng))
-                await cut_again_and_again(proxies, cuts, lease, rng)
-                load.over = True
-            await runs_have_ended(direct)
-    finally:
-        endpoint.terminate()
-        await endpoint.wait()
-    findings = await audit(direct, books.read_text(), [f"ack {run}\n" for run in load.acknowledged])
+    begun, direct, rng = perf_counter(), database.url("served"), random.Random(seed)
+    async with charging_endpoint(folder) as url, AsyncExitStack() as stack:
+        proxies, running = list[CutProxy](), []
+        for number in range(2):
+            near = folder / str(number)
+            near.mkdir()
+            proxy = CutProxy(str(database.folder / ".s.PGSQL.5432"))
+            socket = await asyncio.start_unix_server(proxy.serve, near / ".s.PGSQL.5432")
+            stack.push_async_callback(_close, socket)
+            proxies.append(proxy)
+            journal = direct.replace(f"host={database.folder}", f"host={near}")
+            at = server(near, CONFIG.format(lease=lease, url=url), journal, near / "server.log")
+            running.append(await stack.enter_async_context(at))
+        load = Load(running[0].key, list(running))
+        await load.order_during(cut_again_and_again(proxies, cuts, lease, rng), rng)
+        await runs_have_ended(direct)
+    findings = await audit(direct, (folder / BOOKS).read_text(), [f"ack {run}\n" for run in load.acknowledged])
     async with open_journal(direct) as opened:
         known = {row.id: row.status for row in await opened.runs(limit=1_000_000)}
         lost = sum(known.get(run) is not RunStatus.DONE for run in load.acknowledged)

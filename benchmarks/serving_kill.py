@@ -15,7 +15,8 @@ import random
 import subprocess
 import sys
 import tempfile
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ from shikisha.journal.schema import EVENTS
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from postgres import cluster
 
-IN_FLIGHT = 8
+IN_FLIGHT, BOOKS = 8, "books.jsonl"
 CONFIG = """
 conductor = "fixed:chain?workers=ledger,ledger,ledger"
 [server]
@@ -74,6 +75,29 @@ class Load:
                     self.acknowledged.append(answer.headers["x-shikisha-run-id"])
             await asyncio.sleep(rng.uniform(0.2, 0.6))
 
+    async def order_during(self, trouble: Coroutine[object, object, None], rng: random.Random) -> None:
+        """Order runs, several at once, until the trouble is over."""
+        async with httpx2.AsyncClient(timeout=10) as client, asyncio.TaskGroup() as group:
+            for _ in range(IN_FLIGHT):
+                group.create_task(self.order(client, rng))
+            await trouble
+            self.over = True
+
+
+@asynccontextmanager
+async def charging_endpoint(folder: Path) -> AsyncIterator[str]:
+    """Yield the URL of an endpoint that answers in .15 s and writes each call and its key into the folder's books."""
+    script = folder / "script.json"
+    script.write_text('[{"text": "an answer", "latency": 0.15}]')
+    command = [sys.executable, "-m", "shikisha.testing", "--script", str(script), "--ledger", str(folder / BOOKS)]
+    endpoint = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    assert endpoint.stdout is not None
+    try:
+        yield (await endpoint.stdout.readline()).decode().strip()
+    finally:
+        endpoint.terminate()
+        await endpoint.wait()
+
 
 async def kill_again_and_again(load: Load, kills: int, lease: float, start: "Starter") -> None:
     """Kill one server, wait until its runs must have been taken over, and start it again."""
@@ -105,30 +129,14 @@ class Starter:
 
 async def harness(kills: int, lease: float, folder: Path, database: str) -> tuple[Findings, list[float], float]:
     """Run load and kills; return what the audit finds, the takeovers' seconds, and the seconds in all."""
-    begun = perf_counter()
-    script, books = folder / "script.json", folder / "books.jsonl"
-    script.write_text('[{"text": "an answer", "latency": 0.15}]')
-    command = [sys.executable, "-m", "shikisha.testing", "--script", str(script), "--ledger", str(books)]
-    endpoint = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-    assert endpoint.stdout is not None
-    url = (await endpoint.stdout.readline()).decode().strip()
-    rng = random.Random(1)
-    try:
-        async with AsyncExitStack() as stack:
-            start = Starter(stack, folder, CONFIG.format(lease=lease, url=url), database)
-            first = await start(0)
-            load = Load(first.key, [first, None])
-            load.servers[1] = await start(1)
-            client = await stack.enter_async_context(httpx2.AsyncClient(timeout=10))
-            async with asyncio.TaskGroup() as group:
-                for _ in range(IN_FLIGHT):
-                    group.create_task(load.order(client, rng))
-                await kill_again_and_again(load, kills, lease, start)
-                load.over = True
-            await runs_have_ended(database)
-    finally:
-        endpoint.terminate()
-        await endpoint.wait()
+    begun, books = perf_counter(), folder / BOOKS
+    async with charging_endpoint(folder) as url, AsyncExitStack() as stack:
+        start = Starter(stack, folder, CONFIG.format(lease=lease, url=url), database)
+        first = await start(0)
+        load = Load(first.key, [first, None])
+        load.servers[1] = await start(1)
+        await load.order_during(kill_again_and_again(load, kills, lease, start), random.Random(1))
+        await runs_have_ended(database)
     findings = await audit(database, books.read_text(), [f"ack {run}\n" for run in load.acknowledged])
     return findings, await takeovers(database, load.kills), perf_counter() - begun
 

@@ -1,7 +1,10 @@
 """The command line in one process: what each command prints where, and what it exits with."""
 
+import asyncio
 import json
+import os
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -10,6 +13,8 @@ from typer.testing import CliRunner
 
 from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
+from shikisha.cli.journal import read_findings
+from shikisha.core.errors import JournalUnavailable
 
 KEY = "sk-live-0123456789abcdef"
 CONFIG = """
@@ -262,6 +267,21 @@ class TestJournal:
         assert len(cli("journal", "export").splitlines()) == told["events"]
         cli("journal", "export", "last", "--out", str(cli.folder / "run.jsonl"))
         assert all(json.loads(line) for line in (cli.folder / "run.jsonl").read_text().splitlines())
+
+    def test_a_verifying_process_that_fails_is_reported_at_once_and_ends_the_others(self, tmp_path: Path) -> None:
+        told = tmp_path / "pid"
+        waits = f"import os, pathlib, time; pathlib.Path({str(told)!r}).write_text(str(os.getpid())); time.sleep(60)"
+        fails = f"""if True:
+            import pathlib, sys, time
+            told = pathlib.Path({str(told)!r})
+            while not told.exists() or not told.read_text():
+                time.sleep(0.01)
+            sys.exit("the disk is gone")
+        """
+        with pytest.raises(JournalUnavailable, match="the disk is gone"):
+            asyncio.run(read_findings([[sys.executable, "-c", code] for code in (waits, fails)]))
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(told.read_text()), 0)
 
     def test_a_head_that_is_not_in_it_exits_6(self, cli: Cli) -> None:
         cli("run", "q")

@@ -17,7 +17,6 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions, command
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
-from shikisha.core.run import Run
 from shikisha.learned.learned_file import read_learned, write_learned
 from shikisha.learned.task_classes import (
     CLASSES_KIND,
@@ -28,7 +27,6 @@ from shikisha.learned.task_classes import (
     read_classes,
 )
 
-_ALL = 2**31  # runs
 group = typer.Typer(
     help="Classes of tasks with a proposed mode: propose, show, audit and confirm them.",
     no_args_is_help=True,
@@ -46,7 +44,7 @@ By = Annotated[str, typer.Option("--by", help="Who confirms them.")]
 @command
 def propose(shared: SharedOptions, out: Out, tolerance: Tolerance = 0.05) -> ExitCode:
     """Find classes of tasks in the journal, and propose how much runs of each may do on their own."""
-    proposal = propose_classes(session.run_async(lambda: _read_runs(shared)), tolerance)
+    proposal = propose_classes(session.run_async(lambda: session.read_runs(shared)), tolerance)
     version = write_learned(out, classes_file(proposal, time()))
     _show(proposal, as_json=shared.json)
     output.print_note(
@@ -70,7 +68,7 @@ def audit(shared: SharedOptions, file: File) -> ExitCode:
     """Say what the proposed modes would have let through on the journal's runs that they were not made of."""
     proposal = _read(file)
     known = set(proposal.evidence)
-    runs = [run for run in session.run_async(lambda: _read_runs(shared)) if run.id not in known]
+    runs = [run for run in session.run_async(lambda: session.read_runs(shared)) if run.id not in known]
     finished = [run for run in runs if run.erased is None and run.finished is not None and run.started.depth == 0]
     _show(replace(proposal, classes=audit_classes(proposal, finished)), as_json=shared.json)
     return ExitCode.OK
@@ -89,11 +87,6 @@ def confirm(shared: SharedOptions, file: File, names: Names, by: By) -> ExitCode
         f'{file}: confirmed by {by.strip()}: {", ".join(names)}. Use it with [autonomy] proposed = "{file}"'
     )
     return ExitCode.OK
-
-
-async def _read_runs(shared: SharedOptions) -> list[Run]:
-    async with session.open_existing_journal(shared) as journal:
-        return [Run.fold(await journal.read(one.id)) for one in reversed(await journal.runs(limit=_ALL))]
 
 
 def _read(file: Path) -> ProposedClasses:

@@ -3,8 +3,9 @@
 import json
 import re
 import sys
-from asyncio import create_subprocess_exec, gather
+from asyncio import TaskGroup, create_subprocess_exec
 from asyncio.subprocess import PIPE
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -130,26 +131,42 @@ async def _verify_in_processes(
     command += ["--journal", shared.journal] if shared.journal else []
     command += ["--expect", expect] if expect else []
 
-    async def findings(place: int, segment: "ChainSegment") -> "SegmentFindings":
-        own = ["--segment", f"{segment.start}:{'' if segment.end is None else segment.end}"]
-        own += ["--since", f"{since.count}:{since.hash}"] if since and place == 0 else []
-        process = await create_subprocess_exec(*command, *own, stdout=PIPE, stderr=PIPE)
-        said, complained = await process.communicate()
-        if process.returncode:
-            raise JournalUnavailable(f"a verifying process ended: {complained.decode(errors='replace')[-500:]}")
-        told = json.loads(said)
-        return journals.SegmentFindings(
-            told["count"],
-            told["hash"],
-            tuple(journals.ChainProblem(seq, what) for seq, what in told["problems"]),
-            told["erased"],
-            tuple((run, seq, key) for run, seq, key in told["missing"]),
-            frozenset(told["erased_runs"]),
-            told["expected"],
-        )
-
     segments = journals.split_chain(count, processes, since.count if since else 0)
-    return journals.combine_findings(await gather(*(findings(*each) for each in enumerate(segments))), expect, since)
+    commands = [[*command, "--segment", f"{each.start}:{'' if each.end is None else each.end}"] for each in segments]
+    commands[0] += ["--since", f"{since.count}:{since.hash}"] if since else []
+    return journals.combine_findings(await read_findings(commands), expect, since)
+
+
+async def read_findings(commands: Sequence[Sequence[str]]) -> "list[SegmentFindings]":
+    """Return what these processes find, all at once; JournalUnavailable, and their end, as soon as one fails."""
+    try:
+        async with TaskGroup() as group:
+            tasks = [group.create_task(_read_finding(command)) for command in commands]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def _read_finding(command: Sequence[str]) -> "SegmentFindings":
+    process = await create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    try:
+        said, complained = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise JournalUnavailable(f"a verifying process ended: {complained.decode(errors='replace')[-500:]}")
+    told = json.loads(said)
+    return journals.SegmentFindings(
+        told["count"],
+        told["hash"],
+        tuple(journals.ChainProblem(seq, what) for seq, what in told["problems"]),
+        told["erased"],
+        tuple((run, seq, key) for run, seq, key in told["missing"]),
+        frozenset(told["erased_runs"]),
+        told["expected"],
+    )
 
 
 def export(shared: SharedOptions, run: OneRun = "", to: To = None) -> ExitCode:

@@ -18,13 +18,11 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
-from shikisha.core.run import Run
 from shikisha.learned.fit_step_value import PHRASES, fit_step_value
 from shikisha.learned.learned_file import LearnedFile, write_learned
 from shikisha.learned.step_samples import RunSample, run_samples
 from shikisha.learned.step_value_gain import MIN_RUNS, StepValueEvidence, evaluate_step_value
 
-_ALL = 2**31  # runs
 Out = Annotated[Path, typer.Option("--out", "-o", help="The file of step values to write.")]
 Worth = Annotated[float, typer.Option("--worth", min=0.000001, help="US dollars that a right answer is worth.")]
 Labels = Annotated[
@@ -54,7 +52,7 @@ def plans(shared: SharedOptions, to: Out, worth: Worth = 0.05, labels: Labels = 
 def _learn(shared: SharedOptions, to: Path, worth: float, labels: str, trial: bool, *, forms: bool) -> ExitCode:
     output.refuse_unwritable(to)
     wanted = frozenset(name.strip() for name in labels.split(",") if name.strip())
-    runs = session.run_async(lambda: _read_runs(shared))
+    runs = session.run_async(lambda: session.read_runs(shared))
     samples = samples_with_labels(run_samples(runs), wanted)
     evidence = evaluate_step_value(samples, worth)
     _show(evidence, shared.json)
@@ -92,11 +90,6 @@ def refusal_of(evidence: StepValueEvidence, samples: Sequence[RunSample]) -> str
         return f"step values predict no better than averages of workers: {evidence.predictive.describe()}"
     gain = evidence.gain
     return "no gain is shown" + ("" if gain is None else f": {gain.describe()}")
-
-
-async def _read_runs(shared: SharedOptions) -> list[Run]:
-    async with session.open_existing_journal(shared) as journal:
-        return [Run.fold(await journal.read(one.id)) for one in reversed(await journal.runs(limit=_ALL))]
 
 
 def _show(evidence: StepValueEvidence, as_json: bool) -> None:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from shikisha.config.container import Container
     from shikisha.journal import Journal
 
-_ALL = 2**31  # runs
 _MOST_REFLECTIONS = 20  # a call
 _QUESTION = (
     "Below is what came of a task that went wrong. Write one lesson, one sentence, that would have helped and holds "
@@ -81,8 +80,7 @@ def learn(
 
     async def main() -> tuple[list[Run], list[Lesson]]:
         async with session.open_existing_journal(shared) as journal:
-            found = [Run.fold(await journal.read(one.id)) for one in reversed(await journal.runs(limit=_ALL))]
-            runs = [run for run in found if set(run.started.labels) <= wanted]
+            runs = [run for run in await session.read_all_runs(journal) if set(run.started.labels) <= wanted]
             lessons = failure_lessons(runs)
             if reflector:
                 async with session.open_container(shared) as container:

@@ -11,11 +11,9 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
 from shikisha.config.adapters import text_encoding
 from shikisha.core.budget import format_dollars
-from shikisha.core.run import Run
 from shikisha.notes.step_outcomes import step_outcomes
 from shikisha.notes.worker_notes import WorkerNote, WorkerNotes, load_notes
 
-_ALL = 2**31  # runs
 _SHOWN_TERMS = 8
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write the notes to this file, for [notes] file.")]
 From = Annotated[Path | None, typer.Option("--file", help="Show this file instead of reading the journal.")]
@@ -62,8 +60,7 @@ def notes(shared: SharedOptions, out: Out = None, file: From = None, text: ForTe
 async def _collect(shared: SharedOptions) -> WorkerNotes:
     async with session.open_container(shared) as container:
         forget = container.settings.notes.forget
-    async with session.open_existing_journal(shared) as journal:
-        runs = [Run.fold(await journal.read(one.id)) for one in reversed(await journal.runs(limit=_ALL))]
+    runs = await session.read_runs(shared)
     return WorkerNotes.collect(step_outcomes(runs), text_encoding(), forget=forget)
 
 

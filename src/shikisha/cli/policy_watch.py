@@ -180,7 +180,6 @@ def _drift_text(drift: WorkerDrift, traffic: "WorkerHistory") -> Iterator[str]:
 PolicyName = Annotated[
     Path, typer.Argument(metavar="POLICY", help="A policy file, or a shelf's folder: its live policy.")
 ]
-_ALL_RUNS = 2**31  # runs
 _STALE_POINTS = (
     "the operating points of the new policy date from before the drop, until `shikisha learn` measures them again"
 )
@@ -272,11 +271,10 @@ def _worker_history(watched: WatchedPolicy, watching: PolicyWatchOptions, shared
 
 async def _read_all_runs(shared: SharedOptions) -> tuple[list[Run], str]:
     """Return all runs of the journal, the oldest first, and the name of the journal."""
-    async with session.open_existing_journal(shared) as journal:
-        every = reversed(await journal.runs(limit=_ALL_RUNS))
-        runs = [Run.fold(await journal.read(summary.id)) for summary in every]
     named = shared.journal or ""
-    return runs, "the journal" if not named or "://" in named else named  # a URL may hold a password
+    return await session.read_runs(
+        shared
+    ), "the journal" if not named or "://" in named else named  # a URL may hold a password
 
 
 def _judge_workers(watched: WatchedPolicy, traffic: "WorkerHistory", watching: PolicyWatchOptions) -> PolicyWatchReport:

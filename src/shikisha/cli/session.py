@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 STDIN = "-"
 _MAX_TASK_BYTES = 10_000_000
+_ALL_RUNS = 2**31
 
 
 def run_async(main: Callable[[], Coroutine[object, object, T]]) -> T:
@@ -75,6 +76,17 @@ async def open_existing_journal(shared: SharedOptions) -> AsyncIterator["Journal
     _refuse_absent(shared.journal or container.journal_url())
     async with open_command_journal(shared, container) as opened:
         yield opened
+
+
+async def read_all_runs(journal: "Journal") -> list[Run]:
+    """Return all runs of a journal, the oldest first."""
+    return [Run.fold(await journal.read(one.id)) for one in reversed(await journal.runs(limit=_ALL_RUNS))]
+
+
+async def read_runs(shared: SharedOptions) -> list[Run]:
+    """Return all runs of the command's journal, the oldest first, for a command that learns from them."""
+    async with open_existing_journal(shared) as journal:
+        return await read_all_runs(journal)
 
 
 async def find_run(journal: "Journal", name: str) -> str:

@@ -14,7 +14,6 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions, command
 from shikisha.core.errors import ConfigError
-from shikisha.core.run import Run
 from shikisha.learned.skills import (
     Skill,
     mine_skills,
@@ -25,7 +24,6 @@ from shikisha.learned.skills import (
     write_skill,
 )
 
-_ALL = 2**31  # runs
 group = typer.Typer(
     help="Plans that right runs had in common: mine, show, import and replay them.",
     no_args_is_help=True,
@@ -42,7 +40,7 @@ Labels = Annotated[str, typer.Option("--labels", help="Mine runs with these labe
 def mine(shared: SharedOptions, folder: Folder, labels: Labels = "") -> ExitCode:
     """Find plans that right runs had in common, keep those that other right runs confirm, and retire what drifted."""
     wanted = frozenset(name.strip() for name in labels.split(",") if name.strip())
-    runs = [run for run in session.run_async(lambda: _read_runs(shared)) if set(run.started.labels) <= wanted]
+    runs = [run for run in session.run_async(lambda: session.read_runs(shared)) if set(run.started.labels) <= wanted]
     before = read_skills(folder)
     known = [skill if skill.retired else retire_drifted(skill, runs) for skill in before]
     drifted = [skill for skill, old in zip(known, before, strict=True) if skill.retired != old.retired]
@@ -74,18 +72,13 @@ def import_(shared: SharedOptions, source: Source, folder: Folder) -> ExitCode:
     skill = read_skill(source, ours=False)
     if (folder / skill.name).exists():
         raise ConfigError(f"{folder / skill.name}: there is a skill of this name")
-    replayed = replay_on_runs(skill, session.run_async(lambda: _read_runs(shared)))
+    replayed = replay_on_runs(skill, session.run_async(lambda: session.read_runs(shared)))
     write_skill(folder, replayed, time())
     _show([replayed], as_json=shared.json)
     tried, same = replayed.replays
     state = "it is used" if replayed.admitted else "it is not used before every replay is right"
     output.print_note(f"{skill.name}: right in {same} of {tried} replays; {state}")
     return ExitCode.OK
-
-
-async def _read_runs(shared: SharedOptions) -> list[Run]:
-    async with session.open_existing_journal(shared) as journal:
-        return [Run.fold(await journal.read(one.id)) for one in reversed(await journal.runs(limit=_ALL))]
 
 
 def _show(skills: list[Skill], *, as_json: bool) -> None:

@@ -292,7 +292,7 @@ class TestPreparing:
     def test_init_writes_a_file_once(self, cli: Cli) -> None:
         path = cli.folder / "new.toml"
         cli("init", str(path))
-        assert tomllib.loads(path.read_text())["conductor"] == "fixed:single"
+        assert tomllib.loads(path.read_text())["journal"] == {"file": "shikisha.db"}
         cli("init", str(path), code=ExitCode.INPUT)
         cli("init", str(path), "--force")
 

@@ -147,3 +147,17 @@ async def test_a_person_at_a_terminal_is_asked_once(
     assert answer in text
     assert text.count("Use them?") == 1
     assert (here.folder / "shikisha.toml").exists() is written
+
+
+def test_a_file_without_workers_answers_as_no_file_does_and_earlier_runs_are_named(here: Here) -> None:
+    before = here.run(here.local, "run", "-q", "What is 12 * 13?")
+    here.run(here.local, "init")
+    lost = here.run(here.local, "explain", code=2)
+    assert f"runs without a configuration are in {here.folder / 'state' / 'shikisha' / 'shikisha.db'}" in lost.stderr
+    after = here.run(here.local, "run", "-q", "What is 12 * 13?")
+    assert before.stdout == after.stdout == "156\n"
+    assert "no model is configured or found" in before.stderr
+    assert "shikisha.toml names no workers" in after.stderr
+    planned = here.run(here.local, "plan", "What is 12 * 13?")
+    assert "shikisha.toml names no workers" in planned.stderr
+    assert "calculator" in planned.stderr

@@ -61,12 +61,12 @@ def _office(tasks: int, seed: int, file: Path | None, *, json: bool) -> ExitCode
     """Show the learned conductor of the office at any amount of notes, next to its controls."""
     require_extra("eval", "the office", "numpy")
     from shikisha.conductors.pointer_conductor import load_pointer, shipped_pointer
+    from shikisha.simulation.office.language_lessons import OFFICE_KINDS
     from shikisha.simulation.office.office_demo import run_office_demo
-    from shikisha.simulation.office.staff import KINDS
 
     console = output.make_console(to_stdout=not json)
     model = load_pointer(file or shipped_pointer())
-    if model.reader.kinds != tuple(map(str, KINDS)):
+    if model.reader.kinds != OFFICE_KINDS:
         raise ConfigError(f"{file}: it knows other kinds of work than the office's: {', '.join(model.reader.kinds)}")
     rows = session.run_async(lambda: run_office_demo(console, model, tasks, seed))
     if json:

@@ -33,10 +33,7 @@ from shikisha.core.errors import ConfigError
 
 _MODES = ("all", "local", "free", "off")
 _FOUND = "what was found here"  # names these tables in errors, as the path of a file would
-SIMULATED_NOTE = (
-    "no model is configured or found: small real tools and two simulated models answer. "
-    "Next: set a key such as OPENAI_API_KEY or start Ollama, and type this again"
-)
+_SIMULATED = "small real tools and two simulated models answer"
 
 
 def find_endpoints(environment: Mapping[str, str] | None = None) -> Discovery:
@@ -60,7 +57,11 @@ def obtain_container(
     Called outside of any event loop: it asks the person at the terminal.
     """
     if find_config(shared.config, os.environ) is not None:
-        return load_config(shared.config)
+        container = load_config(shared.config)
+        # A file that names neither workers nor who conducts whom answers as no file does.
+        if not container.settings.model_fields_set & {"conductor", "pool"}:
+            add_local_tools(container, Path() if files else None)
+        return container
     found = find_endpoints()
     if not found.usable:
         for remark in found.remarks if performs else ():
@@ -78,6 +79,35 @@ def obtain_container(
         if Path(CONFIG_FILE).is_file():  # the person had it written
             return load_config(shared.config)
     return found_container(found)
+
+
+def simulated_note(container: Container) -> str:
+    """Return why simulated workers answer, and what to do about it."""
+    if Path(container.file).is_file():
+        again = "or `shikisha init --force` looks for endpoints again"
+        return f"{container.file} names no workers: {_SIMULATED}. Next: name yours in [workers], {again}"
+    return (
+        f"no model is configured or found: {_SIMULATED}. "
+        "Next: set a key such as OPENAI_API_KEY or start Ollama, and type this again"
+    )
+
+
+def warn_of_simulation(prompt: str, container: Container) -> None:
+    """Print that simulated workers answer, and what they understand where this question is nothing of it."""
+    # Imported here because only runs without configured workers need the simulation.
+    from shikisha.simulation.local_tools import tool_for
+    from shikisha.simulation.questions import parse_question
+    from shikisha.workers.local_tools import EXAMPLES
+
+    names = container.names
+    output.print_wrapped_note(simulated_note(container))
+    if tool_for(prompt, names) is None and parse_question(prompt) is None:
+        from shikisha.evals.tasksets.simulated import simulated_items  # brings the graders
+
+        sample = next(item for item in simulated_items("train") if len(item.kinds) > 1).task.prompt
+        tools = ", ".join(EXAMPLES[name] for name in names if name in EXAMPLES)
+        more = f", or {tools}" if tools else ""
+        output.print_wrapped_note(f'this question is none that they understand: try "{sample}"{more}')
 
 
 def found_container(found: Discovery) -> Container:

@@ -9,7 +9,7 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.first_run import obtain_container
+from shikisha.cli.first_run import obtain_container, warn_of_simulation
 from shikisha.cli.options import ConductorOptions, SharedOptions, TaskOptions, YesOption
 from shikisha.config.container import Container, load_config
 from shikisha.core.errors import PlanError, TaskError
@@ -53,6 +53,8 @@ def plan(
     if not prompt:
         raise TaskError("expected a prompt, or --parse FILE")
     task, obtained = session.read_task(prompt, details), obtain_container(shared, yes=yes)
+    if obtained.simulated_pool is not None:
+        warn_of_simulation(task.prompt, obtained)
     run, proposal = session.run_async(lambda: _ask_for_plan(task, chosen, obtained))
     if proposal is None:
         raise PlanError(run.finished.why if run.finished else str(run.status), run.started.conductor)

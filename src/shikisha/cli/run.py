@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from threading import Thread
@@ -14,7 +14,7 @@ import typer
 from shikisha.cli import approval_prompt, output, progress, session
 from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_status
-from shikisha.cli.first_run import SIMULATED_NOTE, obtain_container
+from shikisha.cli.first_run import obtain_container, warn_of_simulation
 from shikisha.cli.options import (
     NEWEST_RUN,
     CapOptions,
@@ -75,7 +75,7 @@ def run(
     async def main() -> Run:
         async with aclosing(obtained) as container:
             if container.simulated_pool is not None:
-                _warn_of_simulation(task.prompt, container.names)
+                warn_of_simulation(task.prompt, container)
             pool = container.pool(chosen.names or container.team_pool(chosen.conductor))
             conductor = container.conductor(chosen.conductor, pool)
             limits = caps.apply_to(container.caps)
@@ -176,23 +176,6 @@ async def check_answer_was_first(journal: "Journal", answered: QuestionAnswered)
     if counts != answered:
         first = counts.actor if counts else "another"
         raise TaskError(f"question {answered.question} is answered already: {first} was first")
-
-
-def _warn_of_simulation(prompt: str, names: Sequence[str]) -> None:
-    """Print that simulated workers answer, and what they understand where this question is nothing of it."""
-    # Imported here because only runs without configured workers need the simulation.
-    from shikisha.simulation.local_tools import tool_for
-    from shikisha.simulation.questions import parse_question
-    from shikisha.workers.local_tools import EXAMPLES
-
-    output.print_wrapped_note(SIMULATED_NOTE)
-    if tool_for(prompt, names) is None and parse_question(prompt) is None:
-        from shikisha.evals.tasksets.simulated import simulated_items  # brings the graders
-
-        sample = next(item for item in simulated_items("train") if len(item.kinds) > 1).task.prompt
-        tools = ", ".join(EXAMPLES[name] for name in names if name in EXAMPLES)
-        more = f", or {tools}" if tools else ""
-        output.print_wrapped_note(f'this question is none that they understand: try "{sample}"{more}')
 
 
 @asynccontextmanager

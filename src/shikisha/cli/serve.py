@@ -21,7 +21,7 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.first_run import SIMULATED_NOTE, obtain_container
+from shikisha.cli.first_run import obtain_container, simulated_note
 from shikisha.cli.options import SharedOptions, YesOption, import_errors_name_extra
 from shikisha.config.container import Container, load_config
 from shikisha.config.environment import find_config
@@ -136,7 +136,7 @@ def _print_address(service: "RunService", listening: socket.socket, *, as_json: 
         output.print_json({"url": url, "key": key} | ({"link": link} if link else {}))
         return
     if service.container.simulated_pool is not None:
-        output.print_note(SIMULATED_NOTE)
+        output.print_note(simulated_note(service.container))
     for notice in conductor_notices(service.container):
         output.print_note(f"{notice.where}: {notice}")
     output.print_note(f"listening on {url}; OpenAI clients use {url}/v1, people {url}/ui")

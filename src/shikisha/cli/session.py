@@ -5,6 +5,7 @@ journals as interrupted, so that it can be resumed.
 """
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from shikisha.cli.exit_codes import ExitCode, StopSignal
 from shikisha.cli.options import NEWEST_RUN, SharedOptions, TaskOptions
 from shikisha.config.container import Container, load_config
+from shikisha.config.environment import JOURNAL_FILE, state_folder
 from shikisha.core.errors import ConfigError, RunStillOpen, TaskError, UnknownRun
 from shikisha.core.events import Event, RunStatus
 from shikisha.core.run import Run
@@ -175,8 +177,11 @@ def read_text(path: str) -> str:
 
 def _refuse_absent(url: str) -> None:
     path = url.removeprefix("sqlite:///")
-    if "://" not in path and not Path(path).exists():
-        raise UnknownRun(f"there is no journal at {path} yet: `shikisha run` creates one")
+    if "://" in path or Path(path).exists():
+        return
+    earlier = state_folder(os.environ) / JOURNAL_FILE
+    where = f"; runs without a configuration are in {earlier} (--journal)" if earlier.exists() else ""
+    raise UnknownRun(f"there is no journal at {path} yet: `shikisha run` creates one{where}")
 
 
 def make_folder(folder: Path) -> None:

@@ -621,6 +621,7 @@ def add_local_tools(container: Container, folder: Path | None) -> None:
     simulated = container.embedded
     if simulated is not None:
         container.embedded = lambda: with_local_tools(simulated(), folder)
+        container._orchestra = None  # built to check the file, without the tools
         if "conductor" not in container.settings.model_fields_set:
             container.settings = container.settings.model_copy(update={"conductor": FIRST_RUN_CONDUCTOR})
 

@@ -24,7 +24,7 @@ TEMPLATE = """\
 # All keys, for editors: shikisha init --schema > shikisha.schema.json
 
 # The conductor: fixed:NAME (single, vote, cascade, ...), rules:FILE, lm:WORKER, lm:DIR, or a name from [conductors].
-conductor = "fixed:single"
+#conductor = "fixed:single"
 
 # The workers of a run, in order; by default all of [workers].
 #pool = ["cheap", "strong", "calculator"]

@@ -327,6 +327,7 @@ def test_a_rehearsal_is_simulated_and_says_so(tmp_path: Path) -> None:
     assert any("simulated" in note for note in data["notes"])
     assert {entry["part"] for entry in data["entries"]} == {
         "asked",
+        "reference",
         "single",
         "random",
         "fixed",

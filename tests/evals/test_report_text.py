@@ -152,6 +152,10 @@ def test_the_headline_names_difference_interval_cost_and_the_choice() -> None:
 def test_the_oracle_and_single_workers_are_no_contenders() -> None:
     made = report()
     assert [entry.name for entry in leading_entries(made)] == ["cascade: agree 2, then gpt4o@hist", "weighted vote"]
+    told = replace(entry("optimum", EntrantRole.REFERENCE), accuracy=0.99, against=difference("gpt4o@hist", 0.2, 0.01))
+    made = replace(made, entries=(*made.entries, told))
+    assert "optimum" not in [entry.name for entry in leading_entries(made)]
+    assert headline_sentences(made)[-1].startswith("“optimum”: +20.0 points")
     unasked = replace(made, entries=tuple(entry for entry in made.entries if entry.part is not EntrantRole.ASKED))
     assert [e.part for e in leading_entries(unasked)] == [
         EntrantRole.CONSISTENCY,

@@ -67,6 +67,10 @@ def test_the_yardsticks_that_a_person_wrote_stand_beside(tmp_path: Path) -> None
     found = entries(evaluated(tmp_path, "--split", "heldout", "--conductor", "rehearsal:rules"))
     assert {"rehearsal:rules", "keyword router", "optimum", "random plans"} <= set(found)
     assert "hand-written rules" not in found  # asked for by its own name
+    parts = {name: found[name]["part"] for name in ("rehearsal:rules", "keyword router", "optimum")}
+    assert parts == {"rehearsal:rules": "asked", "keyword router": "reference", "optimum": "reference"}
+    assert all(found[name]["at_equal_dollars"] for name in parts)
+    assert found["simulated-generalist"]["at_equal_dollars"] is None
 
 
 def test_a_checkpoint_is_evaluated_on_fresh_held_out_tasks(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def evaluate(
     setup = _build_setup(subject, limits, config, journal)
     request = EvaluationRequest(
         setup,
-        _conductors(subject),
+        tuple(subject.conductor or ()),
         at_once=limits.at_once,
         processes=limits.processes,
         ray=limits.ray or None,
@@ -161,6 +161,7 @@ def evaluate(
         retry_failed=limits.retry_failed,
         against=tuple(subject.contamination or ()),
         controls=_controls(limits.controls),
+        references=_references(subject),
     )
     if outputs.frontier is not None:
         _write_frontier(outputs.frontier, setup, subject.conductor or ())
@@ -179,15 +180,14 @@ def _controls(name: str) -> BaselineMode | None:
     return BaselineMode(name) if name else None
 
 
-def _conductors(subject: EvalSubjectOptions) -> tuple[str, ...]:
-    """Return the conductors of the command line, and on the simulation also the hand-written ones."""
-    asked = tuple(subject.conductor or ())
+def _references(subject: EvalSubjectOptions) -> tuple[str, ...]:
+    """Return what plays next to the conductors on the simulation, where it was not asked for."""
     if subject.taskset not in _SIMULATED_TASKSETS:
-        return asked
-    known = {name.rpartition("=")[2] for name in asked}
+        return ()
+    known = {name.rpartition("=")[2] for name in subject.conductor or ()}
     large = {"hand-written rules": "rehearsal:rules-large"} if subject.taskset != _SIMULATED_TASKSETS[0] else {}
     baselines = _SIMULATED_BASELINES | large
-    return (*asked, *(f"{label}={name}" for label, name in baselines.items() if name not in known))
+    return tuple(f"{label}={name}" for label, name in baselines.items() if name not in known)
 
 
 def _refuse_missing(outputs: EvalOutputOptions) -> None:

@@ -35,10 +35,17 @@ from shikisha.core.errors import ConfigError
 from shikisha.core.plan import ANSWER, ANSWER_ALONE, MAX_STEPS
 from shikisha.core.visibility import max_usage, request_messages
 from shikisha.engine.conductor import Conductor
-from shikisha.evals.baselines import BaselineMode, EntrantSpec, EvaluationPlan, requested_entrant
+from shikisha.evals.baselines import (
+    BaselineMode,
+    EntrantSpec,
+    EvaluationPlan,
+    reference_entrant,
+    requested_entrant,
+)
 from shikisha.evals.entrant_metrics import EntrantInfo, EvaluationReport
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.report import EvaluationInfo, build_report
+from shikisha.evals.report_text import PARTS
 from shikisha.evals.response_cache import UNCACHED_KINDS
 from shikisha.evals.runner import Evaluation, EvaluationStop, Executor, LocalExecutor
 from shikisha.evals.samples import Entrant, SampleStore, lock_folder
@@ -191,10 +198,11 @@ _STOP_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """What to evaluate: the setup, the conductors, where to run, and the limits baseliness the setup's dollars.
+    """What to evaluate: the setup, the conductors, where to run, and the limits besides the setup's dollars.
 
-    `against` are tasksets that are searched for the same tasks before the first run. `controls` None: all baselines
-    where workers are free or no conductor is named, else those without further calls.
+    `references` play next to them and are no contenders. `against` are tasksets that are searched for the same tasks
+    before the first run. `controls` None: all baselines where workers are free or no conductor is named, else those
+    without further calls.
     """
 
     setup: EvaluationSetup
@@ -206,6 +214,7 @@ class EvaluationRequest:
     retry_failed: bool = False
     against: tuple[str, ...] = ()
     controls: BaselineMode | None = None
+    references: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -231,6 +240,7 @@ async def run_evaluation(plan: EvaluationRequest, console: "Console") -> Evaluat
         stage = await stack.enter_async_context(open_stage(plan.setup))
         factory = EntrantFactory(stage)
         wanted = [requested_entrant(name, {}) for name in plan.conductors]
+        wanted += [reference_entrant(name) for name in plan.references]
         for spec in wanted:
             stage.entrant(spec)  # an unknown one is an error before the first run
         paid = paid_workers(stage)
@@ -254,6 +264,7 @@ async def run_evaluation(plan: EvaluationRequest, console: "Console") -> Evaluat
             gathered.items,
             gathered.dev,
             plan.conductors,
+            plan.references,
             shown.begin,
             controls,
             ANSWER_ALONE,
@@ -340,8 +351,6 @@ def _build_report(
         _STOP_REASONS[stopped] if stopped else "",
         {item.task.id: item.dimensions for item in gathered.items},
     )
-    asked_first = sorted(course.played, key=lambda played: _ENTRANT_ORDER.index(played[0].part))
+    order = list(PARTS)
+    asked_first = sorted(course.played, key=lambda played: order.index(played[0].part))
     return build_report([EntrantInfo.of(entrant) for entrant, _ in asked_first], samples, about)
-
-
-_ENTRANT_ORDER = ["asked", "fixed", "consistency", "agent", "random", "single", "oracle"]

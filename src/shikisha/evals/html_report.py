@@ -106,7 +106,7 @@ def _page_charts(report: EvaluationReport) -> Mapping[str, object]:
     entries = reading_order(report)
     planned = [entry for entry in entries if entry.part not in _NOT_PLANNED]
     # Two forests, since baselines far from the best single worker would squeeze the close contenders' axis.
-    close = (EntrantRole.ASKED, EntrantRole.FIXED, EntrantRole.CONSISTENCY)
+    close = (EntrantRole.ASKED, EntrantRole.REFERENCE, EntrantRole.FIXED, EntrantRole.CONSISTENCY)
     camps = [entry for entry in entries if entry.part in close], [entry for entry in entries if entry.part not in close]
     return {
         "wide_cost": cost_chart(report, entries, _WIDE),

@@ -39,6 +39,7 @@ ORACLE = EntrantInfo(
     "those who had it",
 )
 Samples = Mapping[str, Sequence[Sample]]
+_CONDUCTS = (EntrantRole.ASKED, EntrantRole.REFERENCE)  # compared with the baselines, and none of them
 
 _SHOWN = 5
 
@@ -77,10 +78,10 @@ def build_report(entrants: Sequence[EntrantInfo], samples: Samples, about: Evalu
         entrant_figures(who, held, singles.best_scores if who.name != best else None, best or "", about.dimensions)
         for who, held in everybody
     )
-    baselines = {who.name: samples.get(who.name, ()) for who in entrants if who.part is not EntrantRole.ASKED}
+    baselines = {who.name: samples.get(who.name, ()) for who in entrants if who.part not in _CONDUCTS}
     entries = tuple(
         replace(each, at_equal_dollars=compare_at_equal_dollars(samples.get(each.name, ()), baselines))
-        if each.part is EntrantRole.ASKED
+        if each.part in _CONDUCTS
         else each
         for each in entries
     )

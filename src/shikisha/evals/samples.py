@@ -46,6 +46,7 @@ class EntrantRole(StrEnum):
     """Why an entrant is there."""
 
     ASKED = "asked"  # named by the user
+    REFERENCE = "reference"  # conducts too, and always plays on the simulation: rules by hand, the optimum
     SINGLE = "single"  # one worker of the pool for everything
     RANDOM = "random"  # plans drawn at random
     FIXED = "fixed"  # the best fixed topology, chosen on other tasks

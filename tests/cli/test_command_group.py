@@ -27,6 +27,7 @@ def test_the_help_lists_every_command_in_order() -> None:
 def test_a_nested_command_has_its_own_help(name: str, nested: str) -> None:
     shown = CliRunner().invoke(app, [name, nested, "--help"]).stdout
     assert f"{name} {nested} [OPTIONS]" in shown
+    assert f"{name} {nested}" in " ".join(CliRunner().invoke(app, [name, "--help"]).stdout.split())
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])

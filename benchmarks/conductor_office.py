@@ -29,7 +29,6 @@ from common import machine
 from shikisha import Caps, Engine
 from shikisha.conductors.part_plans import (
     NOTHING_TOLD,
-    WORDINGS,
     PartChoice,
     PartedTask,
     PartPolicy,
@@ -38,6 +37,7 @@ from shikisha.conductors.part_plans import (
 )
 from shikisha.conductors.pointer_conductor import PointerModel, PoolKnowledge, call_price, load_pointer
 from shikisha.conductors.task_reader import ReadTask, TaskReader
+from shikisha.core.subtasks import WORDINGS
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.routing.arrays import Floats, Floats32
 from shikisha.simulation.office import office_conductors as play

@@ -16,8 +16,9 @@ import argparse
 import asyncio
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import product
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from conductor_office import (
     share_of,
 )
 from shikisha import Engine
+from shikisha.conductors.part_plans import TreatmentKind
 from shikisha.conductors.pointer_conductor import (
     PointerConductor,
     PointerModel,
@@ -47,8 +49,9 @@ from shikisha.conductors.pointer_conductor import (
     load_pointer,
     shipped_pointer,
 )
-from shikisha.conductors.pointer_network import PointerChoices, PointerInput, pointer_features
+from shikisha.conductors.pointer_network import TREATMENTS, PointerChoices, PointerInput, pointer_features
 from shikisha.engine.recorder import MemoryRecorder
+from shikisha.notes.run_chances import PartForm, PartTrial
 from shikisha.notes.worker_falls import LIMIT, FallWatch
 from shikisha.routing.arrays import Flags, Floats, Floats32, Ints
 from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT
@@ -66,6 +69,13 @@ from shikisha.simulation.office.staff import CrewDistribution
 
 OUTCOMES = 100
 FALLEN = 0.15  # the most that is left of each level
+BLAME_ROUNDS = 5  # in which blame is shared again after a fall
+FORMS = {
+    TreatmentKind.CALL: PartForm.CALL,
+    TreatmentKind.CHECK: PartForm.CHECK,
+    TreatmentKind.SECOND_OPINION: PartForm.OPINIONS,
+    TreatmentKind.VOTE: PartForm.OPINIONS,
+}
 WINDOW = 10  # tasks whose mean value is compared with half of the loss
 # Without stakes, whose draw comes after the noise: rows with the same crews have the same questions, too.
 CALM = replace(QUIET_OFFICE, stakes=0.0)
@@ -262,14 +272,15 @@ def decide(model: PointerModel, given: PointerInput) -> PointerChoices:
 
 @dataclass(frozen=True)
 class Step:
-    """A task of every crew: the choices, values [C], whether parts were right [C, P], and whether the first worker of
-    each call was, before any check [C, P]."""
+    """A task of every crew: the choices, values [C], whether parts were right [C, P], whether the first worker of each
+    call was, before any check [C, P], and whether the run went on with another's result [C, P]."""
 
     given: PointerInput
     choices: PointerChoices
     values: Floats32
     right: Flags
     alone: Flags
+    replaced: Flags
 
 
 def perform_step(model: PointerModel, streams: Streams, rng: np.random.Generator) -> Step:
@@ -280,76 +291,126 @@ def perform_step(model: PointerModel, streams: Streams, rng: np.random.Generator
     outcomes = perform_choices(truth, choices, luck)
     alone = perform_choices(truth, replace(choices, mode=np.zeros_like(choices.mode)), luck)
     values = given.value * outcomes.right[:, 0].all(-1) - DOLLAR_WEIGHT * outcomes.dollars[:, 0].sum(-1)
-    return Step(given, choices, values, outcomes.right[:, 0], alone.right[:, 0])
+    if outcomes.replaced is None:
+        raise AssertionError("rollouts of the office say which results were replaced")
+    return Step(given, choices, values, outcomes.right[:, 0], alone.right[:, 0], outcomes.replaced[:, 0])
 
 
-# What a run teaches of each part's first worker: how likely it was right [C, P].
-Teacher = Callable[[Step, Streams], Floats]
+class Known(StrEnum):
+    """What is known of a run."""
 
-
-def told_steps(step: Step, _: Streams) -> Floats:
-    """Each step's outcome is known, as where a check grades it."""
-    found: Floats = step.alone.astype(float)
-    return found
-
-
-def told_runs(step: Step, streams: Streams) -> Floats:
-    """Only the run's grade is known; the blame for a wrong run is shared as notes do it."""
-    crew = np.arange(len(step.values))[:, None]
-    worker, kind = step.choices.workers[:, 0, :, 0], step.given.kinds.argmax(-1)
-    tries, right = (array[crew, worker, kind] for array in streams.notes[:2])
-    chance = np.where(step.given.parts, (right + 0.6) / (tries + 2), 1.0)
-    whole = chance.prod(-1, keepdims=True)
-    blamed = ((chance - whole) / (1 - whole).clip(1e-6)).clip(0, 1)
-    found: Floats = np.where(step.right.all(-1, keepdims=True), 1.0, blamed)
-    return found
-
-
-def learn(streams: Streams, step: Step, right: Floats, half_life: float | None) -> None:
-    """Add a task's outcomes to the notes; with a half-life older outcomes of the same worker fade, outcome by
-    outcome."""
-    tries_k, right_k, tries_f, right_f = (array.copy() for array in streams.notes)
-    workers, kinds = step.choices.workers[:, 0, :, 0], step.given.kinds.argmax(-1)
-    told = step.choices.told[:, 0, :, 0].astype(int)
-    features = np.arange(told.shape[-1])
-    for part in range(workers.shape[1]):
-        crew = np.nonzero(step.given.parts[:, part])[0]
-        worker, kind, share = workers[crew, part], kinds[crew, part], right[crew, part]
-        if half_life is not None:
-            for array in (tries_k, right_k, tries_f, right_f):
-                array[crew, worker] *= 0.5 ** (1 / half_life)
-        tries_k[crew, worker, kind] += 1
-        right_k[crew, worker, kind] += share
-        at = (crew[:, None], worker[:, None], features[None], told[crew, part])
-        tries_f[at] += 1
-        right_f[at] += share[:, None]
-    streams.notes = [tries_k, right_k, tries_f, right_f]
+    STEPS = "each step's outcome"  # as where a check grades it
+    REPLACED = "the run's grade, and which results were replaced"  # as a journal has it
+    GRADE = "the run's grade alone"
 
 
 @dataclass
-class CrewWatches:
-    """The product's test for falls, `FallWatch`, for every crew; who fell is forgotten whole, as in worker notes."""
+class PartOutcome:
+    """What a run teaches of a part's first worker: the kind of work, how it was told, how likely it was right."""
 
+    worker: int
+    kind: int
+    told: Ints
+    share: float
+
+
+@dataclass
+class CrewNotes:
+    """Notes of every crew, learned as the product's are: blame by `RunModel`, and falls by `FallWatch` if `watched`."""
+
+    known: Known
     watches: list[FallWatch]
+    watched: bool
+    half_life: float | None
+    runs: list[list[tuple[list[PartTrial], list[PartOutcome], bool]]]
 
-    def forget(self, step: Step, streams: Streams) -> int:
-        """Add a run of every crew, and forget where it is time; return how many workers were forgotten."""
-        crew = np.arange(len(step.values))[:, None]
-        worker, kind = step.choices.workers[:, 0, :, 0], step.given.kinds.argmax(-1)
-        tries, right = (array[crew, worker, kind] for array in streams.notes[:2])
-        foretold = np.where(step.given.parts, (right + 0.6) / (tries + 2), 1.0).prod(-1)
-        known = np.stack([array.sum(-1) for array in streams.notes[:2]], -1)
-        fallen = list[tuple[int, int]]()
-        for row, watch in enumerate(self.watches):
-            called = sorted(set(worker[row, step.given.parts[row]].tolist()))
-            counts = {str(one): (float(known[row, one, 0]), float(known[row, one, 1])) for one in called}
-            falls = watch.observe_run("", float(foretold[row]), counts, right=bool(step.right[row].all()))
-            fallen += [(row, int(fall.worker)) for fall in falls]
+    @classmethod
+    def begin(cls, crews: int, known: Known, half_life: float | None, limit: float | None) -> "CrewNotes":
+        """Return notes of crews that have no runs yet; without a limit nobody falls."""
+        watches = [FallWatch(1.0 if limit is None else limit) for _ in range(crews)]
+        return cls(known, watches, limit is not None, half_life, [[] for _ in range(crews)])
+
+    def learn(self, step: Step, streams: Streams, *, keep: bool = True) -> int:
+        """Add a run of every crew to its notes (`keep`), and forget who fell; return how many workers did."""
         streams.notes = [array.copy() for array in streams.notes]
+        fallen = 0
+        for crew in range(len(step.values)):
+            trials, outcomes = self._read(step, streams, crew)
+            right, watch = bool(step.right[crew].all()), self.watches[crew]
+            if self.known is not Known.STEPS:
+                for one, share in zip(outcomes, watch.model.share_blame(trials, right=right), strict=True):
+                    one.share = share.own
+            counts = {one.worker: float(streams.notes[0][crew, int(one.worker)].sum()) for one in trials}
+            if keep:
+                for one in outcomes:
+                    add_outcome(streams, crew, one, half_life=self.half_life)
+            self.runs[crew].append((trials, outcomes, right))
+            fall = watch.observe_run(str(len(self.runs[crew]) - 1), trials, counts, right=right)
+            if fall is not None:
+                fallen += 1
+                self._forget(streams, crew, int(fall.worker), int(fall.since), keep=keep)
+        return fallen
+
+    def _read(self, step: Step, streams: Streams, crew: int) -> tuple[list[PartTrial], list[PartOutcome]]:
+        kinds, choices = step.given.kinds[crew].argmax(-1), step.choices
+        trials, outcomes = list[PartTrial](), list[PartOutcome]()
+        for part in np.nonzero(step.given.parts[crew])[0]:
+            worker, kind = int(choices.workers[crew, 0, part, 0]), int(kinds[part])
+            form = FORMS[TREATMENTS[choices.mode[crew, 0, part]]]
+            seen = form is not PartForm.CALL and self.known is not Known.GRADE
+            replaced = bool(step.replaced[crew, part]) if seen else None
+            trials.append(PartTrial(str(worker), foretell(streams, crew, worker, kind), form, replaced))
+            told = choices.told[crew, 0, part, 0].astype(int)
+            outcomes.append(PartOutcome(worker, kind, told, float(step.alone[crew, part])))
+        return trials, outcomes
+
+    def _forget(self, streams: Streams, crew: int, worker: int, since: int, *, keep: bool) -> None:
+        """Forget what a worker did before a run, and share the blame of its runs since then again."""
         for array in streams.notes:
-            for row, one in fallen:
-                array[row, one] = 0
-        return len(fallen)
+            array[crew, worker] = 0
+        runs = [run for run in self.runs[crew][since:] if any(one.worker == worker for one in run[1])]
+        for _, outcomes, _ in runs:
+            for one in outcomes:
+                if one.worker != worker and keep:
+                    add_outcome(streams, crew, one, -1)
+        for again in range(BLAME_ROUNDS):
+            for trials, outcomes, right in runs if self.known is not Known.STEPS else ():
+                now = [
+                    replace(trial, chance=foretell(streams, crew, one.worker, one.kind))
+                    for trial, one in zip(trials, outcomes, strict=True)
+                ]
+                for one, share in zip(outcomes, self.watches[crew].model.share_blame(now, right=right), strict=True):
+                    if again and (keep or one.worker == worker):
+                        add_outcome(streams, crew, one, -1)
+                    one.share = share.own
+                    if keep or one.worker == worker:
+                        add_outcome(streams, crew, one)
+        if self.known is Known.STEPS:
+            for _, outcomes, _ in runs:
+                for one in outcomes:
+                    if keep or one.worker == worker:
+                        add_outcome(streams, crew, one)
+
+
+def foretell(streams: Streams, crew: int, worker: int, kind: int) -> float:
+    """Return the chance that notes foretell of a worker at a kind of work."""
+    tries, right = (float(array[crew, worker, kind]) for array in streams.notes[:2])
+    return (right + 0.6) / (tries + 2)
+
+
+def add_outcome(
+    streams: Streams, crew: int, one: PartOutcome, count: int = 1, *, half_life: float | None = None
+) -> None:
+    """Add an outcome to the notes, or take it away; with a half-life older outcomes of the worker fade by one."""
+    tries_k, right_k, tries_f, right_f = streams.notes
+    if half_life is not None:
+        for array in streams.notes:
+            array[crew, one.worker] *= 0.5 ** (1 / half_life)
+    tries_k[crew, one.worker, one.kind] += count
+    right_k[crew, one.worker, one.kind] += count * one.share
+    at = (crew, one.worker, np.arange(len(one.told)), one.told)
+    tries_f[at] += count
+    right_f[at] += count * one.share
 
 
 @dataclass(frozen=True)
@@ -360,7 +421,7 @@ class Fall:
     after: float
     adapted: float
     curve: Floats
-    forgotten: float = 0.0  # workers a crew, by `CrewWatches`
+    forgotten: float = 0.0  # workers a crew
 
     @property
     def regained(self) -> int | None:
@@ -372,20 +433,19 @@ class Fall:
 
 
 def measure_fall(
-    model: PointerModel, seed: int, crews: int, tasks: int, teacher: Teacher, half_life: float | None,
+    model: PointerModel, seed: int, crews: int, tasks: int, known: Known, half_life: float | None,
     *, limit: float | None = None, falls: bool = True,
 ) -> Fall:  # fmt: skip
     """Let the most called worker of every crew fall (`falls`), and perform `tasks` tasks while notes learn."""
     rng = np.random.default_rng(seed)
     streams = Streams.draw(seed, crews, rng)
     calls, before = np.zeros(streams.truth.prices.shape), list[float]()
-    watches, forgotten = CrewWatches([FallWatch(limit or LIMIT) for _ in range(crews)]), 0
+    notes, forgotten = CrewNotes.begin(crews, known, half_life, limit), 0
     for _ in range(20):
         step = perform_step(model, streams, rng)
         np.add.at(calls, (np.arange(crews)[:, None], step.choices.workers[:, 0, :, 0]), step.given.parts.astype(float))
         before.append(float(step.values.mean()))
-        if limit is not None:
-            forgotten += watches.forget(step, streams)
+        forgotten += notes.learn(step, streams, keep=False)
     if falls:
         streams.fall(calls.argmax(-1))
     after = float(np.mean([perform_step(model, streams, rng).values.mean() for _ in range(20)]))
@@ -395,10 +455,7 @@ def measure_fall(
     for _ in range(tasks):
         step = perform_step(model, streams, rng)
         curve.append(float(step.values.mean()))
-        taught = teacher(step, streams)
-        if limit is not None:
-            forgotten += watches.forget(step, streams)
-        learn(streams, step, taught, half_life)
+        forgotten += notes.learn(step, streams)
     return Fall(float(np.mean(before)), after, adapted, np.array(curve), forgotten / crews)
 
 
@@ -406,7 +463,6 @@ def fall_rows(
     models: Sequence[PointerModel], seeds: Sequence[int], crews: int, tasks: int, limit: float, rows: dict[str, object]
 ) -> None:
     """Tasks until half of the loss is regained, by what is known of a run and by whether notes fade."""
-    teachers: dict[str, Teacher] = {"each step's outcome": told_steps, "the run's grade alone": told_runs}
     ways: dict[str, tuple[float | None, bool, bool]] = {
         "notes as they are": (None, False, True),
         "half-life 25 outcomes": (25.0, False, True),
@@ -414,9 +470,9 @@ def fall_rows(
         "no fall, notes as they are": (None, False, False),
         "no fall, forgotten when it fell": (None, True, False),
     }
-    for (knows, teacher), (way, (half_life, watched, falls)) in product(teachers.items(), ways.items()):
+    for known, (way, (half_life, watched, falls)) in product(Known, ways.items()):
         found = [
-            measure_fall(model, seed, crews, tasks, teacher, half_life, limit=limit if watched else None, falls=falls)
+            measure_fall(model, seed, crews, tasks, known, half_life, limit=limit if watched else None, falls=falls)
             for model in models
             for seed in seeds
         ]
@@ -427,7 +483,7 @@ def fall_rows(
             curve=np.mean([one.curve for one in found], axis=0),
         )
         show(
-            f"fall, {knows}, {way}", rows, before=mean.before, after=mean.after, fresh=mean.adapted,
+            f"fall, {known}, {way}", rows, before=mean.before, after=mean.after, fresh=mean.adapted,
             tasks_to_half=mean.regained, by_seed=str([one.regained for one in found]),
             at_60=float(mean.curve[55:65].mean()),
             of_all=float(mean.curve.mean()), forgotten=float(np.mean([one.forgotten for one in found])),
@@ -443,7 +499,7 @@ async def main() -> None:
     parser.add_argument("--rows", default="noise,rounds,fall")
     parser.add_argument("--crews", type=int, default=300, help="crews for each seed, of the fall")
     parser.add_argument("--after", type=int, default=200, help="tasks after the fall")
-    parser.add_argument("--limit", type=float, default=LIMIT, help="deviations at which a worker counts as fallen")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="probability from which on a worker fell")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     seeds = [int(seed) for seed in arguments.seeds.split(",")]

@@ -41,14 +41,13 @@ from pays_recursion import recursion_cells
 from pays_settings import Cell, Setting, compare
 from shikisha import Caps, Engine, Plan, Step
 from shikisha.conductors.part_plans import (
-    CHECK_OPENING,
-    WORDINGS,
     PartChoice,
     PartPolicy,
     PartsConductor,
     TreatmentKind,
 )
 from shikisha.conductors.pointer_conductor import PointerModel, load_pointer, shipped_pointer
+from shikisha.core.subtasks import CHECK_OPENING, WORDINGS
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.simulation.office.office_tasks import OFFICE, OfficeDistribution, OfficeTask, office_tasks

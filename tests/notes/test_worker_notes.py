@@ -16,8 +16,10 @@ from shikisha.core.call import Request
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import AnswerGraded, GradeBasis, GradeMark
 from shikisha.core.run import Run
+from shikisha.core.subtasks import CHECK_OPENING
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.journal import open_journal
+from shikisha.notes.run_chances import PartForm
 from shikisha.notes.step_outcomes import WorkerOutcome, step_outcomes, subtask_terms, subtask_wording
 from shikisha.notes.worker_notes import WorkerNotes, load_notes
 from shikisha.retrieval.text_encoder import shipped_encoder
@@ -73,6 +75,64 @@ async def test_voters_that_disagree_with_a_right_vote_were_wrong() -> None:
     vote = Plan((Step("Add.", 0), Step("Add.", 1), Step("Add.", 2), Step("Add.", 3, (0, 1, 2))))
     run = await graded(vote, 1.0, {"a": "7", "b": "8", "c": "7"})
     assert shares(step_outcomes([run])) == {"a": 1.0, "b": 0.0, "c": 1.0, "votes": 1.0}
+
+
+def told(found: list[WorkerOutcome]) -> dict[str, tuple[float, bool | None]]:
+    return {one.worker: (one.share, one.replaced) for one in found}
+
+
+CHECKED = Plan((Step("Add. Reply with the result only.", 0), Step(f"{CHECK_OPENING} Add. For example: 1234.", 1, (0,))))
+
+
+async def test_who_was_corrected_in_a_right_run_was_wrong() -> None:
+    found = step_outcomes([await graded(CHECKED, 1.0, {"a": "7", "b": "8"})])
+    assert told(found) == {"a": (0.0, True), "b": (1.0, None)}
+    assert [(one.part, one.form, one.judges) for one in found] == [
+        (0, PartForm.CHECK, False),
+        (0, PartForm.CHECK, True),
+    ]
+    for said in ("1,700", "Yes, 1700 is right."):
+        found = step_outcomes([await graded(CHECKED, 1.0, {"a": "1700.", "b": said})])
+        assert told(found) == {"a": (1.0, False), "b": (1.0, None)}
+    found = step_outcomes([await graded(CHECKED, 1.0, {"a": "long " * 50, "b": "other " * 50})])
+    assert told(found) == {"a": (1.0, None), "b": (1.0, None)}
+
+
+async def test_a_wrong_run_blames_whoever_was_corrected_more() -> None:
+    plan = Plan((*CHECKED.steps, Step("Look it up.", 2, (1,))))
+    kept = [await graded(plan, 0.0, {"a": "7", "b": "7", "c": "9"}, f"r{at}") for at in range(4)]
+    replaced = [await graded(plan, 0.0, {"a": "7", "b": "8", "c": "9"}, f"r{at}") for at in range(4)]
+
+    def share(runs: list[Run], worker: str) -> float:
+        one = WorkerNotes.collect(step_outcomes(runs)).estimate("", [worker])[0]
+        return one.all_right / one.all_tries
+
+    assert share(replaced, "a") < share(kept, "a") - 0.1
+    assert share(replaced, "c") != share(kept, "c")
+
+
+async def test_later_opinions_tell_who_was_wrong_and_other_repeats_tell_nothing() -> None:
+    """Opinions of one round that differ wait for a third; items, revisions and rounds of like words are no votes."""
+
+    async def told_of(plans: list[Plan], says: list[str]) -> dict[str, tuple[float, bool | None]]:
+        recorder = MemoryRecorder()
+        pool = Pool([Member(Card(name), Says(text)) for name, text in zip("abcd", says, strict=False)])
+        run = await Engine(recorder).run(Task("Do it."), pool, ScriptedConductor(plans), Caps(rounds=3, map_items=5))
+        run.grades.append(
+            AnswerGraded(run=run.id, at=0.0, checker="feedback", mark=GradeMark.RIGHT, score=1.0, actor="me")
+        )
+        return told(step_outcomes([run]))
+
+    pair = Plan((Step("Add. For example: 1234.", 1), Step("Add.", 0)))
+    assert await told_of([pair, Plan((Step("Add.", 2),))], ["7", "8", "8"]) == {"a": (0.0, True), "c": (1.0, False)}
+    assert await told_of([pair, Plan((Step("Add.", 2),))], ["7", "8", "9"]) == {"a": (1.0, None), "c": (1.0, None)}
+    assert await told_of([pair], ["7", "7"]) == {"a": (1.0, False)}
+    revised = Plan((Step("Add.", 0), Step("Add.", 1, (0,))))
+    assert await told_of([revised], ["7", "8"]) == {"a": (1.0, None), "b": (1.0, None)}
+    rounds = [Plan((Step("Go on.", at),)) for at in range(3)]
+    assert set((await told_of(rounds, ["1", "1", "2"])).values()) == {(1.0, None)}
+    items = Plan((Step("List them.", 0), Step("Price it.", 1, (0,), each=0)))
+    assert (await told_of([items], ['["x", "y"]', "3"]))["b"] == (1.0, None)
 
 
 async def test_a_step_that_the_answer_does_not_depend_on_gets_no_grade() -> None:

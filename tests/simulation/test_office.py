@@ -14,7 +14,8 @@ import pytest
 
 import shikisha
 from shikisha import Caps, Engine
-from shikisha.conductors.part_plans import WORDINGS, PartPolicy, TreatmentKind, write_subtask
+from shikisha.conductors.part_plans import PartPolicy, TreatmentKind, write_subtask
+from shikisha.core.subtasks import WORDINGS
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.simulation.office import office_conductors as play
 from shikisha.simulation.office.best_plan import (

@@ -11,13 +11,12 @@ from office_own_words import read_questions, read_words, recarded, reworded
 from office_robust import (
     CALM,
     CARD_WORDS,
+    CrewNotes,
     Fall,
+    Known,
     Streams,
-    learn,
     long_card,
     perform_step,
-    told_runs,
-    told_steps,
     with_long_cards,
 )
 from shikisha.conductors.pointer_conductor import load_pointer, shipped_pointer
@@ -93,18 +92,42 @@ def test_a_fall_lowers_levels_and_each_task_teaches_the_notes() -> None:
     assert (streams.truth.levels[:, 0] <= 0.15).all()
     assert (streams.truth.levels[:, 1:] == before[:, 1:]).all()
     step = perform_step(model, streams, rng)
-    assert (told_steps(step, streams) == step.alone).all()
-    blamed = told_runs(step, streams)
-    right = step.right.all(-1)
-    assert (blamed[right] == 1).all()
-    assert ((blamed[~right] >= 0) & (blamed[~right] <= 1)).all()
-    tries, parts = streams.notes[0].sum(), step.given.parts.sum()
-    learn(streams, step, blamed, None)
-    assert streams.notes[0].sum() - tries == pytest.approx(parts, rel=1e-3)
-    assert streams.notes[1].sum() <= streams.notes[0].sum()
+    parts, right = step.given.parts.sum(), step.right.all(-1)
+    for known in Known:
+        taught = replace(streams, notes=[array.copy() for array in streams.notes])
+        notes = CrewNotes.begin(40, known, None, None)
+        assert notes.learn(step, taught) == 0
+        assert taught.notes[0].sum() - streams.notes[0].sum() == pytest.approx(parts, rel=1e-3)
+        shares = [[one.share for one in runs[0][1]] for runs in notes.runs]
+        assert all(0 <= share <= 1 for crew in shares for share in crew)
+        alone = [step.alone[crew, step.given.parts[crew]].tolist() for crew in range(40)]
+        if known is Known.STEPS:
+            assert shares == alone
+        if known is Known.REPLACED:
+            assert all(shares[crew] == alone[crew] for crew in np.nonzero(right)[0])
+        if known is Known.GRADE:  # a right run may have been mended
+            assert any(0 < share < 1 for crew in np.nonzero(right)[0] for share in shares[crew])
     fading = replace(streams, notes=[array.copy() for array in streams.notes])
-    learn(fading, step, blamed, 5.0)
+    CrewNotes.begin(40, Known.STEPS, 5.0, None).learn(step, fading)
     assert fading.notes[0].sum() < streams.notes[0].sum()
+
+
+def test_who_fell_is_forgotten_and_its_later_runs_are_kept() -> None:
+    model, rng = load_pointer(shipped_pointer()), np.random.default_rng(1)
+    streams = Streams.draw(3, 20, rng)
+    streams.fall(perform_step(model, streams, rng).choices.workers[:, 0, 0, 0])
+    notes, fallen = CrewNotes.begin(20, Known.REPLACED, None, 0.5), 0
+    for _ in range(25):
+        before = streams.notes[0].sum((1, 2))
+        count = notes.learn(perform_step(model, streams, rng), streams)
+        fallen += count
+        assert (streams.notes[0].sum((1, 2)) < before).sum() == count
+    assert fallen >= 3
+    counted = streams.notes[0].sum(-1)
+    assert counted[counted < 50].size == fallen  # a hundred before, and some since
+    assert counted.min() > 0
+    for array in streams.notes:
+        assert array.min() >= -1e-3
 
 
 def test_half_of_the_loss_is_regained_where_the_mean_of_ten_tasks_crosses_it() -> None:

@@ -83,8 +83,8 @@ def _show_notes(found: WorkerNotes, workers: list[str], limit: int) -> None:
 def _show_falls(found: WorkerNotes) -> None:
     for fall in found.falls:
         output.print_note(
-            f"{fall.worker}: {fall.outcomes} outcomes up to run {fall.run} are forgotten: {fall.right} of its last "
-            f"{fall.runs} runs were right, {fall.foretold:.1f} were foretold"
+            f"{fall.worker}: {fall.outcomes} outcomes before run {fall.since} are forgotten: of its last {fall.runs} "
+            f"runs {fall.right} were right, {fall.foretold:.1f} were foretold (a fall with {fall.probability:.0%})"
         )
 
 

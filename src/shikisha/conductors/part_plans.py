@@ -15,18 +15,9 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from shikisha.core.plan import MAX_STEPS, Plan, Step
+from shikisha.core.subtasks import CHECK_OPENING, WORDINGS, write_known
 from shikisha.engine.conductor import Proposal, Situation
 
-CHECK_OPENING = "Check this result, and correct it if it is wrong:"
-# What a worker may be told besides the part itself, by name. Workers differ in what helps them; outcomes tell it.
-WORDINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "format": "Reply with the result only.",
-        "unit": "Mind the units: whole numbers, dates as YYYY-MM-DD.",
-        "example": "For example: 1234.",
-        "check": "Go over your result twice.",
-    }
-)
 NOTHING_TOLD: frozenset[str] = frozenset()
 _NO_RESULT = "no result"
 _MOST_DIGITS = 12
@@ -278,6 +269,6 @@ def write_subtask(
 ) -> str:
     """Return a subtask that quotes the sentences of these parts, states what is known, and tells what it should."""
     opening = [CHECK_OPENING] if check else []
-    stated = [f'Known: "{task.sentences[part]}" gave {value}.' for part, value in known.items()]
+    stated = [write_known(task.sentences[part], value) for part, value in known.items()]
     said = [task.sentences[part] for part in parts]
     return " ".join([*opening, *stated, *said, *(WORDINGS[name] for name in sorted(told))])

@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 
 from shikisha.conductors.part_plans import (
-    WORDINGS,
     PartChoice,
     PartedTask,
     PartPolicy,
@@ -37,6 +36,7 @@ from shikisha.conductors.pointer_network import (
 )
 from shikisha.conductors.task_reader import OTHER_ROLES, REFERENCES, WORDS_BUCKETS, ReadTask, TaskReader
 from shikisha.core.errors import ConfigError
+from shikisha.core.subtasks import WORDINGS
 from shikisha.core.text import one_line
 from shikisha.engine.conductor import Conductor, NoPlan, Proposal, Situation
 from shikisha.engine.worker import Card

@@ -90,10 +90,12 @@ class PointerChoices:
 
 @dataclass(frozen=True)
 class PointerOutcomes:
-    """What came of it: whether each part was right given right inputs, and its dollars (a call's at its first part)."""
+    """What came of it: whether each part was right given right inputs, its dollars (a call's at its first part), and
+    whether the run went on with another result than its first worker's."""
 
     right: Flags
     dollars: Floats32
+    replaced: Flags | None = None
 
 
 @dataclass(frozen=True)

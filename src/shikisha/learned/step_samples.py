@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from shikisha.core.events import AttemptFinished, CheckStatus
 from shikisha.core.plan import Plan
 from shikisha.core.run import RoundRecord, Run
+from shikisha.core.subtasks import CHECK_OPENING
 from shikisha.retrieval.terms import split_clauses
 
 _VERDICTS = (CheckStatus.PASS, CheckStatus.FAIL)
 _RIGHT = 0.999  # a score from which on an answer is right
-CHECK_OPENING = "Check this result, and correct it if it is wrong:"
 MERGED = "\nAfter that: "  # between the subtasks that one call does
 _MOST_STATED = 4_000  # characters in which statements are looked for
 _KNOWN = re.compile(r'Known: "(?P<asked>[^"]{1,1000})" gave (?P<value>[^"\n]{1,200}?)\. ')

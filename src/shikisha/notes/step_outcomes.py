@@ -1,20 +1,24 @@
 """From finished runs to outcomes of steps: how likely each step's answer was right, given the run's grade.
 
 A right run is taken to have right steps. A wrong run of one step had a wrong step; of several, nobody knows which one
-it was: these outcomes are not `certain`, and `worker_notes` shares the blame. Two steps with the same subtask (votes,
-second opinions) are compared with what the run went on with. An executed check that failed is certain.
+it was: these outcomes are not `certain`, and `worker_notes` shares the blame. Steps that did the same work (votes,
+second opinions, a worker's check of a result) are compared with what the run went on with: in a right run, who was
+replaced was wrong. An executed check that failed is certain.
 
 Invariants: a grade counts for steps that the answer depends on, and for no others; a run without a grade, an erased run
 and a call of a check, a plan or a tool say nothing.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shikisha.core.events import AttemptFinished, CheckStatus, GradeBasis
-from shikisha.core.plan import Plan
+from shikisha.core.plan import Plan, item_place
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
+from shikisha.core.subtasks import CHECK_OPENING, subtask_core
+from shikisha.notes.run_chances import PartForm
 from shikisha.retrieval.terms import split_word
 
 _RIGHT = 0.999  # a score from which on an answer is right
@@ -23,7 +27,9 @@ _MOST_CHARACTERS, MOST_WORDING = 2_000, 300
 _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
 _WORD_OR_SIGN = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*|[?%+*/=$-]")
 _DIGIT = re.compile(r"\d")
+_COMMA = re.compile(r"(?<=\d),(?=\d{3})")
 _OPENS_SENTENCE = '.?!:\n"'
+_MOST_COMPARED = 200  # characters: longer texts differ where results do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,9 @@ class WorkerOutcome:
     """One answered step: `share` (0 to 1) is how likely it was right; `basis` is whose word that rests on.
 
     `terms` are the subtask's words without names and numbers, `labels` those of the task's data, `wording` the subtask
-    with both masked. `run_right` is the run's grade; None where a failed check says so and the grade does not.
+    with both masked. `run_right` is the run's grade; None where a failed check says so and the grade does not. `part`
+    numbers the work in its run, and `form` says how it was done; `judges` marks a check or a count of votes, and
+    `replaced` says whether the run went on with another result than this answer (None: not known).
     """
 
     run: str
@@ -45,6 +53,10 @@ class WorkerOutcome:
     labels: frozenset[str] = frozenset()
     wording: str = ""
     run_right: bool | None = None
+    part: int | None = None
+    form: PartForm = PartForm.CALL
+    judges: bool = False
+    replaced: bool | None = None
 
 
 def subtask_wording(text: str) -> str:
@@ -99,17 +111,98 @@ def _outcomes_of(run: Run) -> Iterator[WorkerOutcome]:
         return
     right = grade.score >= _RIGHT
     used = [(turn, index) for turn in run.rounds for index in _used_steps(turn, run)]
+    works = _same_works(run)
     answered = [
         (turn, index, attempt) for turn, index in used if (attempt := turn.steps[index].accepted_attempt) is not None
     ]
+    done = dict.fromkeys(_work_of(turn, index) for turn, index, _ in answered)
+    parts = {work: part for part, work in enumerate(done)}
     several = len({(turn.index, turn.plan.step_of(index).subtask) for turn, index, _ in answered if turn.plan}) > 1
     for turn, index, attempt in answered:
         if turn.plan is None or not _counts(attempt, turn.steps[index]):
             continue
-        agrees = _agrees(turn, index, attempt)
-        share = float(right and agrees)
+        work = _work_of(turn, index)
+        answers = works[work]
+        own = next(one for one in answers if one.place == (turn.index, index))
+        replaced = _is_replaced(own, answers)
         certain = right or not several
-        yield replace(_outcome(run, turn.plan, index, attempt, share, grade.basis), certain=certain, run_right=right)
+        yield replace(
+            _outcome(run, turn.plan, index, attempt, float(right and not replaced), grade.basis),
+            certain=certain, run_right=right, part=parts[work], form=_form_of(answers), judges=own.judges is not None,
+            replaced=replaced,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkAnswer:
+    """An answer to some work: its round and step, its text, how many others' answers it saw, and how it judges them."""
+
+    place: tuple[int, int]
+    text: str
+    saw: int
+    judges: PartForm | None
+
+
+def _work_of(turn: RoundRecord, index: int) -> tuple[str, int]:
+    """Return what says that steps did the same work: its text; each item of a map step is work of its own."""
+    if turn.plan is None:
+        return "", index
+    return subtask_core(turn.plan.step_of(index).subtask), -1 if item_place(index) is None else index
+
+
+def _same_works(run: Run) -> dict[tuple[str, int], list[_WorkAnswer]]:
+    """Return the answers of all steps of a run by the work that they did, in order, used or not."""
+    found = defaultdict[tuple[str, int], list[_WorkAnswer]](list)
+    for turn in run.rounds:
+        for index, record in sorted(turn.steps.items()):
+            attempt = record.accepted_attempt
+            if turn.plan is None or attempt is None or not isinstance(attempt.outcome, AttemptFinished):
+                continue
+            step, work = turn.plan.step_of(index), _work_of(turn, index)
+            saw = len({at for at in step.access if any((turn.index, at) == one.place for one in found[work])})
+            judges = None
+            if saw and step.subtask.startswith(CHECK_OPENING):
+                judges = PartForm.CHECK
+            elif saw > 1:
+                judges = PartForm.OPINIONS
+            found[work].append(_WorkAnswer((turn.index, index), attempt.outcome.text.strip(), saw, judges))
+    return found
+
+
+def _form_of(answers: Sequence[_WorkAnswer]) -> PartForm:
+    judges = {one.judges for one in answers}
+    if PartForm.CHECK in judges:
+        return PartForm.CHECK
+    return PartForm.OPINIONS if PartForm.OPINIONS in judges or _opinions(answers) else PartForm.CALL
+
+
+def _opinions(answers: Sequence[_WorkAnswer]) -> list[str]:
+    """Return the texts of those that did the work without another's answer, if two of one round did."""
+    alone = [one for one in answers if not one.saw]
+    rounds = [one.place[0] for one in alone]
+    return [one.text for one in alone] if len(set(rounds)) < len(rounds) else []
+
+
+def _is_replaced(own: _WorkAnswer, answers: Sequence[_WorkAnswer]) -> bool | None:
+    """Return whether the run went on with another result than this answer; None where nobody else gave one."""
+    if own.saw:
+        return None
+    judge = next((one for one in reversed(answers) if one.judges is not None), None)
+    if judge is not None and judge.judges is PartForm.OPINIONS:
+        return judge.text != own.text
+    if judge is not None:
+        if max(len(judge.text), len(own.text)) > _MOST_COMPARED:
+            return None
+        # A check that says "Yes, 42 is right." confirms.
+        said, result = _plain(judge.text), _plain(own.text)
+        return re.search(rf"(?<!\w){re.escape(result)}(?!\w)", said) is None
+    text, votes = Counter(_opinions(answers)).most_common(1)[0] if _opinions(answers) else ("", 0)
+    return None if votes < 2 else text != own.text
+
+
+def _plain(text: str) -> str:
+    """Return a result without what different workers write differently: case, space, commas in numbers, a last dot."""
+    return " ".join(_COMMA.sub("", text).casefold().split()).rstrip(".")
 
 
 def _counts(attempt: Attempt, record: StepRecord) -> bool:
@@ -135,20 +228,6 @@ def _used_steps(turn: RoundRecord, run: Run) -> list[int]:
     return sorted(at for at in (*needed, *items) if at in turn.steps)
 
 
-def _agrees(turn: RoundRecord, index: int, attempt: Attempt) -> bool:
-    """Whether a later step that saw this answer, for the same subtask, came to the same; yes where there is none."""
-    if turn.plan is None or not isinstance(attempt.outcome, AttemptFinished):
-        return True
-    own = turn.plan.step_of(index)
-    twins = [at for at, step in enumerate(turn.plan.steps) if step.subtask == own.subtask and at != index]
-    for at, step in enumerate(turn.plan.steps):
-        sees_twin = index in step.access and any(twin in step.access for twin in twins)
-        later = turn.steps[at].accepted_attempt if sees_twin and at in turn.steps else None
-        if later is not None and isinstance(later.outcome, AttemptFinished):
-            return later.outcome.text.strip() == attempt.outcome.text.strip()
-    return True
-
-
 def _failed_check(record: StepRecord) -> Attempt | None:
     """Return the attempt whose answer an executed check rejected last."""
     failed = [check.attempt for check in record.checks if check.status is CheckStatus.FAIL]
@@ -168,5 +247,5 @@ def _outcome(run: Run, plan: Plan, index: int, attempt: Attempt, share: float, b
         dollars=attempt.charged.dollars or 0.0,
         seconds=0.0 if finished is None else finished.seconds,
         labels=frozenset(run.started.labels),
-        wording=subtask_wording(plan.steps[index].subtask),
+        wording=subtask_wording(plan.step_of(index).subtask),
     )

@@ -1,86 +1,121 @@
-"""Notices that a worker fell silently: the runs that it was in go worse than its notes foretold.
+"""Notices that a worker fell silently: which worker's fall explains its runs better than what its notes foretold.
 
-Where only whole runs are graded, a worker's many good outcomes clear it, and its colleagues are blamed in its place.
-This test needs no blame. A run's foretold chance is the product of its steps' chances. The runs that a worker was in
-are compared with theirs, later ones more; where the sum is too low, what was known of the worker counts no more.
+Where only whole runs are graded, a worker's many good outcomes clear it, and its colleagues are blamed in its place. So
+every worker is suspected apart: had it fallen before some run, how likely would the runs since then be (`run_chances`),
+compared with how likely they are if nobody fell? The suspicions of all workers share one probability, so that a worker
+that was only near a fall is cleared by the one that explains more (Shiryaev's change-point statistic). A worker fell
+where that is more likely than everything else together.
 
-Invariants: what is found depends on the runs and their order alone; a run costs time in its steps, whatever came
-before. Deliberately absent: whose fault a run was (`worker_notes` shares the blame), and rises, which outcomes show.
+Invariants: what is found depends on the runs and their order alone; a run costs time in its parts and the workers that
+are suspected, whatever came before. Deliberately absent: two falls at once, falls at one kind of work alone, and
+rises, which outcomes show.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from math import sqrt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import log
 
-LIMIT = 2.0  # standard deviations below what was foretold; at 1.3, long journals lose too much without a fall
-DECAY = 0.93  # of the sums, with each run of a worker
-LEAST_RUNS = 4
-LEAST_VARIANCE = 0.1  # of a run: two bad runs of a worker that is nearly always right are no fall
+from shikisha.notes.run_chances import PartTrial, RunModel
+
+HAZARD = 1 / 500  # of a fall, at each run of a worker
+LIMIT = 0.5  # probability of a fall from which on it counts as one; below .5, two workers could have fallen at once
+SEVERITIES = (0.2, 0.5)  # what a fall may leave of a worker's chances
+# No run surprises by more: wrong runs come in clusters, and three of a worker that is nearly always right are no fall.
+LEAST_CHANCE, MOST_CHANCE = 0.1, 0.85
 LEAST_KNOWN = 20.0  # outcomes that a worker's notes rest on; below, nothing that matters could be forgotten
-MOST_EVIDENCE = 20  # ids of runs kept as evidence
+MOST_EVIDENCE = 20  # runs kept as evidence
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFall:
-    """Why what was known of a worker counts no more: of its last `runs` runs `right` were right, `foretold` expected.
+    """Why what was known of a worker counts no more: since run `since` it explains the runs better if it fell.
 
-    `run` is the last of them: the `outcomes` of it and before, `outcomes_right` of which were right, are forgotten. The
-    decayed sum lay `deviations` standard deviations from what was foretold; `evidence` are these runs.
+    `run` is the one that showed it. Of the last `runs` runs since then `right` were right, and `foretold` expected;
+    `evidence` are these runs. `outcomes` from before `since`, `outcomes_right` of which were right, are forgotten.
     """
 
     worker: str
+    since: str
     run: str
     runs: int
     right: int
     foretold: float
-    deviations: float
+    probability: float
     outcomes: int
     outcomes_right: float
     evidence: tuple[str, ...]
 
 
 @dataclass(slots=True)
-class _WorkerSums:
-    """One worker's runs since it was watched: decayed surprise and variance, how many, and the last ones."""
+class _FallPath:
+    """One worker's fall to `left` of its chances: its odds, and since which of the worker's runs it is likeliest."""
 
-    surprise: float = 0.0
-    variance: float = 0.0
+    left: float
+    odds: float = 0.0
+    gain: float = 0.0  # of log-likelihood since then
+    since: tuple[int, str] = (0, "")
+
+
+@dataclass(slots=True)
+class _SuspectedWorker:
+    """Paths of a fall, and the last runs: their number among the worker's, id, grade, and foretold chance."""
+
+    paths: list[_FallPath] = field(default_factory=lambda: [_FallPath(left) for left in SEVERITIES])
     runs: int = 0
-    last: list[tuple[str, bool, float]] = field(default_factory=list)
+    last: list[tuple[int, str, bool, float]] = field(default_factory=list)
+
+    @property
+    def odds(self) -> float:
+        """The odds of any fall."""
+        return sum(path.odds for path in self.paths)
 
 
 @dataclass(slots=True)
 class FallWatch:
-    """Compares runs with what was foretold, worker by worker, in the order in which they are given."""
+    """Weighs each run, in the order in which they are given, and learns how parts go (`model`)."""
 
     limit: float = LIMIT
-    _sums: dict[str, _WorkerSums] = field(default_factory=dict)
+    model: RunModel = field(default_factory=RunModel)
+    _suspected: dict[str, _SuspectedWorker] = field(default_factory=dict)
 
     def observe_run(
-        self, run: str, foretold: float, known: Mapping[str, tuple[float, float]], *, right: bool
-    ) -> list[WorkerFall]:
-        """Add a run with its foretold chance, and return who fell.
-
-        `known` has the run's workers, in an order of the caller's, with how many outcomes each one's notes rest on, and
-        how many of these were right.
-        """
-        fallen = list[WorkerFall]()
-        for worker, (tries, tries_right) in known.items():
-            if tries < LEAST_KNOWN:
+        self, run: str, trials: Sequence[PartTrial], known: Mapping[str, float], *, right: bool
+    ) -> WorkerFall | None:
+        """Add a graded run, and return who fell; `known` says how many outcomes each worker's notes rest on."""
+        foretold = self.model.chance(trials)
+        trials = [replace(one, chance=min(MOST_CHANCE, max(LEAST_CHANCE, one.chance))) for one in trials]
+        before = self.model.likelihood(trials, right=right)
+        for worker in dict.fromkeys(one.worker for one in trials):
+            if known[worker] < LEAST_KNOWN:
                 continue
-            sums = self._sums.setdefault(worker, _WorkerSums())
-            sums.surprise = sums.surprise * DECAY + right - foretold
-            sums.variance = sums.variance * DECAY**2 + max(LEAST_VARIANCE, foretold * (1 - foretold))
-            sums.runs += 1
-            sums.last = [*sums.last[1 - MOST_EVIDENCE :], (run, right, foretold)]
-            deviations = sums.surprise / sqrt(sums.variance)
-            if deviations < -self.limit and sums.runs >= LEAST_RUNS:
-                fallen.append(
-                    WorkerFall(
-                        worker, run, len(sums.last), sum(was_right for _, was_right, _ in sums.last),
-                        round(sum(expected for *_, expected in sums.last), 3), round(deviations, 3),
-                        round(tries), round(tries_right, 3), tuple(name for name, *_ in sums.last),
-                    )
-                )  # fmt: skip
-                del self._sums[worker]
-        return fallen
+            suspected = self._suspected.setdefault(worker, _SuspectedWorker())
+            for path in suspected.paths:
+                fallen = [
+                    replace(one, chance=one.chance * path.left) if one.worker == worker else one for one in trials
+                ]
+                ratio = self.model.likelihood(fallen, right=right) / before
+                path.odds = (path.odds + HAZARD / len(SEVERITIES)) * ratio
+                if path.gain <= 0:
+                    path.gain, path.since = 0.0, (suspected.runs, run)
+                path.gain += log(ratio)
+            suspected.last = [*suspected.last[1 - MOST_EVIDENCE :], (suspected.runs, run, right, foretold)]
+            suspected.runs += 1
+        everything = 1 + sum(one.odds for one in self._suspected.values())
+        worst = max(self._suspected, key=lambda worker: self._suspected[worker].odds, default=None)
+        probability = 0.0 if worst is None else self._suspected[worst].odds / everything
+        self.model.learn(trials, right=right, weight=1 - probability)
+        if worst is None or probability <= self.limit:
+            return None
+        fall = _fall_of(worst, self._suspected[worst], probability)
+        self._suspected.clear()  # what the others are suspected of, this fall explains
+        return fall
+
+
+def _fall_of(worker: str, suspected: _SuspectedWorker, probability: float) -> WorkerFall:
+    first, since = max(suspected.paths, key=lambda path: path.odds).since
+    last = [one for one in suspected.last if one[0] >= first]
+    return WorkerFall(
+        worker, since, last[-1][1], len(last), sum(right for *_, right, _ in last),
+        round(sum(foretold for *_, foretold in last), 3), round(probability, 4), 0, 0.0,
+        tuple(run for _, run, *_ in last),
+    )  # fmt: skip

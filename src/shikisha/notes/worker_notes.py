@@ -5,12 +5,11 @@ answers were right, dollars, seconds, and the runs that say so. An estimate for 
 alike the wordings are (by meaning where `encode` is given, else by shared rare words), so there is no fixed list of
 kinds. What is known of a worker at all, and of all workers, fills in where little is known (shrinkage).
 
-The blame for a wrong run of several steps is shared by expectation maximization: with P the product of the steps' own
-chances, a step of a wrong run was right all the same with (p − P) / (1 − P), where p is the estimate for its worker at
-its wording so far.
+The blame for a wrong run of several steps is shared by expectation maximization (`run_chances`): how likely was a step
+of it right all the same, where its chance is the estimate for its worker at its wording so far?
 
-A worker whose runs go worse than its notes foretell (`worker_falls`) counts as another worker from then on: what it did
-before takes part in sharing blame and is in no note. The notes say since which run, and why.
+A worker whose fall explains its runs better than its notes do (`worker_falls`) counts as another worker since then:
+what it did before takes part in sharing blame and is in no note. The notes say since which run, and why.
 
 Invariants: a note that was made from labeled data answers only for tasks that bear these labels; the file's version
 is the hash of its content, and a file that was edited by hand is refused; nothing in it is code. Notes are made from
@@ -22,12 +21,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from math import log, prod, sqrt
+from math import log, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
+from shikisha.notes.run_chances import PartTrial, RunModel
 from shikisha.notes.step_outcomes import MOST_WORDING, WorkerOutcome, subtask_terms, subtask_wording
 from shikisha.notes.worker_falls import FallWatch, WorkerFall
 
@@ -127,9 +127,10 @@ class WorkerNotes:
         """
         found, falls = cls._of(outcomes, encode), list[WorkerFall]()
         uncertain = any(not one.certain for one in outcomes)
-        kernel = found._kernel() if uncertain or forget else {}
-        if forget:
-            falls, outcomes = _find_falls(outcomes, kernel)
+        kernel, model = found._kernel() if uncertain or forget else {}, RunModel()
+        if uncertain or forget:
+            falls, renamed, model = _find_falls(outcomes, kernel)
+            falls, outcomes = (falls, renamed) if forget else ([], outcomes)
             found = cls._of(outcomes)
         groups = defaultdict[str, list[WorkerOutcome]](list)
         for one in outcomes:
@@ -138,7 +139,7 @@ class WorkerNotes:
         certain = [one for one in outcomes if one.certain]
         for _ in range(_BLAME_ROUNDS if groups else 0):
             chances = found._chances(kernel)
-            blamed = [share_blame(group, [chances[_key(one)] for one in group]) for group in groups.values()]
+            blamed = [share_blame(group, [chances[_key(one)] for one in group], model) for group in groups.values()]
             found = cls._of([*certain, *(one for group in blamed for one in group)])
         notes = tuple(note for note in found.notes if not _is_past(note.worker))
         return cls(notes, _version(notes, falls), encode, tuple(falls))
@@ -267,13 +268,14 @@ def _read_note(row: Mapping[str, object]) -> WorkerNote:
 
 
 def _read_fall(row: Mapping[str, object]) -> WorkerFall:
-    runs, right, foretold, outcomes, outcomes_right = (
-        _read_number(row[name]) for name in ("runs", "right", "foretold", "outcomes", "outcomes_right")
+    if "deviations" in row:
+        raise ValueError("it says of falls what an earlier version wrote; make it again with `shikisha notes --out`")
+    runs, right, foretold, probability, outcomes, outcomes_right = (
+        _read_number(row[name]) for name in ("runs", "right", "foretold", "probability", "outcomes", "outcomes_right")
     )
-    deviations = -_read_number(-row["deviations"])  # type: ignore[operator]  # a TypeError says what was found
     return WorkerFall(
-        str(row["worker"]), str(row["run"]), int(runs), int(right), foretold, deviations, int(outcomes),
-        outcomes_right, _read_texts(row["evidence"]),
+        str(row["worker"]), str(row["since"]), str(row["run"]), int(runs), int(right), foretold, probability,
+        int(outcomes), outcomes_right, _read_texts(row["evidence"]),
     )  # fmt: skip
 
 
@@ -289,11 +291,32 @@ def _read_number(value: object) -> float:
     return value
 
 
-def share_blame(group: Sequence[WorkerOutcome], chances: Sequence[float]) -> list[WorkerOutcome]:
+def share_blame(group: Sequence[WorkerOutcome], chances: Sequence[float], model: RunModel) -> list[WorkerOutcome]:
     """Return the steps of one wrong run, each with its chance of having been right all the same."""
-    together = prod(chances)
-    left = max(1e-6, 1 - together)
-    return [replace(one, share=max(0.0, (p - together) / left)) for one, p in zip(group, chances, strict=True)]
+    trials, places = _trials_of(group, chances)
+    found = model.share_blame(trials, right=False)
+    shares = (found[place].own if is_own else found[place].part for place, is_own in places)
+    return [replace(one, share=share) for one, share in zip(group, shares, strict=True)]
+
+
+def _trials_of(
+    group: Sequence[WorkerOutcome], chances: Sequence[float]
+) -> tuple[list[PartTrial], list[tuple[int, bool]]]:
+    """Return a run's parts, and for each step which part it did, and whether it is the part's first worker's.
+
+    Of several opinions, the one with the best chance is the first.
+    """
+    parts = defaultdict[object, list[int]](list)
+    for at, one in enumerate(group):
+        parts[at if one.part is None else (one.part,)].append(at)
+    trials, places = list[PartTrial](), dict[int, tuple[int, bool]]()
+    for steps in parts.values():
+        works = [at for at in steps if not group[at].judges] or steps
+        first = max(works, key=lambda at: chances[at])
+        places |= {at: (len(trials), at == first) for at in steps}
+        one = group[first]
+        trials.append(PartTrial(one.worker, chances[first], one.form, one.replaced))
+    return trials, [places[at] for at in range(len(group))]
 
 
 def _average(totals: Iterable[Sequence[float]]) -> float:
@@ -347,6 +370,7 @@ class _RunningCounts:
     near: Mapping[tuple[str, ...], Sequence[tuple[tuple[str, ...], float]]]
     at: dict[str, dict[tuple[str, ...], list[float]]] = field(default_factory=lambda: defaultdict(dict))
     totals: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
+    history: dict[str, list[WorkerOutcome]] = field(default_factory=lambda: defaultdict(list))
 
     def chance(self, one: WorkerOutcome) -> float:
         """Return how likely this step's worker is right at its wording."""
@@ -359,15 +383,26 @@ class _RunningCounts:
 
     def add(self, one: WorkerOutcome) -> None:
         """Add an outcome."""
+        self.history[one.worker].append(one)
         for sums in (self.at[one.worker].setdefault(one.terms, [0.0, 0.0]), self.totals[one.worker]):
             sums[0] += 1
             sums[1] += one.share
 
+    def forget(self, worker: str, since: str) -> tuple[int, float]:
+        """Forget what a worker did before a run; return how many outcomes these were, and how many of them right."""
+        history = self.history.pop(worker)
+        first = next(at for at, one in enumerate(history) if one.run == since)
+        self.at.pop(worker)
+        self.totals.pop(worker)
+        for one in history[first:]:
+            self.add(one)
+        return first, sum(one.share for one in history[:first])
+
 
 def _find_falls(
     outcomes: Sequence[WorkerOutcome], kernel: Mapping[tuple[str, ...], Mapping[tuple[str, ...], float]]
-) -> tuple[list[WorkerFall], list[WorkerOutcome]]:
-    """Return who fell when, and the outcomes, in which a worker before its fall has another name."""
+) -> tuple[list[WorkerFall], list[WorkerOutcome], RunModel]:
+    """Return who fell when, the outcomes, in which a worker before its fall has another name, and how runs go."""
     near = {
         terms: sorted(weights.items(), key=lambda one: (-one[1], one[0]))[:_FORETOLD_BY]
         for terms, weights in kernel.items()
@@ -376,43 +411,40 @@ def _find_falls(
     runs, falls = defaultdict[str, list[WorkerOutcome]](list), list[WorkerFall]()
     for one in outcomes:
         runs[one.run].append(one)
-    last = dict[tuple[str, str], int]()  # the worker and the run of a fall: which fall
+    first = dict[tuple[str, str], int]()  # the worker and the first run after a fall: which fall
     for run, group in runs.items():
+        graded = [one for one in group if one.run_right is not None]
         chances = [counts.chance(one) for one in group]
-        steps, known = dict[tuple[str, ...], float](), dict[str, tuple[float, float]]()
-        for one, chance in zip(group, chances, strict=True):
-            if one.run_right is not None:
-                # Votes on the same subtask are about as good as the best of them.
-                steps[one.terms] = max(chance, steps.get(one.terms, 0.0))
-                known[one.worker] = (counts.totals[one.worker][0], counts.totals[one.worker][1])
-        right = any(one.run_right for one in group)
+        trials, _ = _trials_of(graded, [p for one, p in zip(group, chances, strict=True) if one.run_right is not None])
+        known = {one.worker: counts.totals[one.worker][0] for one in graded}
         blamed = [not one.certain for one in group]
         shared = iter(
             share_blame(
                 [one for one, is_blamed in zip(group, blamed, strict=True) if is_blamed],
                 [chance for chance, is_blamed in zip(chances, blamed, strict=True) if is_blamed],
+                watch.model,
             )
         )
         for one, is_blamed in zip(group, blamed, strict=True):
             counts.add(next(shared) if is_blamed else one)
-        for fall in watch.observe_run(run, prod(steps.values()), known, right=right) if steps else ():
-            tries, tries_right = counts.totals[fall.worker]
-            falls.append(replace(fall, outcomes=round(tries), outcomes_right=round(tries_right, 3)))  # with this run's
-            last[fall.worker, run] = len(falls)
-            counts.at.pop(fall.worker)
-            counts.totals.pop(fall.worker)
+        right = any(one.run_right for one in group)
+        fall = watch.observe_run(run, trials, known, right=right) if trials else None
+        if fall is not None:
+            tries, tries_right = counts.forget(fall.worker, fall.since)
+            first[fall.worker, fall.since] = len(falls)
+            falls.append(replace(fall, outcomes=tries, outcomes_right=round(tries_right, 3)))
     if not falls:
-        return falls, list(outcomes)
+        return falls, list(outcomes), watch.model
     renamed, past = list[WorkerOutcome](), dict[str, int]()
     for group in reversed(runs.values()):
-        for one in group:
-            if (number := last.get((one.worker, one.run))) is not None:
-                past[one.worker] = number
         renamed += [
             replace(one, worker=f"{one.worker}{_PAST}{past[one.worker]}") if one.worker in past else one
             for one in reversed(group)
         ]
-    return falls, renamed[::-1]
+        for one in group:
+            if (number := first.get((one.worker, one.run))) is not None:
+                past[one.worker] = number
+    return falls, renamed[::-1], watch.model
 
 
 def _is_past(worker: str) -> bool:

@@ -184,10 +184,12 @@ def perform_choices(truth: OfficeTruth, choices: PointerChoices, luck: OfficeLuc
         right_by_slot.append(right)
         codes.append(np.where(right, 0, np.where(knows, 10 + slot, 1 + family)))
         slot_chances.append((knows, level))
-    right = _treated(choices, codes, right_by_slot, slot_chances, luck, kinds) & ~missing
+    code = _treated(choices, codes, right_by_slot, slot_chances, luck, kinds)
     dollars = _spent(truth, choices, codes, called, kinds, task)
     used = truth.parts[:, None]
-    return PointerOutcomes(right | ~used, np.where(used, dollars, 0).astype(np.float32))
+    return PointerOutcomes(
+        ((code == 0) & ~missing) | ~used, np.where(used, dollars, 0).astype(np.float32), (code != codes[0]) & used
+    )
 
 
 def _blocks(join: Flags, parts: Flags) -> tuple[Flags, Ints, Ints]:
@@ -214,25 +216,25 @@ def _treated(
     chances: Sequence[tuple[Flags, Floats32]],
     luck: OfficeLuck,
     kinds: Ints,
-) -> Flags:
-    """Return whether each part's result is right after its treatment; only parts alone in a call have one."""
+) -> Ints:
+    """Return the code of each part's result after its treatment, 0 if right; only parts alone in a call have one."""
     power = np.array([CHECK_POWER[kind] for kind in KINDS], np.float32)[kinds]
     found = luck.checks < np.where(right[0], 1 - CHECK_KEEPS, power * chances[1][1])
-    checked = np.where(found, right[1], right[0])
     one, two, three = codes
+    checked = np.where(found, two, one)
     pair = (one == two) | (one == three)
     winner = np.where(pair, one, np.where(two == three, two, one))
     opinion = np.where(one == two, one, winner)
-    voted: Flags = np.select(
+    code: Ints = np.select(
         [
             choices.mode == _CHECK,
             choices.mode == _SECOND_OPINION,
             choices.mode == _VOTE,
         ],
-        [checked, opinion == 0, winner == 0],
-        right[0],
+        [checked, opinion, winner],
+        one,
     )
-    return voted
+    return code
 
 
 def _spent(

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from shikisha.conductors.part_plans import WORDINGS
 from shikisha.core.budget import Price, Usage
 from shikisha.core.plan import MAX_STEPS
+from shikisha.core.subtasks import WORDINGS
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Card, Reply, Request
 from shikisha.simulation.office.cards import card_texts

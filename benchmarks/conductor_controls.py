@@ -17,7 +17,7 @@ from shikisha.core.task import Task
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.worker import Card
-from shikisha.evals.statistics import hull
+from shikisha.evals.statistics import mix_for_cost
 from shikisha.simulation import baseline_conductors
 from shikisha.simulation.baseline_conductors import BaselineConductor
 from shikisha.simulation.demo_run import SimulatedRun, run_tasks
@@ -66,10 +66,7 @@ def at_equal_dollars(forms: Mapping[str, Contender], dollars: float) -> Contende
     They are chosen on the very tasks, which favors the control. What is cheapest is not made cheaper.
     """
     points = {(float(one.dollars.mean()), float(one.right.mean())): name for name, one in forms.items()}
-    best = hull(points)
-    low = max((point for point in best if point[0] <= dollars), default=best[0])
-    high = min((point for point in best if point[0] > max(dollars, low[0])), default=low)
-    often = max(0.0, (dollars - low[0]) / (high[0] - low[0])) if high != low else 0.0
+    low, high, often = mix_for_cost(points, dollars)
     plain, dearer = (forms[points[point]].trials[0] for point in (low, high))
     chosen = set(shuffle_by_hash(range(len(plain)), "which get the dearer form")[: round(often * len(plain))])
     mixed = [dearer[at] if at in chosen else plain[at] for at in range(len(plain))]

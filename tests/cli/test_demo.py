@@ -74,6 +74,7 @@ def test_the_table_has_the_shipped_conductor() -> None:
     rows = json.loads(told.stdout)["rows"]
     assert [row["conductor"] for row in rows] == [*(one.label for one in BASELINE_CONTENDERS), LEARNED]
     assert "no learned conductor" not in told.stderr
+    assert "At the learned conductor's dollars the best mix of controls (" in " ".join(told.stderr.split())
 
 
 def test_without_the_extra_the_demo_runs_and_says_in_a_line_what_is_missing() -> None:

@@ -21,6 +21,7 @@ from shikisha.evals.statistics import (
     mcnemar,
     mean,
     mean_interval,
+    mix_for_cost,
     quantile,
     score_interval,
     wilson,
@@ -242,3 +243,18 @@ def test_no_point_lies_above_the_hull_and_the_hull_bends_down(points: list[tuple
     assert all(height <= np.interp(cost, costs, heights) + 1e-9 for cost, height in points)
     assert all(after > before for before, after in pairwise(heights))
     assert set(edge) <= set(points)
+
+
+@pytest.mark.parametrize(
+    ("cost", "mix"),
+    [
+        (2.0, ((1.0, 0.2), (3.0, 0.8), 0.5)),  # (2, .3) lies below the line
+        (3.0, ((3.0, 0.8), (3.0, 0.8), 0.0)),
+        (9.0, ((3.0, 0.8), (3.0, 0.8), 0.0)),  # (4, .7) costs more and is less accurate
+        (0.5, ((1.0, 0.2), (1.0, 0.2), 0.0)),
+    ],
+)
+def test_a_mix_costs_what_is_asked_where_that_buys_accuracy(
+    cost: float, mix: tuple[tuple[float, float], tuple[float, float], float]
+) -> None:
+    assert mix_for_cost([(3.0, 0.8), (2.0, 0.3), (1.0, 0.2), (4.0, 0.7)], cost) == mix

@@ -29,7 +29,7 @@ from shikisha.evals.entrant_metrics import (
 )
 from shikisha.evals.router_curves import SingleWorkers, aiq
 from shikisha.evals.samples import EntrantRole, Sample
-from shikisha.evals.statistics import hull, mean
+from shikisha.evals.statistics import hull, mean, mix_for_cost
 
 FORMAT: Literal["shikisha evaluation 1"] = "shikisha evaluation 1"
 ORACLE = EntrantInfo(
@@ -114,7 +114,7 @@ def build_report(entrants: Sequence[EntrantInfo], samples: Samples, about: Evalu
 def compare_at_equal_dollars(ours: Sequence[Sample], baselines: Samples) -> EqualDollars | None:
     """Return the baselines' best mix at the dollars of these samples; None where there is no cost to compare by.
 
-    A baseline that has a score and a cost for less than half of these tasks takes no part.
+    A baseline that has a score and a cost for half of these tasks or fewer takes no part.
     """
     mine = _priced_scores(ours)
     held = {name: _priced_scores(samples) for name, samples in baselines.items()}
@@ -126,12 +126,9 @@ def compare_at_equal_dollars(ours: Sequence[Sample], baselines: Samples) -> Equa
     points: dict[tuple[float, float], str] = {}
     for name, found in held.items():
         points.setdefault((mean([found[task][1] for task in tasks]), mean([found[task][0] for task in tasks])), name)
-    best = hull(points)
-    if not spent and not best[-1][0]:
+    if not spent and not any(dollars for dollars, _ in points):
         return None
-    low = max((point for point in best if point[0] <= spent), default=best[0])
-    high = min((point for point in best if point[0] > spent), default=low) if low[0] <= spent else low
-    share = (spent - low[0]) / (high[0] - low[0]) if high != low else 0.0
+    low, high, share = mix_for_cost(points, spent)
     mixed = {task: (1 - share) * held[points[low]][task][0] + share * held[points[high]][task][0] for task in tasks}
     difference = paired_difference({task: mine[task][0] for task in tasks}, mixed, "the baselines at equal dollars")
     if difference is None:

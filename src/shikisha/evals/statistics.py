@@ -204,6 +204,19 @@ def hull(points: Iterable[Point]) -> tuple[Point, ...]:
     return tuple(found)
 
 
+def mix_for_cost(points: Iterable[Point], cost: float) -> tuple[Point, Point, float]:
+    """Return two of these points and the share of the second, whose mix costs so much and is the most accurate.
+
+    Where more cost buys no accuracy, or no point is as cheap, both are the nearest one on the hull and the share is 0.
+    """
+    best = hull(points)
+    low = max((point for point in best if point[0] <= cost), default=best[0])
+    dearer = [point for point in best if point[0] > cost >= low[0]]
+    if not dearer:
+        return low, low, 0.0
+    return low, dearer[0], (cost - low[0]) / (dearer[0][0] - low[0])
+
+
 def _turns_right(first: Point, middle: Point, last: Point) -> bool:
     rise = (middle[1] - first[1]) * (last[0] - first[0])
     return rise > (last[1] - first[1]) * (middle[0] - first[0])

@@ -28,7 +28,7 @@ from shikisha.core.text import one_line
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.evals.statistics import wilson
+from shikisha.evals.statistics import mix_for_cost, wilson
 from shikisha.explain import explain, explain_text
 from shikisha.simulation import baseline_conductors
 from shikisha.simulation.task_generator import SimulatedTask, generate_tasks
@@ -134,13 +134,16 @@ class Contender:
 
 
 RULES_CONTENDER = Contender("hand-written rules", baseline_conductors.RULES)
-BASELINE_CONTENDERS = (
+_CONTROLS = (
     Contender("novice alone", baseline_conductors.ONLY_NOVICE, (NOVICE,)),
     Contender("generalist alone", baseline_conductors.ONLY_GENERALIST, (GENERALIST,)),
     Contender("generalist × 3, then a vote", baseline_conductors.SELF_CONSISTENCY, (GENERALIST, JUDGE)),
     Contender("planner → executor → verifier", baseline_conductors.PLANNER_EXECUTOR_VERIFIER, (GENERALIST, NOVICE)),
     Contender("random plans", baseline_conductors.RANDOM),
     Contender("keyword router", baseline_conductors.KEYWORD_ROUTER),
+)
+BASELINE_CONTENDERS = (
+    *_CONTROLS,
     RULES_CONTENDER,
     Contender("optimum (knows all skills)", baseline_conductors.OPTIMAL),
 )
@@ -178,6 +181,8 @@ async def run_demo(
             at_once = _CONCURRENT_BASELINE if row.contender in BASELINE_CONTENDERS else _CONCURRENT_LEARNED
             await run_tasks(staged, conductor, at_once=at_once, on_run=row.runs.append)
     console.print(_footer_text(perf_counter() - begun, learned=bool(more)))
+    if more and tasks:
+        console.print(_equal_dollars_text(rows[-1], rows))
     shown = rows[-1] if more else next(row for row in rows if row.contender is RULES_CONTENDER)
     shown_run = most_instructive_run(shown.runs)
     if shown_run is not None:
@@ -213,6 +218,19 @@ def _footer_text(seconds: float, *, learned: bool) -> Text:
         f"\nright: share of right answers, with its 95 % interval. $ and s: simulated prices and delays per question"
         f"{own_time}. The demo took {seconds:.0f} s.\n",
         "dim",
+    )
+
+
+def _equal_dollars_text(learned: DemoRow, rows: Sequence[DemoRow]) -> Text:
+    """Say what the controls, which conduct nothing, would reach at the learned conductor's dollars."""
+    points = {
+        (row.summary.dollars, row.summary.share): row.contender.label for row in rows if row.contender in _CONTROLS
+    }
+    low, high, often = mix_for_cost(points, learned.summary.dollars)
+    right = low[1] + often * (high[1] - low[1])
+    mix = f"{points[high]} for {often:.1%} of the questions, else {points[low]}" if often else points[low]
+    return Text(
+        f"At the learned conductor's dollars the best mix of controls ({mix}) is right on {right:.0%}.\n", "dim"
     )
 
 

@@ -158,6 +158,7 @@ def test_a_file_without_workers_answers_as_no_file_does_and_earlier_runs_are_nam
     assert before.stdout == after.stdout == "156\n"
     assert "no model is configured or found" in before.stderr
     assert "shikisha.toml names no workers" in after.stderr
+    assert "rehearsal:tools" in here.run(here.local, "doctor").stdout
     planned = here.run(here.local, "plan", "What is 12 * 13?")
     assert "shikisha.toml names no workers" in planned.stderr
     assert "calculator" in planned.stderr

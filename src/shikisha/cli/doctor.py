@@ -23,7 +23,7 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.first_run import find_endpoints, found_container
 from shikisha.cli.options import SharedOptions
 from shikisha.conductors.fixed_conductors import ScriptedConductor
-from shikisha.config.container import Container, agent_tools, load_config, tool_effect
+from shikisha.config.container import Container, add_local_tools, agent_tools, load_config, tool_effect
 from shikisha.config.discovery import Discovery, describe_endpoint
 from shikisha.config.environment import find_config
 from shikisha.config.preflight import conductor_notices, conductor_problems
@@ -107,6 +107,7 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
 
     try:
         container = load_config(shared.config)
+        add_local_tools(container, Path())
     except ShikishaError as error:
         yield DoctorFinding("configuration", BAD, str(error))
         return

@@ -58,9 +58,7 @@ def obtain_container(
     """
     if find_config(shared.config, os.environ) is not None:
         container = load_config(shared.config)
-        # A file that names neither workers nor who conducts whom answers as no file does.
-        if not container.settings.model_fields_set & {"conductor", "pool"}:
-            add_local_tools(container, Path() if files else None)
+        add_local_tools(container, Path() if files else None)
         return container
     found = find_endpoints()
     if not found.usable:

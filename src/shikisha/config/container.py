@@ -615,15 +615,17 @@ def _simulated_pool() -> Pool:
 
 
 def add_local_tools(container: Container, folder: Path | None) -> None:
-    """Add the small local tools to the simulated pool; without a folder none that reads files."""
-    from shikisha.simulation.local_tools import with_local_tools  # only where the simulation performs
+    """Add the small local tools to the simulated pool; without a folder none that reads files.
 
+    A file that names neither workers nor who conducts whom thus answers as no file does; one that does keeps its pool.
+    """
     simulated = container.embedded
-    if simulated is not None:
+    if simulated is not None and not container.settings.model_fields_set & {"conductor", "pool"}:
+        from shikisha.simulation.local_tools import with_local_tools  # only where the simulation performs
+
         container.embedded = lambda: with_local_tools(simulated(), folder)
         container._orchestra = None  # built to check the file, without the tools
-        if "conductor" not in container.settings.model_fields_set:
-            container.settings = container.settings.model_copy(update={"conductor": FIRST_RUN_CONDUCTOR})
+        container.settings = container.settings.model_copy(update={"conductor": FIRST_RUN_CONDUCTOR})
 
 
 def build_observer(

@@ -147,10 +147,12 @@ def test_workers_by_lot_keep_the_shapes() -> None:
 
 
 def test_controls_of_its_own_stand_beside_a_conductor() -> None:
-    one = trained(tasks(), [writes(optimal), writes(first_worker)])
-    found = dict(beside(tasks(), one, drawn("standard", WordingSplit.DEV, 3, 20), made()))
+    few = tasks()[:24]
+    one = trained(few, [writes(optimal), writes(first_worker)])
+    controls = {name: Contender([each.trials[0][: len(few)]]) for name, each in made().items()}
+    found = dict(beside(few, one, drawn("standard", WordingSplit.DEV, 3, 8), controls))
     assert len(found) == 7
-    assert found["its own plans, workers by lot"].right.shape == (2, MANY)
+    assert found["its own plans, workers by lot"].right.shape == (2, len(few))
 
 
 def test_a_second_round_can_repair_break_or_keep() -> None:

@@ -130,6 +130,7 @@ def test_the_page_says_what_was_evaluated_and_what_is_wrong_with_it() -> None:
     assert "not complete : its limit of dollars is reached" in said
     assert "This evaluation is not complete: its limit of dollars is reached. Figures are of what was done." in said
     assert "Costs are derived from approximate list prices" in said
+    assert "0, over the workers that each task brings" in page("empty").said()
 
 
 def test_every_entrant_has_a_row_with_its_figures() -> None:

@@ -269,7 +269,7 @@ def main() -> None:
     looked = {"judged": 200, "every": 25, "makers": max(1, (os.cpu_count() or 2) - 4)}
     for name, least in (learned | looked).items():
         parser.add_argument(f"--{name}", type=int, default=least)
-    for name, share in {"seconds": 240.0, "rate": 1e-4, "kl": 0.03, "lesson-rate": 1e-3}.items():
+    for name, share in {"seconds": 240.0, "rate": 2e-4, "kl": 0.03, "lesson-rate": 1e-3}.items():
         parser.add_argument(f"--{name}", type=float, default=share)
     given = parser.parse_args()
     warnings.filterwarnings("ignore")

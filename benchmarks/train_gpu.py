@@ -128,6 +128,7 @@ async def stepped(given: argparse.Namespace) -> dict[str, object]:
                 step = await loop.advance()
                 prompt = len(loop.trainer.current.groups[0].prompt)
                 found.append({**step.seconds, "tokens": step.tokens, "prompt": prompt, **_peaks()})
+                print(json.dumps(found[-1]), file=sys.stderr, flush=True)
             performing = await _performed(source.draw(settings.grpo.tasks), scorer, settings.grpo.group)
             if ground.validation_tasks:
                 _begin_peak()

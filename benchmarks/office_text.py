@@ -1,6 +1,6 @@
 """A text model learns from outcomes who of the office can do what: text in, text out, by the trainer of the recipes.
 
-    python benchmarks/office_text.py [--size small|middle] [--lessons 800] [--steps 300] [--seconds 240] [--seed 1]
+    python benchmarks/office_text.py [--size tiny|small|middle] [--lessons 800] [--steps 300] [--seconds 240] [--seed 1]
 
 The crew is one, of five simulated workers in one order with blank cards (the Conductor paper's bare ordinals), so only
 outcomes can tell them apart. A Qwen2-shaped model from scratch first takes lessons: what kind of work each sentence

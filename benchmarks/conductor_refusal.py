@@ -6,9 +6,9 @@ The checkpoint is a folder with a `model.onnx` (by default the shipped one). Its
 rehearsal's three splits, three seeds each, with the pools that were drawn for them. The 300 everyday prompts were
 written for this script as different people would type them (`everyday.txt`); they meet chat workers as a README would
 describe them, the same without descriptions, and the embedded orchestra. Nothing is decoded: only whether the conductor
-would begin to write. The office has no shipped conductor: its rows are a reading range fitted on 1,500 tasks of the
-training authors, and asked about 3,000 tasks of authors that it never saw and about the everyday prompts. The control
-is the nearest training sentence by the text encoder, given the threshold that refuses 2 % of the held-out tasks.
+would begin to write. The office's rows are the reading range in the file of the shipped pointer conductor, asked about
+3,000 tasks of authors that it never saw and about the everyday prompts. The control is the nearest training sentence by
+the text encoder, given the threshold that refuses 2 % of the held-out tasks.
 """
 
 import sys
@@ -20,7 +20,8 @@ import numpy as np
 
 from common import Figure, report
 from shikisha.conductors.onnx_checkpoint import open_onnx_checkpoint, shipped_checkpoint
-from shikisha.conductors.reading_range import ReadingRange, fit_reading_range, split_sentences
+from shikisha.conductors.pointer_conductor import load_pointer, shipped_pointer
+from shikisha.conductors.reading_range import ReadingRange, split_sentences
 from shikisha.conductors.trained_model import TrainedConductor
 from shikisha.config.container import load_config
 from shikisha.core.budget import Price
@@ -49,11 +50,10 @@ def refused(conductor: TrainedConductor, asked: Iterable[tuple[Task, Sequence[Ca
 
 def office_figures() -> list[Figure]:
     """Return what a reading range for the office tells, and what the controls do."""
-    taught = list(office_tasks(AuthorSplit.TRAIN, 1, count=1_500))
-    own, authors = [item.task.prompt for item in taught], [item.question.author for item in taught]
-    sentences = [item.question.sentences for item in taught]
+    sentences = [item.question.sentences for item in office_tasks(AuthorSplit.TRAIN, 1, count=1_500)]
     asked = [item.task.prompt for seed in SEEDS for item in office_tasks(AuthorSplit.HELDOUT, seed, count=TASKS)]
-    fitted = fit_reading_range(own, authors, sentences)
+    fitted = load_pointer(shipped_pointer()).reader.known
+    assert fitted is not None
     found = [
         Figure(
             "office, reading range: held-out tasks (3,000) told", told(fitted.familiarities(asked), fitted), "%", 2.0

@@ -1,7 +1,6 @@
 """The pointer conductor: reads, points, plans within the pool, and its file is data."""
 
 import random
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from shikisha import Caps, Card, Engine, Task
 from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.conductors.part_plans import PartCondition, PartedTask, TreatmentKind
-from shikisha.conductors.part_tagger import score_words, tagger_sizes, token_features
+from shikisha.conductors.part_tagger import tagger_sizes
 from shikisha.conductors.pointer_conductor import (
     PointerConductor,
     PointerModel,
@@ -30,7 +29,7 @@ from shikisha.conductors.task_reader import (
     ReadTask,
     TaskReader,
 )
-from shikisha.core.errors import ConfigError
+from shikisha.core.errors import ConfigError, UnreadableTask
 from shikisha.core.events import GradeBasis
 from shikisha.engine.conductor import NoPlan, Situation
 from shikisha.engine.recorder import MemoryRecorder
@@ -46,7 +45,7 @@ def blank_reader(seed: int = 0) -> TaskReader:
     rng = np.random.default_rng(seed)
     columns = 2 * len(KINDS) + len(OTHER_ROLES) + len(REFERENCES) + 2
     words = rng.normal(0, 0.3, (WORDS_BUCKETS, columns)).astype(np.float32)
-    sizes = tagger_sizes(len(KINDS) + len(OTHER_ROLES) - 1, len(REFERENCES))
+    sizes = tagger_sizes(len(KINDS) + len(OTHER_ROLES), len(REFERENCES))
     tagger = {name: rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in sizes.items()}
     return TaskReader(KINDS, tagger, words, np.zeros(columns, np.float32))
 
@@ -60,7 +59,7 @@ def test_a_model_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
     save_pointer(file, random_model(), {"seed": "0"})
     one, two = load_pointer(file), load_pointer(file)
     assert one.version == two.version
-    assert file.stat().st_size < 5_000_000
+    assert file.stat().st_size < 7_000_000
     text = "Which room is Ada Abbot in? What is the total of INV-1234?"
     assert one.reader.read(text).parts == two.reader.read(text).parts
 
@@ -71,7 +70,7 @@ def test_a_model_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
         (lambda _: b"", "no pointer model"),
         (lambda held: held[:100], "header is longer"),
         (lambda held: held[:-200], "does not fit"),
-        (lambda held: held.replace(b"shikisha-pointer/2", b"shikisha-pointer/9"), "expected the format"),
+        (lambda held: held.replace(b"shikisha-pointer/3", b"shikisha-pointer/9"), "expected the format"),
         (lambda held: held.replace(b"format unit example", b"format unix example"), "other wordings"),
         (lambda held: held[:-2] + b"\xff\x7f", "finite"),
     ],
@@ -97,20 +96,6 @@ def test_any_text_is_read_in_bounded_time_and_to_the_letter() -> None:
         assert read.kinds.shape == (len(read.parts), len(KINDS))
         assert all(use < part for part, uses in enumerate(read.parts.uses) for use in uses)
     assert len(reader.read("word " * 100_000).parts) <= 12
-
-
-def test_the_tagger_scores_alike_in_training_and_in_use() -> None:
-    torch = pytest.importorskip("torch")
-    from shikisha.training.task_reader_fit import tag_batch
-
-    tagger = blank_reader().tagger
-    texts = ["Which room is Ada Abbot in?\n- total of INV-1234, pls!", "water A310", "é漢 ... 'x'"]
-    features = [token_features(text, [found.span() for found in re.finditer(r"\S+", text)]) for text in texts]
-    longest = max(map(len, features))
-    used = torch.tensor([[at < len(each) for at in range(longest)] for each in features])
-    trained = tag_batch({name: torch.from_numpy(array) for name, array in tagger.items()}, features, used).numpy()
-    for row, each in zip(trained, features, strict=True):
-        assert np.allclose(row[: len(each)], score_words(tagger, each), atol=1e-4)
 
 
 def seen_task() -> tuple[ReadTask, np.ndarray, np.ndarray]:
@@ -186,6 +171,22 @@ async def test_a_doubtful_task_goes_to_the_fallback_that_is_named_in_the_plan() 
     conductor = PointerConductor("pointer", random_model(), fallback=fallback)
     proposal = await conductor.propose(Situation(Task("frobnicate zy-12 unless Quux wibbles 77"), (Card("one"),)))
     assert proposal.substituted == fallback.name
+
+
+async def test_the_shipped_model_refuses_what_is_unlike_its_lessons_or_hands_it_to_the_fallback() -> None:
+    model = load_pointer(shipped_pointer())
+    foreign, own = "Write a haiku about the autumn wind over the harbor.", "Which room is Nora Quill in?"
+    assert model.reader.unlike(foreign)
+    assert model.reader.unlike(own) is None
+    assert model.reader.read(foreign).whole
+    alone = PointerConductor("pointer", model)
+    assert "fallback" in str(alone.unreadable((), Task(foreign)))
+    with pytest.raises(UnreadableTask, match="unlike"):
+        await alone.propose(Situation(Task(foreign), (Card("a"),)))
+    helped = PointerConductor("pointer", model, fallback=fixed_conductor("single"))
+    proposal = await helped.propose(Situation(Task(foreign), (Card("a"),)))
+    assert proposal.substituted == "fixed:single"
+    assert "unlike" in proposal.note
 
 
 async def test_a_pool_without_a_worker_is_no_plan_or_the_fallback_s() -> None:

@@ -1,7 +1,9 @@
 """GRPO of the pointer conductor: credit goes to a decision's own call, and outcomes teach."""
 
 import random
+import re
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +13,16 @@ pytest.importorskip("torch")
 
 import torch
 
+from shikisha.conductors.part_tagger import encode_words, score_begins, token_features
 from shikisha.conductors.pointer_conductor import load_pointer, save_pointer, shipped_pointer
 from shikisha.conductors.pointer_network import DOLLAR_WEIGHT, PointerChoices, PointerOutcomes
 from shikisha.core.subtasks import WORDINGS
 from shikisha.simulation.office.language_lessons import OFFICE_KINDS, card_lessons, draw_lesson
 from shikisha.simulation.office.office_batches import OfficeBatches
 from shikisha.simulation.office.office_tasks import OfficeDistribution
-from shikisha.training.office_pointer import OfficeProgress, OfficeTraining, train_office_pointer
+from shikisha.training.office_pointer import READER_TRUNK, OfficeProgress, OfficeTraining, train_office_pointer
 from shikisha.training.pointer_grpo import PointerTraining, decision_returns, train_pointer
-from shikisha.training.task_reader_fit import fit_task_reader
+from shikisha.training.task_reader_fit import fit_task_reader, read_trunk
 
 ONE_PART = OfficeDistribution(parts=(1.0,), stakes=0.0)
 
@@ -77,16 +80,22 @@ def test_outcomes_teach_it_and_the_same_seed_teaches_the_same() -> None:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("one_thread")
-def test_a_reader_learns_to_read_its_lessons() -> None:
+def test_a_reader_learns_from_its_lessons_where_sentences_begin_and_what_cards_claim() -> None:
     rng = random.Random(1)
-    texts = [[(each.text, str(each.role), each.uses) for each in draw_lesson(rng, unmarked=0.0)] for _ in range(300)]
-    reader = fit_task_reader(OFFICE_KINDS, texts, list(card_lessons()), epochs=2, tag_epochs=3)
-    right = 0
-    for _ in range(30):
-        lesson = draw_lesson(rng, unmarked=0.0)
-        wanted = [each.role for each in lesson if each.role in OFFICE_KINDS]
-        read = reader.read(" ".join(each.text for each in lesson))
-        right += [reader.kinds[at] for at in read.kinds.argmax(1)] == wanted
-    assert right >= 3
+
+    def draw(count: int) -> list[list[tuple[str, str, int]]]:
+        return [[(one.text, str(one.role), one.uses) for one in draw_lesson(rng, unmarked=0.0)] for _ in range(count)]
+
+    reader = fit_task_reader(OFFICE_KINDS, draw(250), list(card_lessons()), trunk=read_trunk(READER_TRUNK))
+    begins, within = list[float](), list[float]()
+    for lesson in draw(20):
+        words = [sentence.split() for sentence, _, _ in lesson]
+        text = " ".join(word for sentence in words for word in sentence)
+        spans = [found.span() for found in re.finditer(r"\S+", text)]
+        odds = score_begins(reader.tagger, encode_words(reader.tagger, token_features(text, spans)))
+        starts = set(accumulate(map(len, words)))
+        for at in range(1, len(spans)):
+            (begins if at in starts else within).append(odds[at])
+    assert np.mean(np.array(begins)[:, None] > np.array(within)) > 0.85
     assert reader.claims("Reads the power and water meters of our rooms.").argmax() == OFFICE_KINDS.index("meters")
     assert reader.claims("").max() == 0

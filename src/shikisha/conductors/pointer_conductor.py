@@ -7,12 +7,9 @@ Invariants: it names only workers of the pool (1); the same task, cards and note
 numpy alone. Where a task has no part that it can tell, the fallback plans, and the plan says so (9).
 """
 
-import json
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 
@@ -34,9 +31,12 @@ from shikisha.conductors.pointer_network import (
     layer_sizes,
     pointer_features,
 )
+from shikisha.conductors.reading_range import KNOWN_FEATURES, ReadingRange
 from shikisha.conductors.task_reader import OTHER_ROLES, REFERENCES, WORDS_BUCKETS, ReadTask, TaskReader
-from shikisha.core.errors import ConfigError
+from shikisha.conductors.weight_file import WeightFile, open_weights, write_weights
+from shikisha.core.errors import ConfigError, UnreadableTask
 from shikisha.core.subtasks import WORDINGS
+from shikisha.core.task import Task
 from shikisha.core.text import one_line
 from shikisha.engine.conductor import Conductor, NoPlan, Proposal, Situation
 from shikisha.engine.worker import Card
@@ -44,9 +44,9 @@ from shikisha.notes.step_outcomes import subtask_terms
 from shikisha.notes.worker_notes import WorkerNotes
 from shikisha.routing.arrays import Flags, Floats32, Ints
 
-POINTER_FILE, FORMAT = "pointer.safetensors", "shikisha-pointer/2"
+POINTER_FILE, FORMAT = "pointer.safetensors", "shikisha-pointer/3"
 VOTE_KIND = "vote"
-_MAX_FILE, _MAX_HEADER = 2**26, 2**20
+_KNOWN_ROWS = 256  # in which the weights of a reading range are stored, each with its scale
 _FEATURES = tuple(WORDINGS)
 
 
@@ -223,19 +223,38 @@ class PointerConductor:
         fallback: Conductor | None = None,
         noted: str = "",
     ) -> None:
-        self.name = name
-        self._model, self._knowledge, self._fallback, self._noted = model, knowledge, fallback, noted
+        self.name, self.fallback = name, fallback
+        self._model, self._knowledge, self._noted = model, knowledge, noted
+
+    @property
+    def purpose(self) -> str:
+        """What it is for, in words."""
+        kinds = ", ".join(self._model.reader.kinds)
+        after = f"{self.fallback.name} then plans" if self.fallback else "it has no fallback"
+        unlike = f"; it refuses questions that are unlike its own ({after})" if self._model.reader.known else ""
+        return f"for tasks made of the kinds of work that it was trained on ({kinds}){unlike}"
+
+    def unreadable(self, _cards: Sequence[Card], task: Task | None = None) -> str | None:
+        """Return why the task cannot be read; None if it can. Cards are read whatever they say."""
+        problem = None if task is None else self._model.reader.unlike(task.prompt)
+        advice = "" if self.fallback else "; name another conductor, or a fallback of this one"
+        return problem and f"{problem}{advice}"
 
     def with_notes(self, notes: WorkerNotes) -> "PointerConductor":
         """Return this conductor with what notes say of the workers."""
         source = notes_knowledge(notes, self._model.reader)
-        return PointerConductor(self.name, self._model, source, self._fallback, notes.version)
+        return PointerConductor(self.name, self._model, source, self.fallback, notes.version)
 
     async def propose(self, situation: Situation) -> Proposal:
         """Return the next round's plan."""
+        if problem := self.unreadable(situation.cards, situation.task):
+            if self.fallback is None:
+                raise UnreadableTask(problem, "task")
+            proposal = await self._fall_back(situation)
+            return replace(proposal, note=f"{self.name}: {problem}; {proposal.note}")
         places = [at for at, card in enumerate(situation.cards) if card.kind != VOTE_KIND]
         read = self._model.reader.read(situation.task.prompt)
-        if not len(read.parts) or not places or (read.whole and self._fallback is not None):
+        if not len(read.parts) or not places or (read.whole and self.fallback is not None):
             return await self._fall_back(situation)
         cards = [situation.cards[at] for at in places]
         kinds = len(self._model.reader.kinds)
@@ -256,10 +275,10 @@ class PointerConductor:
         return replace(proposal, note=f"{parts}: {said}{seen}", version=self._model.version)
 
     async def _fall_back(self, situation: Situation) -> Proposal:
-        if self._fallback is None:
+        if self.fallback is None:
             raise NoPlan("no part of the task could be read", "task")
-        proposal = await self._fallback.propose(situation)
-        return replace(proposal, substituted=self._fallback.name)
+        proposal = await self.fallback.propose(situation)
+        return replace(proposal, substituted=self.fallback.name)
 
 
 def notes_knowledge(notes: WorkerNotes, reader: TaskReader) -> KnowledgeSource:
@@ -304,71 +323,53 @@ def shipped_pointer() -> Path:
 
 
 def save_pointer(file: Path, model: PointerModel, more: Mapping[str, str]) -> None:
-    """Write a model in the format of safetensors, in half precision; `more` is what else its header says."""
+    """Write a model; `more` is what else its header says."""
     reader = model.reader
     arrays = {f"network.{name}": array for name, array in model.network.weights.items()}
     arrays |= {f"tagger.{name}": array for name, array in reader.tagger.items()}
     arrays |= {"reader.words": reader.words, "reader.bias": reader.bias}
-    entries: dict[str, object] = {
-        "__metadata__": {"format": FORMAT, "kinds": " ".join(reader.kinds), "wordings": " ".join(_FEATURES), **more}
-    }
-    at, held = 0, list[bytes]()
-    for name, array in sorted(arrays.items()):
-        raw = np.asarray(array, np.float16).tobytes()
-        entries[name] = {"dtype": "F16", "shape": list(np.shape(array)), "data_offsets": [at, at + len(raw)]}
-        at += len(raw)
-        held.append(raw)
-    header = json.dumps(entries, separators=(",", ":")).encode()
-    file.write_bytes(struct.pack("<Q", len(header)) + header + b"".join(held))
+    packed = {name for name, array in arrays.items() if not name.startswith("network.") and np.ndim(array) > 1}
+    told = {"format": FORMAT, "kinds": " ".join(reader.kinds), "wordings": " ".join(_FEATURES), **more}
+    if (known := reader.known) is not None:
+        arrays["known.weights"] = known.weights.reshape(_KNOWN_ROWS, -1)
+        packed.add("known.weights")
+        told["known"] = f"{known.bias} {known.threshold}"
+    write_weights(file, arrays, told, packed)
 
 
 def load_pointer(file: Path) -> PointerModel:
     """Read a model; ConfigError where there is none, or where it is not whole."""
+    held = open_weights(file, "pointer model")
     try:
-        if file.stat().st_size > _MAX_FILE:
-            raise ConfigError(f"{file}: a pointer model has at most {_MAX_FILE} bytes")
-        held = file.read_bytes()
-        (size,) = struct.unpack("<Q", held[:8])
-        if size > min(_MAX_HEADER, len(held) - 8):
-            raise ConfigError(f"{file}: no pointer model: its header is longer than the file")
-        header = json.loads(held[8 : 8 + size])
-        told = header["__metadata__"]
+        told = held.metadata
         if told["format"] != FORMAT:
             raise ConfigError(f"{file}: expected the format {FORMAT}, found {told['format']!r}")
         kinds = tuple(str(told["kinds"]).split())
         if tuple(str(told["wordings"]).split()) != _FEATURES:
             raise ConfigError(f"{file}: it was trained with other wordings than {', '.join(_FEATURES)}")
-        body = held[8 + size :]
-        weights = {
-            name: _read_array(header, f"network.{name}", shape, body) for name, shape in layer_sizes(len(kinds)).items()
-        }
+        weights = {name: held.read(f"network.{name}", shape) for name, shape in layer_sizes(len(kinds)).items()}
         columns = _columns(kinds)
-        sizes = tagger_sizes(len(kinds) + len(OTHER_ROLES) - 1, len(REFERENCES))
+        sizes = tagger_sizes(len(kinds) + len(OTHER_ROLES), len(REFERENCES))
         reader = TaskReader(
             kinds,
-            {name: _read_array(header, f"tagger.{name}", shape, body) for name, shape in sizes.items()},
-            _read_array(header, "reader.words", (WORDS_BUCKETS, columns), body),
-            _read_array(header, "reader.bias", (columns,), body),
+            {name: held.read(f"tagger.{name}", shape) for name, shape in sizes.items()},
+            held.read("reader.words", (WORDS_BUCKETS, columns)),
+            held.read("reader.bias", (columns,)),
+            _read_known(held) if "known" in told else None,
         )
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, struct.error, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{file}: no pointer model: {type(error).__name__}: {error}") from None
-    return PointerModel(reader, PointerNetwork(weights, np), sha256(held).hexdigest()[:12])
+    return PointerModel(reader, PointerNetwork(weights, np), held.version)
+
+
+def _read_known(held: WeightFile) -> ReadingRange:
+    bias, threshold = map(float, held.metadata["known"].split())
+    if not np.isfinite([bias, threshold]).all():
+        raise ValueError("known: expected finite numbers")
+    return ReadingRange(
+        held.read("known.weights", (_KNOWN_ROWS, KNOWN_FEATURES // _KNOWN_ROWS)).ravel(), bias, threshold
+    )
 
 
 def _columns(kinds: Sequence[str]) -> int:
     return 2 * len(kinds) + len(OTHER_ROLES) + len(REFERENCES) + 2
-
-
-def _read_array(header: Mapping[str, object], name: str, shape: tuple[int, ...], body: bytes) -> Floats32:
-    entry = header[name]
-    if not isinstance(entry, dict) or entry["dtype"] != "F16" or tuple(entry["shape"]) != shape:
-        raise ValueError(f"{name}: expected half-precision numbers of shape {shape}")
-    begin, end = entry["data_offsets"]
-    if end - begin != 2 * int(np.prod(shape)) or not 0 <= begin <= end <= len(body):
-        raise ValueError(f"{name}: its place in the file does not fit its shape")
-    found = np.frombuffer(body[begin:end], np.float16).reshape(shape).astype(np.float32)
-    if not np.isfinite(found).all():
-        raise ValueError(f"{name}: not all of its numbers are finite")
-    return found

@@ -37,6 +37,7 @@ READING_FILE = "reading.json"  # in the folder of a checkpoint
 MAX_CHARACTERS = 8_000
 REFUSED_OWN = 0.02  # of own tasks that were left out, where the threshold is put
 _BUCKETS = 2**14  # for runs of letters, and as many for words
+KNOWN_FEATURES = 2 * _BUCKETS  # of a range
 _MOST_FEATURES = 600  # of a sentence
 _MAX_FILE_BYTES = 2**22
 _GROUPS = 5  # where none are named
@@ -191,7 +192,7 @@ def load_reading_range(file: Path) -> ReadingRange:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise ConfigError(f"{file}: no reading range: {type(error).__name__}: {error}") from None
-    weights = np.zeros(2 * _BUCKETS, np.float32)
+    weights = np.zeros(KNOWN_FEATURES, np.float32)
     weights[places] = whole * np.float32(scale)
     return ReadingRange(weights, bias, threshold)
 
@@ -201,11 +202,13 @@ def fit_reading_range(
     groups: Sequence[str] = (),
     sentences: Sequence[Sequence[str]] = (),
     refused: float = REFUSED_OWN,
+    highest: float = 0.0,
 ) -> ReadingRange:
     """Fit on own tasks. `groups` name what each is of (an author, a kind); `sentences` carry each task's question.
 
     Without `sentences` every sentence of a task counts as own, greetings too. The threshold refuses the share `refused`
-    of tasks whose group was left out, or fewer. ConfigError for fewer than ten tasks.
+    of tasks whose group was left out, or fewer, and is never above `highest` (0: even odds): where all tasks are alike,
+    so are the scores of those that were left out. ConfigError for fewer than ten tasks.
     """
     if len(own) < 2 * _GROUPS:
         raise ConfigError(f"{len(own)} tasks: a reading range needs at least {2 * _GROUPS}")
@@ -219,8 +222,7 @@ def fit_reading_range(
         asked = [text for text, name in zip(own, named, strict=True) if name == group]
         if inside:
             left_out += _fit(hashed.rows(inside), 0.0).familiarities(asked).tolist()
-    # Never above even odds: where all tasks are alike, so are the scores of those that were left out.
-    return _fit(hashed, min(0.0, float(np.quantile(left_out, refused))) if left_out else 0.0)
+    return _fit(hashed, min(highest, float(np.quantile(left_out, refused))) if left_out else 0.0)
 
 
 def _fit(own: HashedSentences, threshold: float) -> ReadingRange:
@@ -240,7 +242,7 @@ def _fit(own: HashedSentences, threshold: float) -> ReadingRange:
         pull = -signs * shares / (1 + np.exp(np.clip(margins, -50, 50)))
         return value, np.append(both.transposed_dot(pull) + _RIDGE * at[:-1], pull.sum())
 
-    found = _minimize(loss, np.zeros(2 * _BUCKETS + 1))
+    found = _minimize(loss, np.zeros(KNOWN_FEATURES + 1))
     return ReadingRange(found[:-1].astype(np.float32), float(found[-1]), threshold)
 
 

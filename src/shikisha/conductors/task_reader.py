@@ -1,10 +1,12 @@
 """Reading: a task's text becomes parts with kinds of work, and a card's text becomes the kinds that it claims.
 
-A tagger (`part_tagger`) says of each word whether a sentence begins there and what it is part of. A linear model over
-hashed words, pairs of words and runs of letters says what a whole stretch is for (a kind of work, a condition's branch,
-a remark, how much is at stake), whether it is a piece of a sentence, and how many earlier results it uses. The text is
-cut where the two together find it likeliest. Both are taught with sentences and cards whose meaning is known: language,
-never what a worker can do.
+A tagger (`part_tagger`) says of each word whether a sentence begins there, and of a stretch of words what it is for (a
+kind of work, a condition's branch, a remark, how much is at stake), whether it is a piece of a sentence, and how many
+earlier results it uses. So does a linear model over the stretch's hashed words, pairs of words and runs of letters,
+which sees nothing around it. The text is cut where the two together find it likeliest. Both are taught with sentences
+and cards whose meaning is known: language, never what a worker can do.
+
+Where a reading range (`reading_range`) was fitted, a text that is unlike those of the lessons is left whole too.
 
 Invariants: reading takes bounded time for any text; the same text is read alike on every machine (CRC-32, not `hash`);
 a part's sentence is in the text to the letter; a text without a part that can be told is one part. Deliberately absent:
@@ -21,7 +23,14 @@ from zlib import crc32
 import numpy as np
 
 from shikisha.conductors.part_plans import PartCondition, PartedTask
-from shikisha.conductors.part_tagger import END_MARKS, letters_of, score_words, token_features
+from shikisha.conductors.part_tagger import (
+    encode_words,
+    letters_of,
+    score_begins,
+    score_stretches,
+    token_features,
+)
+from shikisha.conductors.reading_range import ReadingRange
 from shikisha.routing.arrays import Floats32, Ints
 
 WORDS_BUCKETS = 2**14
@@ -40,13 +49,12 @@ _NUMBER = re.compile(r"\d{1,12}")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _SURE = 0.75  # from which on a sentence is taken to use no earlier result
 DOUBTFUL = 0.5  # doubt (1 less the chance that a reading is right) above which a task is left whole
-_CALIBRATED = (0.73, 1.84, 0.59, 2.3)
+_CALIBRATED = (2.27, 1.48, 0.83, 3.46)
 _LEAST_CUT = -4.0  # log-odds below which no cut is tried
 _MOST_CUTS = 60  # places of a text, the likeliest, where a cut is tried
 _MAX_CUTS_WITHIN = 6  # such places within a sentence
-# Weights of the stretch's model against the tagger, chosen on training authors who were left out of the lessons.
-_AFTER_STOP, _BEFORE_STOP, _STOPS = 2.0, 2.0, ".?!"
-_TAG_WEIGHT, _WHOLE_WEIGHT, _ROLE_WEIGHT = 0.25, 2.0, 2.0
+# Weights of the tagger's and the linear model's word on a stretch, chosen on authors who were left out of the lessons.
+_TAGGED, _SAID = 1.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +74,30 @@ class ReadTask:
 
 @dataclass(frozen=True, eq=False)
 class TaskReader:
-    """Weights: `tagger` by name, `words` [WORDS_BUCKETS, roles + references + claims] and `bias` of the stretches."""
+    """Weights: `tagger` by name, `words` [WORDS_BUCKETS, roles + references + claims] and `bias` of the stretches.
+
+    `known` measures how much a text is like those that were taught; None: not measured.
+    """
 
     kinds: tuple[str, ...]
     tagger: Mapping[str, Floats32]
     words: Floats32
     bias: Floats32
+    known: ReadingRange | None = None
 
     def read(self, text: str) -> ReadTask:
         """Read a task."""
         sentences, roles, uses, right = self._cut(text[:MAX_CHARACTERS])
-        read = replace(_compose(self.kinds, sentences, roles, uses), doubt=1 - right)
+        doubt = 1.0 if self.unlike(text) else 1 - right
+        read = replace(_compose(self.kinds, sentences, roles, uses), doubt=doubt)
         return read if read.doubt <= DOUBTFUL or not len(read.parts) else _leave_whole(read, text)
+
+    def unlike(self, text: str) -> str | None:
+        """Return why a text is too unlike those of the lessons; None if it is not."""
+        if self.known is None or (found := self.known.familiarity(text)) >= self.known.threshold:
+            return None
+        least = f"familiarity {found:.1f}, least {self.known.threshold:.1f}"
+        return f"the question is unlike those that the model was taught to read ({least})"
 
     def _cut(self, text: str) -> tuple[list[str], Floats32, Floats32, float]:
         """Return the likeliest sentences of a text, each to the letter, with shares of their roles and references.
@@ -88,50 +108,41 @@ class TaskReader:
         roles = len(self.kinds) + len(OTHER_ROLES)
         if not spans:
             return [], np.zeros((0, roles), np.float32), np.zeros((0, len(REFERENCES)), np.float32), 1.0
-        scores = score_words(self.tagger, token_features(text, spans))
-        scores[:, 0] += _marked_odds([text[end - 1] for _, end in spans])
-        begins = -np.logaddexp(0, -scores[:, 0])
-        # Sums up to each word, so that a stretch's is a difference.
-        goes_on = _sums(-np.logaddexp(0, scores[:, 0])[:, None])[:, 0]
-        of_role = _sums(np.log(_softmax(scores[:, 1:roles])))
-        of_uses = _sums(np.log(_softmax(scores[:, roles:])))
-        places = [0, *_likely_cuts(scores[:, 0]), len(spans)]
+        h = encode_words(self.tagger, token_features(text, spans))
+        odds = score_begins(self.tagger, h)
+        begins = -np.logaddexp(0, -odds)
+        goes_on = np.concatenate([[0.0], -np.logaddexp(0, odds).cumsum()])  # sums up to each word
+        places = [0, *_likely_cuts(odds), len(spans)]
         pairs = [
             (one, two)
             for two in range(1, len(places))
             for one in range(max(0, two - 1 - _MAX_CUTS_WITHIN), two)
             if one == two - 1 or places[two] - places[one] <= _MAX_WORDS
         ]
-        texts = [text[spans[places[one]][0] : spans[places[two] - 1][1]] for one, two in pairs]
-        linear = self._scores(texts)
-        whole = np.log(_softmax(linear[:, :roles]).clip(1e-6))
-        best, came = {0: 0.0}, dict[int, int]()
-        found: dict[int, tuple[str, Floats32, Floats32]] = {}
+        starts, ends = (np.array([places[pair[at]] for pair in pairs]) for at in (0, 1))
+        texts = [text[spans[start][0] : spans[end - 1][1]] for start, end in zip(starts, ends, strict=True)]
+        tagged, linear = score_stretches(self.tagger, h, starts, ends), self._scores(texts)
+        said = _log_shares(linear[:, :roles])
+        role = (_TAGGED * _log_shares(tagged[:, :roles]) + _SAID * said)[:, :-1]
+        uses = _log_shares(tagged[:, roles:]) + _log_shares(linear[:, roles : roles + len(REFERENCES)])
+        cuts = np.where(starts > 0, begins[starts], 0.0) + goes_on[ends] - goes_on[starts + 1]
+        best, every, came = {0: 0.0}, {0: 0.0}, dict[int, int]()
         for row, (one, two) in enumerate(pairs):
-            start, end = places[one], places[two]
-            tagged = _TAG_WEIGHT * (of_role[end] - of_role[start])
-            said = whole[row, :-1] - np.log1p(-min(0.999, float(np.exp(whole[row, -1]))))
-            both = tagged + _ROLE_WEIGHT * said
-            cut = float(begins[start]) if start else 0.0
-            score = best[one] + cut + goes_on[end] - goes_on[start + 1] + float(both.max())
-            score += _WHOLE_WEIGHT * float(np.log1p(-min(0.999, float(np.exp(whole[row, -1])))))
+            score = best[one] + float(cuts[row] + role[row].max())
+            share = every[one] + float(cuts[row] + np.logaddexp.reduce(role[row]))
             if two not in best or score > best[two]:
-                best[two], came[two] = score, one
-                mean = (of_role[end] - of_role[start]) / (end - start) + said
-                references = (of_uses[end] - of_uses[start]) / (end - start)
-                references = references + np.log(_softmax(linear[row : row + 1, roles : roles + len(REFERENCES)])[0])
-                found[two] = texts[row], mean, references
-        chosen, at = list[tuple[str, Floats32, Floats32]](), len(places) - 1
+                best[two], came[two] = score, row
+            every[two] = share if two not in every else float(np.logaddexp(every[two], share))
+        chosen, at = list[int](), len(places) - 1
         while at:
-            chosen.append(found[at])
-            at = came[at]
+            chosen.append(came[at])
+            at = pairs[came[at]][0]
         chosen.reverse()
-        shares = _softmax(np.stack([each[1] for each in chosen]))
+        shares = _softmax(role[chosen])
         padded = np.concatenate([shares, np.zeros((len(chosen), 1))], 1).astype(np.float32)
-        uses = _softmax(np.stack([each[2] for each in chosen])).astype(np.float32)
-        alone = _softmax(self._scores([each[0] for each in chosen])[:, :roles])[:, :-1].max(1)
-        cuts = float(np.logaddexp(0, -np.abs(scores[1:, 0])).sum())
-        return [each[0] for each in chosen], padded, uses, _chance_right(float(shares.max(1).min()), cuts, alone.min())
+        last = len(places) - 1
+        right = _chance_right(shares.max(1).min(), best[last] - every[last], said[chosen, :-1].max(1).min())
+        return [texts[row] for row in chosen], padded, _softmax(uses[chosen]).astype(np.float32), right
 
     def kind_shares(self, texts: Sequence[str]) -> Floats32:
         """Return the kinds of work that single subtasks are of, as shares [N, K]."""
@@ -156,35 +167,16 @@ class TaskReader:
         return found
 
 
-def _chance_right(role: float, cuts: float, alone: float) -> float:
+def _chance_right(role: float, reading: float, alone: float) -> float:
     """Return the chance that a reading is right.
 
-    It falls with the least certain sentence, by both models and by the linear one alone, and with all cuts (minus the
-    log of the likeliest choices' chance). A logistic regression on texts of training authors who had been left out.
+    It falls with the share of the least certain sentence, with that of the whole reading among all others (its log),
+    and with the least certain sentence by the linear model alone (its log). A logistic regression on texts of training
+    authors who had been left out.
     """
-    role_weight, cut_weight, alone_weight, bias = _CALIBRATED
-    odds = bias + role_weight * np.log(max(role, 1e-3)) - cut_weight * cuts + alone_weight * np.log(max(alone, 1e-3))
+    role_weight, reading_weight, alone_weight, bias = _CALIBRATED
+    odds = bias + role_weight * np.log(max(role, 1e-3)) + reading_weight * reading + alone_weight * max(alone, -7.0)
     return float(1 / (1 + np.exp(-odds)))
-
-
-def _sums(rows: Floats32) -> Floats32:
-    """Return the sums of the rows before each row, and of all."""
-    found: Floats32 = np.concatenate([np.zeros((1, rows.shape[1])), rows.cumsum(0)]).astype(np.float32)
-    return found
-
-
-def _marked_odds(last: Sequence[str]) -> Floats32:
-    """Return what full stops say of a beginning at each word: likely after one, unlikely within what one ends."""
-    found = np.zeros(len(last), np.float32)
-    marked = False
-    for at in range(len(last) - 1, 0, -1):
-        marked = marked or last[at] in _STOPS
-        if last[at - 1] in _STOPS:
-            found[at] = _AFTER_STOP
-            marked = True
-        elif last[at - 1] not in END_MARKS and marked:
-            found[at] = -_BEFORE_STOP
-    return found
 
 
 def _likely_cuts(odds: Floats32) -> list[int]:
@@ -247,6 +239,11 @@ def _uses(shares: Floats32, condition: PartCondition | None) -> list[tuple[int, 
             found.append((arm - 1, part - 1))
         else:
             found.append((part - 1,))
+    return found
+
+
+def _log_shares(scores: Floats32) -> Floats32:
+    found: Floats32 = scores - np.logaddexp.reduce(scores, 1, keepdims=True)
     return found
 
 

@@ -83,9 +83,10 @@ def conductor_notices(composition: Container) -> Iterator[ConductorNotice]:
 def _notice_of(where: str, conductor: Conductor, pool: Pool) -> ConductorNotice | None:
     if find_spec("numpy") is None:
         return None
+    from shikisha.conductors.pointer_conductor import PointerConductor
     from shikisha.conductors.trained_model import TrainedConductor
 
-    if not isinstance(conductor, TrainedConductor) or not conductor.purpose:
+    if not isinstance(conductor, TrainedConductor | PointerConductor) or not conductor.purpose:
         return None
     return ConductorNotice(where, conductor.purpose, conductor.unreadable(pool.cards), conductor.fallback is not None)
 

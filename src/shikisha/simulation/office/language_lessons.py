@@ -37,7 +37,9 @@ from shikisha.simulation.office.questions import (
 _NOISE = OfficeNoise(0.4, 0.5, 0.25, 0.3)
 _OTHER_WORDS = 0.6  # how often a branch opens in other words than the author's
 _OTHER_REMARKS = 0.25  # further remarks, for each sentence
+_PARAGRAPHS = 0.15  # how often a paragraph that asks for nothing stands before a text, and half as often after it
 _STATED = 0.3
+_PARTS = (0.22, 0.24, 0.22, 0.16, 0.1, 0.06)  # shares of questions of 1 to 6 parts
 _MARKS = ".?!:;,"
 _BY_MANY, _PHRASED, _PHRASED_SENTENCE = 0.33, 0.34, 0.85
 _PUT_TOGETHER = 0.6
@@ -81,6 +83,14 @@ def draw_lesson(
     return [replace(each, text=_roughen(each.text, each.role, rough, rng)) for each in lesson]
 
 
+def draw_question_text(rng: random.Random, authors: Sequence[str] | None = None) -> tuple[OfficeQuestion, str]:
+    """Draw a question of training authors (or of these) as tasks have it, and its text with what is at stake."""
+    count, known = rng.choices(range(1, MAX_PARTS + 1), _PARTS)[0], authors or office_authors(AuthorSplit.TRAIN)
+    question = draw_question(count, rng, known, OfficeNoise(), 0.25)
+    stated = rng.choice(STAKES[1:])[1] if rng.random() < _STATED else ""
+    return question, f"{question.text} {stated}".strip()
+
+
 def _draw_roughness(rng: random.Random, unmarked: float) -> _Roughness:
     bare = rng.random() < unmarked
     return _Roughness(
@@ -101,6 +111,7 @@ def _phrases() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
     folder = files("shikisha.simulation.office")
     table = tomllib.loads(folder.joinpath("phrases.toml").read_text("utf-8"))
     remarks = tomllib.loads(folder.joinpath("remarks.toml").read_text("utf-8"))
+    remarks.pop("paragraphs")
     tables = {"remarks": remarks, **table.pop("phrases"), **table}
     return {name: {key: tuple(texts) for key, texts in each.items()} for name, each in tables.items()}
 
@@ -108,6 +119,8 @@ def _phrases() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
 def _vary(lesson: Iterator[LessonSentence], rng: random.Random) -> Iterator[LessonSentence]:
     """Yield a lesson with further remarks, and branches that open in other words."""
     remarks = _phrases()["remarks"]
+    if rng.random() < _PARAGRAPHS:
+        yield from _paragraph(rng)
     for each in lesson:
         if rng.random() < _OTHER_REMARKS:
             yield LessonSentence(rng.choice(remarks["remarks"]).format(**draw_names(rng)), REMARK)
@@ -120,6 +133,20 @@ def _vary(lesson: Iterator[LessonSentence], rng: random.Random) -> Iterator[Less
             yield each
     if rng.random() < _OTHER_REMARKS:
         yield LessonSentence(rng.choice(remarks["remarks"]).format(**draw_names(rng)), REMARK)
+    if rng.random() < _PARAGRAPHS / 2:
+        yield from _paragraph(rng)
+
+
+def _paragraph(rng: random.Random) -> Iterator[LessonSentence]:
+    """Yield the sentences of a paragraph that asks for nothing."""
+    for sentence in rng.choice(_paragraphs()):
+        yield LessonSentence(sentence.format(**draw_names(rng)), REMARK)
+
+
+@cache
+def _paragraphs() -> Sequence[Sequence[str]]:
+    table = tomllib.loads(files("shikisha.simulation.office").joinpath("remarks.toml").read_text("utf-8"))
+    return tuple(map(tuple, table["paragraphs"]))
 
 
 def _open_branch(role: str, rng: random.Random) -> str:

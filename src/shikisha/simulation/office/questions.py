@@ -34,7 +34,7 @@ _MOST_OF_A_KIND = 2
 _TYPED_WORD = re.compile(r"\b[a-z]{5,}\b")
 # What a right answer is worth, and how a task says it.
 STAKES = ((1.0, ""), (2.5, "It matters that this is right."), (0.4, "Not important, keep it cheap."))
-_LOWERCASE_AUTHORS = ("hurried", "sloppy", "telegraph", "developer", "texter", "gamer")
+_LOWERCASE_AUTHORS = ("hurried", "sloppy", "telegraph", "developer", "texter", "gamer", "teen", "speaker")
 
 
 class AuthorSplit(StrEnum):

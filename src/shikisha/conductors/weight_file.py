@@ -1,0 +1,114 @@
+"""Arrays in one file of the format of safetensors: numbers in half precision, large tables in 8 bits a number.
+
+A packed array of N rows is stored as whole numbers from -127 to 127 and as N scales beside it (`NAME.scale`).
+
+Invariants: reading runs nothing from the file and takes bounded memory; every number read is finite and has the place
+and shape that the reader asked for. Deliberately absent: what the arrays mean.
+"""
+
+import json
+import struct
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from shikisha.core.errors import ConfigError
+from shikisha.routing.arrays import Floats32
+
+MAX_FILE, _MAX_HEADER = 2**26, 2**20
+_MOST = 127
+
+
+@dataclass(frozen=True)
+class WeightFile:
+    """A file's metadata, and its arrays on request; `version` is the hash of its bytes."""
+
+    file: Path
+    header: Mapping[str, object]
+    body: bytes
+    version: str
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the file says of itself."""
+        told = self.header["__metadata__"]
+        if not isinstance(told, dict):
+            raise ValueError("its header holds no metadata")
+        return told
+
+    def read(self, name: str, shape: tuple[int, ...]) -> Floats32:
+        """Return an array of this shape; ValueError or KeyError where the file has none."""
+        entry = self.header[name]
+        packed = isinstance(entry, dict) and entry["dtype"] == "I8"
+        found = self._numbers(name, shape, "I8" if packed else "F16").astype(np.float32)
+        if packed:
+            scale = self._numbers(f"{name}.scale", shape[:1], "F16").astype(np.float32)
+            found = found * scale.reshape(-1, *[1] * (len(shape) - 1))
+        return found
+
+    def _numbers(self, name: str, shape: tuple[int, ...], kind: str) -> np.ndarray:
+        entry = self.header[name]
+        if not isinstance(entry, dict) or entry["dtype"] != kind or tuple(entry["shape"]) != shape:
+            raise ValueError(f"{name}: expected numbers of type {kind} and shape {shape}")
+        begin, end = entry["data_offsets"]
+        size = 1 if kind == "I8" else 2
+        if end - begin != size * int(np.prod(shape)) or not 0 <= begin <= end <= len(self.body):
+            raise ValueError(f"{name}: its place in the file does not fit its shape")
+        found = np.frombuffer(self.body[begin:end], np.int8 if kind == "I8" else np.float16).reshape(shape)
+        if not np.isfinite(found).all():
+            raise ValueError(f"{name}: not all of its numbers are finite")
+        return found
+
+
+def write_weights(
+    file: Path, arrays: Mapping[str, Floats32], metadata: Mapping[str, str], packed: Collection[str] = ()
+) -> None:
+    """Write arrays, those of the `packed` names in 8 bits a number."""
+    stored = dict[str, np.ndarray]()
+    for name, array in arrays.items():
+        if name in packed:
+            stored[name], stored[f"{name}.scale"] = _pack(np.asarray(array, np.float32))
+        else:
+            stored[name] = np.asarray(array, np.float16)
+    entries: dict[str, object] = {"__metadata__": dict(metadata)}
+    at, held = 0, list[bytes]()
+    for name, array in sorted(stored.items()):
+        raw = array.tobytes()
+        kind = "I8" if array.dtype == np.int8 else "F16"
+        entries[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [at, at + len(raw)]}
+        at += len(raw)
+        held.append(raw)
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header + b"".join(held))
+
+
+def _pack(array: Floats32) -> tuple[np.ndarray, np.ndarray]:
+    flat = array.reshape(len(array), -1)
+    most = np.abs(flat).max(1)
+    scale = (most / _MOST).astype(np.float16).clip(np.float16(1e-7))
+    # Rounded up where the largest number would not fit; what was read from a file is then stored as it was.
+    scale = np.where(scale.astype(np.float32) * _MOST < most, np.nextafter(scale, np.float16(np.inf)), scale)
+    whole = np.rint(flat / scale.astype(np.float32)[:, None]).clip(-_MOST, _MOST)
+    return whole.astype(np.int8).reshape(array.shape), scale
+
+
+def open_weights(file: Path, what: str) -> WeightFile:
+    """Open a file; ConfigError where there is none or where it is not `what`."""
+    try:
+        if file.stat().st_size > MAX_FILE:
+            raise ConfigError(f"{file}: {what} has at most {MAX_FILE} bytes")
+        held = file.read_bytes()
+        (size,) = struct.unpack("<Q", held[:8])
+        if size > min(_MAX_HEADER, len(held) - 8):
+            raise ConfigError(f"{file}: no {what}: its header is longer than the file")
+        header = json.loads(held[8 : 8 + size])
+        if not isinstance(header, dict):
+            raise ValueError("its header is no object")
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, struct.error, RecursionError) as error:
+        raise ConfigError(f"{file}: no {what}: {type(error).__name__}: {error}") from None
+    return WeightFile(file, header, held[8 + size :], sha256(held).hexdigest()[:12])

@@ -18,6 +18,7 @@ WORDINGS: Mapping[str, str] = MappingProxyType(
         "check": "Go over your result twice.",
     }
 )
+_MOST_READ = 20_000  # characters; a longer subtask is its own core
 _KNOWN = re.compile(r'Known: "[^"]{1,1000}" gave [^"\n]{1,200}?\.(?=\s|$)')
 
 
@@ -28,6 +29,8 @@ def write_known(sentence: str, value: str) -> str:
 
 def subtask_core(text: str) -> str:
     """Return a subtask without what opens a check, states what is known, and tells the worker how."""
+    if len(text) > _MOST_READ:
+        return text
     core = text.removeprefix(CHECK_OPENING).strip()
     while (stated := _KNOWN.match(core)) is not None:
         core = core[stated.end() :].strip()

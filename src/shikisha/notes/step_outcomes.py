@@ -154,12 +154,14 @@ def _same_works(run: Run) -> dict[tuple[str, int], list[_WorkAnswer]]:
     """Return the answers of all steps of a run by the work that they did, in order, used or not."""
     found = defaultdict[tuple[str, int], list[_WorkAnswer]](list)
     for turn in run.rounds:
+        here = defaultdict[tuple[str, int], set[int]](set)
         for index, record in sorted(turn.steps.items()):
             attempt = record.accepted_attempt
             if turn.plan is None or attempt is None or not isinstance(attempt.outcome, AttemptFinished):
                 continue
             step, work = turn.plan.step_of(index), _work_of(turn, index)
-            saw = len({at for at in step.access if any((turn.index, at) == one.place for one in found[work])})
+            saw = len(here[work].intersection(step.access))
+            here[work].add(index)
             judges = None
             if saw and step.subtask.startswith(CHECK_OPENING):
                 judges = PartForm.CHECK

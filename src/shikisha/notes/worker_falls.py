@@ -21,7 +21,7 @@ HAZARD = 1 / 500  # of a fall, at each run of a worker
 LIMIT = 0.5  # probability of a fall from which on it counts as one; below .5, two workers could have fallen at once
 SEVERITIES = (0.2, 0.5)  # what a fall may leave of a worker's chances
 # No run surprises by more: wrong runs come in clusters, and three of a worker that is nearly always right are no fall.
-LEAST_CHANCE, MOST_CHANCE = 0.1, 0.85
+MOST_CHANCE = 0.85
 LEAST_KNOWN = 20.0  # outcomes that a worker's notes rest on; below, nothing that matters could be forgotten
 MOST_EVIDENCE = 20  # runs kept as evidence
 
@@ -83,7 +83,7 @@ class FallWatch:
     ) -> WorkerFall | None:
         """Add a graded run, and return who fell; `known` says how many outcomes each worker's notes rest on."""
         foretold = self.model.chance(trials)
-        trials = [replace(one, chance=min(MOST_CHANCE, max(LEAST_CHANCE, one.chance))) for one in trials]
+        trials = [replace(one, chance=min(MOST_CHANCE, one.chance)) for one in trials]
         before = self.model.likelihood(trials, right=right)
         for worker in dict.fromkeys(one.worker for one in trials):
             if known[worker] < LEAST_KNOWN:

@@ -37,6 +37,7 @@ from shikisha.conductors.part_plans import (
 )
 from shikisha.conductors.pointer_conductor import PointerModel, PoolKnowledge, call_price, load_pointer
 from shikisha.conductors.task_reader import ReadTask, TaskReader
+from shikisha.conductors.wording_effects import feature_counts
 from shikisha.core.subtasks import WORDINGS
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.routing.arrays import Floats, Floats32
@@ -182,7 +183,7 @@ def rule(settings: RuleSettings) -> Policy:
 
 def learned_wordings(known: PoolKnowledge, worker: int) -> frozenset[str]:
     """Return what a worker's outcomes were better with."""
-    tries, right = known.told_tries[worker], known.told_right[worker]
+    tries, right = feature_counts(known.told_tries[worker]), feature_counts(known.told_right[worker])
     shares = (right + 2.0) / (tries + 4.0)
     return frozenset(
         name for name, (without, told_it) in zip(WORDINGS, shares, strict=True) if told_it > without + 0.02

@@ -402,15 +402,15 @@ def add_outcome(
     streams: Streams, crew: int, one: PartOutcome, count: int = 1, *, half_life: float | None = None
 ) -> None:
     """Add an outcome to the notes, or take it away; with a half-life older outcomes of the worker fade by one."""
-    tries_k, right_k, tries_f, right_f = streams.notes
+    tries_k, right_k, tries_w, right_w = streams.notes
     if half_life is not None:
         for array in streams.notes:
             array[crew, one.worker] *= 0.5 ** (1 / half_life)
     tries_k[crew, one.worker, one.kind] += count
     right_k[crew, one.worker, one.kind] += count * one.share
-    at = (crew, one.worker, np.arange(len(one.told)), one.told)
-    tries_f[at] += count
-    right_f[at] += count * one.share
+    at = (crew, one.worker, one.kind, int(one.told @ (1 << np.arange(len(one.told)))))
+    tries_w[at] += count
+    right_w[at] += count * one.share
 
 
 @dataclass(frozen=True)

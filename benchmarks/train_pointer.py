@@ -1,6 +1,6 @@
 """Train a pointer conductor on the office, as `shikisha train pointer` does, with the machine and the CPU time said.
 
-    python benchmarks/train_pointer.py FILE [--seed 1] [--updates 2200] [--lessons 28000] [--reader OTHER]
+    python benchmarks/train_pointer.py FILE [--seed 1] [--updates 3500] [--lessons 28000] [--reader OTHER]
 
 Writes FILE (`pointer:FILE`). Some five minutes of CPU on one core. All workers are simulated; what is taught and what
 is found out by outcomes stands in `shikisha.training.office_pointer`. `--reader` takes the reader of another such file
@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from common import machine
-from shikisha.conductors.pointer_conductor import load_pointer, save_pointer
+from shikisha.conductors.pointer_conductor import load_reader, save_pointer
 from shikisha.training.office_pointer import OfficeProgress, OfficeTraining, train_office_pointer
 
 
@@ -40,7 +40,7 @@ def main() -> None:
 
     print(f"Pointer conductor, the office, simulated ({machine()})")
     settings = OfficeTraining(arguments.seed, arguments.updates, arguments.lessons)
-    reader = load_pointer(arguments.reader).reader if arguments.reader else None
+    reader = load_reader(arguments.reader) if arguments.reader else None
     save_pointer(arguments.file, train_office_pointer(settings, reader, report), settings.describe())
     print(f"  {arguments.file}: {arguments.file.stat().st_size} bytes, {time.process_time() - begun:.0f} s CPU")
 

@@ -116,13 +116,13 @@ def test_who_fell_is_forgotten_and_its_later_runs_are_kept() -> None:
     model, rng = load_pointer(shipped_pointer()), np.random.default_rng(1)
     streams = Streams.draw(3, 20, rng)
     streams.fall(perform_step(model, streams, rng).choices.workers[:, 0, 0, 0])
-    notes, fallen = CrewNotes.begin(20, Known.REPLACED, None, 0.5), 0
+    notes, fallen = CrewNotes.begin(20, Known.REPLACED, None, 0.25), 0
     for _ in range(25):
         before = streams.notes[0].sum((1, 2))
         count = notes.learn(perform_step(model, streams, rng), streams)
         fallen += count
         assert (streams.notes[0].sum((1, 2)) < before).sum() == count
-    assert fallen >= 3
+    assert fallen >= 2
     counted = streams.notes[0].sum(-1)
     assert counted[counted < 50].size == fallen  # a hundred before, and some since
     assert counted.min() > 0

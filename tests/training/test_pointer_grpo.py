@@ -50,7 +50,7 @@ def test_a_return_is_that_of_the_own_call_times_how_often_the_others_are_right()
     dollars[..., 0] = 0.01
     found, _ = decision_returns(PointerOutcomes(right, dollars), PointerOutcomes(often, dollars), nothing, given)
     assert found[0, :, 0] == pytest.approx([0.5 - 0.01 * DOLLAR_WEIGHT, -0.01 * DOLLAR_WEIGHT])
-    assert found[0, :, 1] == pytest.approx([1.0, 1.0])
+    assert found[0, :, 1] == pytest.approx([1 - 0.01 * DOLLAR_WEIGHT] * 2)
 
 
 @pytest.mark.usefixtures("one_thread")

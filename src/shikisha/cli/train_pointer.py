@@ -54,11 +54,11 @@ def pointer(
         raise ConfigError("--lessons: a reader that is taken (--reader) is not taught; give one of the two")
     require_extra("train", "shikisha train pointer", "numpy", "torch")
     with import_errors_name_extra("train"):  # torch takes seconds to import, for which `--help` need not wait
-        from shikisha.conductors.pointer_conductor import load_pointer, save_pointer, shipped_pointer
+        from shikisha.conductors.pointer_conductor import load_reader, save_pointer, shipped_pointer
         from shikisha.simulation.office.language_lessons import OFFICE_KINDS
         from shikisha.training.office_pointer import OfficeTraining, train_office_pointer
         from shikisha.training.process_group import use_one_core
-    taken = load_pointer(shipped_pointer() if reader == SHIPPED else Path(reader)).reader if reader else None
+    taken = load_reader(shipped_pointer() if reader == SHIPPED else Path(reader)) if reader else None
     if taken and taken.kinds != OFFICE_KINDS:
         raise ConfigError(f"--reader: expected a reader of {', '.join(OFFICE_KINDS)}, found {', '.join(taken.kinds)}")
     use_one_core()  # so that the same seed makes the same file

@@ -7,7 +7,8 @@ Invariants: it names only workers of the pool (1); the same task, cards and note
 numpy alone. Where a task has no part that it can tell, the fallback plans, and the plan says so (9).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
@@ -28,6 +29,7 @@ from shikisha.conductors.pointer_network import (
     EncodedPool,
     PointerInput,
     PointerNetwork,
+    join_with_next,
     layer_sizes,
     pointer_features,
 )
@@ -44,7 +46,8 @@ from shikisha.notes.step_outcomes import subtask_terms
 from shikisha.notes.worker_notes import WorkerNotes
 from shikisha.routing.arrays import Flags, Floats32, Ints
 
-POINTER_FILE, FORMAT = "pointer.safetensors", "shikisha-pointer/3"
+POINTER_FILE, FORMAT = "pointer.safetensors", "shikisha-pointer/4"
+_FORMAT_BEFORE = "shikisha-pointer/3"  # with the same reader, and a network that saw less
 VOTE_KIND = "vote"
 _KNOWN_ROWS = 256  # in which the weights of a reading range are stored, each with its scale
 _FEATURES = tuple(WORDINGS)
@@ -52,8 +55,8 @@ _FEATURES = tuple(WORDINGS)
 
 @dataclass(frozen=True)
 class PoolKnowledge:
-    """What outcomes say of W workers: tries and right answers by kind [W, K], and by wording [W, F, 2] without and with
-    it; `family` [W] numbers those that err together (-1: unknown)."""
+    """What outcomes say of W workers: tries and right answers by kind [W, K], and by kind and wording [W, K, 2^F]
+    (`wording_effects`); `family` [W] numbers those that err together (-1: unknown)."""
 
     tries: Floats32
     right: Floats32
@@ -64,7 +67,8 @@ class PoolKnowledge:
     @classmethod
     def nothing(cls, workers: int, kinds: int) -> "PoolKnowledge":
         """Return the knowledge before any outcome."""
-        by_kind, by_wording = np.zeros((workers, kinds), np.float32), np.zeros((workers, len(_FEATURES), 2), np.float32)
+        by_kind = np.zeros((workers, kinds), np.float32)
+        by_wording = np.zeros((workers, kinds, 2 ** len(_FEATURES)), np.float32)
         return cls(by_kind, by_kind, by_wording, by_wording, np.full(workers, -1))
 
 
@@ -149,7 +153,8 @@ class PointerPlan:
                 frozenset(name for name, said in zip(_FEATURES, self.told[row, at, slot], strict=True) if said)
                 for slot in range(slots)
             )
-            shown = frozenset(part for place, part in enumerate(self.paths[row]) if self.shown[row, at, place])
+            seen = self.shown[row, at : at + len(block)]  # a call sees what one of its parts is to see
+            shown = frozenset(part for place, part in enumerate(self.paths[row][:at]) if seen[:, place].any())
             return PartChoice(tuple(block), kind, tuple(map(int, self.workers[row, at, :slots])), told, shown)
 
         return choose
@@ -193,17 +198,16 @@ def likeliest_choices(
     join = np.zeros((rows, most), bool)
     every = np.arange(rows)
     one_hot = np.eye(len(TREATMENTS), dtype=np.float32)
+    workers[..., 0] = first
+    for at in range(1, most):
+        running = workers[:, at - 1, 0]
+        can = given.parts[:, at] & given.joinable[:, at]
+        join[:, at] = can & (network.score_join(seen, every, np.full(rows, at), running) > 0)
+        workers[:, at, 0] = np.where(join[:, at], running, first[:, at])
+    alone = ~(join | join_with_next(join))
     for at in range(most):
-        place = np.full(rows, at)
-        if at:
-            running = workers[:, at - 1, 0]
-            can = given.parts[:, at] & given.joinable[:, at] & (mode[:, at - 1] == 0)
-            join[:, at] = can & (network.score_join(seen, every, place, running) > 0)
-            workers[:, at, 0] = np.where(join[:, at], running, first[:, at])
-        else:
-            workers[:, at, 0] = first[:, at]
-        own = workers[:, at, 0]
-        mode[:, at] = np.where(join[:, at], 0, network.score_modes(seen, every, place, own).argmax(-1))
+        place, own = np.full(rows, at), workers[:, at, 0]
+        mode[:, at] = np.where(alone[:, at], network.score_modes(seen, every, place, own).argmax(-1), 0)
         how = one_hot[mode[:, at]]
         workers[:, at, 1] = network.score_second(seen, every, place, own, how).argmax(-1)
         workers[:, at, 2] = network.score_third(seen, every, place, own, workers[:, at, 1], how).argmax(-1)
@@ -286,7 +290,8 @@ def notes_knowledge(notes: WorkerNotes, reader: TaskReader) -> KnowledgeSource:
     phrases = [frozenset(subtask_terms(text)) for text in WORDINGS.values()]
     words = [" ".join(note.terms) for note in notes.notes]
     kinds = reader.kind_shares(words)
-    told = np.array([[phrase <= set(note.terms) for phrase in phrases] for note in notes.notes], bool)
+    bits = 2 ** np.arange(len(phrases))
+    told = [int(bits @ [phrase <= set(note.terms) for phrase in phrases]) for note in notes.notes]
 
     def known(cards: Sequence[Card], labels: Iterable[str]) -> PoolKnowledge:
         shown, places = frozenset(labels), {card.name: at for at, card in enumerate(cards)}
@@ -298,7 +303,7 @@ def notes_knowledge(notes: WorkerNotes, reader: TaskReader) -> KnowledgeSource:
                 continue
             for by_kind, by_wording, count in ((sums[0], sums[2], note.tries), (sums[1], sums[3], note.right)):
                 by_kind[worker] += kinds[at] * count
-                by_wording[worker, np.arange(len(phrases)), told[at].astype(int)] += count
+                by_wording[worker, :, told[at]] += kinds[at] * count
         return PoolKnowledge(sums[0], sums[1], sums[2], sums[3], found.family)
 
     return known
@@ -340,26 +345,45 @@ def save_pointer(file: Path, model: PointerModel, more: Mapping[str, str]) -> No
 def load_pointer(file: Path) -> PointerModel:
     """Read a model; ConfigError where there is none, or where it is not whole."""
     held = open_weights(file, "pointer model")
+    with _refusal(file):
+        reader = _read_reader(file, held, (FORMAT,))
+        shapes = layer_sizes(len(reader.kinds))
+        weights = {name: held.read(f"network.{name}", shape) for name, shape in shapes.items()}
+    return PointerModel(reader, PointerNetwork(weights, np), held.version)
+
+
+def load_reader(file: Path) -> TaskReader:
+    """Read a model's reader alone, of this format or the one before."""
+    held = open_weights(file, "pointer model")
+    with _refusal(file):
+        return _read_reader(file, held, (FORMAT, _FORMAT_BEFORE))
+
+
+@contextmanager
+def _refusal(file: Path) -> Iterator[None]:
     try:
-        told = held.metadata
-        if told["format"] != FORMAT:
-            raise ConfigError(f"{file}: expected the format {FORMAT}, found {told['format']!r}")
-        kinds = tuple(str(told["kinds"]).split())
-        if tuple(str(told["wordings"]).split()) != _FEATURES:
-            raise ConfigError(f"{file}: it was trained with other wordings than {', '.join(_FEATURES)}")
-        weights = {name: held.read(f"network.{name}", shape) for name, shape in layer_sizes(len(kinds)).items()}
-        columns = _columns(kinds)
-        sizes = tagger_sizes(len(kinds) + len(OTHER_ROLES), len(REFERENCES))
-        reader = TaskReader(
-            kinds,
-            {name: held.read(f"tagger.{name}", shape) for name, shape in sizes.items()},
-            held.read("reader.words", (WORDS_BUCKETS, columns)),
-            held.read("reader.bias", (columns,)),
-            _read_known(held) if "known" in told else None,
-        )
+        yield
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{file}: no pointer model: {type(error).__name__}: {error}") from None
-    return PointerModel(reader, PointerNetwork(weights, np), held.version)
+
+
+def _read_reader(file: Path, held: WeightFile, formats: Sequence[str]) -> TaskReader:
+    told = held.metadata
+    if told["format"] not in formats:
+        before = "; its network saw notes in another form: train it again" if told["format"] == _FORMAT_BEFORE else ""
+        raise ConfigError(f"{file}: expected the format {FORMAT}, found {told['format']!r}{before}")
+    kinds = tuple(str(told["kinds"]).split())
+    if tuple(str(told["wordings"]).split()) != _FEATURES:
+        raise ConfigError(f"{file}: it was trained with other wordings than {', '.join(_FEATURES)}")
+    columns = _columns(kinds)
+    sizes = tagger_sizes(len(kinds) + len(OTHER_ROLES), len(REFERENCES))
+    return TaskReader(
+        kinds,
+        {name: held.read(f"tagger.{name}", shape) for name, shape in sizes.items()},
+        held.read("reader.words", (WORDS_BUCKETS, columns)),
+        held.read("reader.bias", (columns,)),
+        _read_known(held) if "known" in told else None,
+    )
 
 
 def _read_known(held: WeightFile) -> ReadingRange:

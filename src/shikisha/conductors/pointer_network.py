@@ -19,9 +19,10 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from shikisha.conductors.part_plans import TreatmentKind
+from shikisha.conductors.wording_effects import WordingEffects, fit_wording_effects
 from shikisha.routing.arrays import Flags, Floats32, Ints
 
-HIDDEN, PAIR_HIDDEN, SMALL_HIDDEN = 48, 48, 12
+HIDDEN, SMALL_HIDDEN = 64, 16
 _MASKED = -1e9
 TREATMENTS = tuple(TreatmentKind)
 _PRICE_UNIT = 0.001  # dollars of a cheap call
@@ -56,9 +57,9 @@ class PointerInput:
 
     kinds [B, P, K] are the shares of kinds of work as read; parts [B, P] and workers [B, W] say which places are used;
     claims [B, W, K] (0 to 1) what cards claim; tries, right [B, W, K] what notes say; told_tries, told_right
-    [B, W, F, 2] the same by wording feature, without and with it; prices [B, W] dollars a call; family [B, W] a number
-    for each family; value [B] what a right answer is worth; joinable [B, P]: part p may be asked together with p - 1;
-    needs [B, P, P]: how likely part p needs the result of part q, as read.
+    [B, W, K, 2^F] the same by kind and wording, whose bits say which features it has; prices [B, W] dollars a call;
+    family [B, W] a number for each family; value [B] what a right answer is worth; joinable [B, P]: part p may be asked
+    together with p - 1; needs [B, P, P]: how likely part p needs the result of part q, as read.
     """
 
     kinds: Floats32
@@ -118,6 +119,9 @@ class PointerFeatures:
 def pointer_features(given: PointerInput) -> PointerFeatures:
     """Return the features of an input."""
     kinds, tries, right = given.kinds, given.tries, given.right
+    fit = fit_wording_effects(given.told_tries, given.told_right)
+    gained = np.abs(fit.effects).sum(-1)
+    fitted = np.einsum("bpk,bwk->bpw", kinds, np.exp(fit.levels))
     at_kind = np.einsum("bpk,bwk->bpw", kinds, tries)
     right_at = np.einsum("bpk,bwk->bpw", kinds, right)
     claim = np.einsum("bpk,bwk->bpw", kinds, given.claims)
@@ -143,6 +147,7 @@ def pointer_features(given: PointerInput) -> PointerFeatures:
         worth * 4,
         worth / given.value[:, None] * 4,
         np.broadcast_to(usual, all_tries.shape),
+        gained,
     ]
     per_part = [
         claim,
@@ -150,6 +155,8 @@ def pointer_features(given: PointerInput) -> PointerFeatures:
         _mean(right_at, at_kind),
         shrunk,
         1 / np.sqrt(at_kind + 1),
+        fitted,
+        fitted * np.exp(gained / 2)[:, None],
         (shrunk - worth[:, None] / given.value[:, None, None]),
         shrunk - np.where(given.workers[:, None], shrunk, -1).max(-1, keepdims=True),
     ]
@@ -157,6 +164,9 @@ def pointer_features(given: PointerInput) -> PointerFeatures:
     x = np.stack(
         [*(np.broadcast_to(one[:, None], at_kind.shape) for one in of_worker), *per_part], axis=-1, dtype=np.float32
     )
+    best = np.where(given.workers[:, None], fitted * np.exp(gained / 2)[:, None], 0).max(-1).clip(0.01, 1)
+    logs = np.where(given.parts, np.log(best), 0)
+    rest = logs.sum(-1, keepdims=True) - logs  # how likely the other parts are right
     count = given.parts.sum(-1, keepdims=True)
     place = np.broadcast_to(np.arange(parts)[None], given.parts.shape)
     c = np.concatenate(
@@ -168,6 +178,10 @@ def pointer_features(given: PointerInput) -> PointerFeatures:
                     np.broadcast_to(count / 6, given.parts.shape),
                     (count - place) / 6,
                     np.broadcast_to(given.workers.sum(-1)[:, None] / 6, given.parts.shape),
+                    rest / 2,
+                    np.exp(rest),
+                    np.exp(rest) * given.value[:, None],
+                    np.log(best),
                 ],
                 axis=-1,
             ),
@@ -176,8 +190,9 @@ def pointer_features(given: PointerInput) -> PointerFeatures:
         dtype=np.float32,
     )
     return PointerFeatures(
-        x, c, _wording_features(given), _access_features(given), _pair_features(given), given.parts, given.workers
-    )
+        x, c, _wording_features(given, fit), _access_features(given), _pair_features(given), given.parts,
+        given.workers,
+    )  # fmt: skip
 
 
 def _mean(right: Floats32, tries: Floats32) -> Floats32:
@@ -185,28 +200,34 @@ def _mean(right: Floats32, tries: Floats32) -> Floats32:
     return found
 
 
-def _wording_features(given: PointerInput) -> Floats32:
-    without, told = given.told_tries[..., 0], given.told_tries[..., 1]
-    share_without = (given.told_right[..., 0] + 0.5) / (without + 1.5)
-    share_told = (given.told_right[..., 1] + 0.5) / (told + 1.5)
-    spread = np.sqrt(0.25 / (without + 1) + 0.25 / (told + 1))
-    z = (share_told - share_without) / spread
-    ratio = np.log(share_told / share_without)
-    total = without + told
-    best = z.max(-1, keepdims=True)
+def _wording_features(given: PointerInput, fit: WordingEffects) -> Floats32:
+    # What is known grows with the number of outcomes: odds are about linear in these two.
+    known, evidence = 1 / fit.errors**2, fit.effects / fit.errors**2
+    effects, z = fit.effects, fit.effects / fit.errors
     found: Floats32 = np.stack(
         [
-            np.log1p(total) / 5,
+            known / 100,
+            evidence / 20,
+            _largest_other(evidence) / 20,
+            effects * 2,
             z / 2,
-            ratio,
-            ratio * total / (total + 30),
-            (z - best) / 2,
-            np.broadcast_to(z.mean(-1, keepdims=True), z.shape),
-            (share_told + share_without) / 2,
+            np.log(fit.errors),
+            _largest_other(effects) * 2,
+            _largest_other(z) / 2,
+            (z.sum(-1, keepdims=True) - z) / 6,
+            np.broadcast_to(np.log1p(given.told_tries.sum((-2, -1)))[..., None] / 5, z.shape),
+            np.broadcast_to(np.log(given.value)[:, None, None], z.shape),
         ],
         axis=-1,
         dtype=np.float32,
     )
+    return found
+
+
+def _largest_other(values: Floats32) -> Floats32:
+    """Return for each place of the last axis the largest value at another place."""
+    own = np.eye(values.shape[-1], dtype=bool)
+    found: Floats32 = np.where(own, _MASKED, values[..., None, :]).max(-1)
     return found
 
 
@@ -236,7 +257,7 @@ def _pair_features(given: PointerInput) -> Floats32:
 
 def layer_sizes(kinds: int) -> dict[str, tuple[int, ...]]:
     """Return each weight's shape for so many kinds of work."""
-    x, c, y, a, pairs, modes = 21, kinds + 4, 7, 3, 2, len(TREATMENTS)
+    x, c, y, a, pairs, modes = 24, kinds + 8, 11, 3, 2, len(TREATMENTS)
     g = 2 * HIDDEN
     shapes: dict[str, tuple[int, ...]] = {}
 
@@ -245,15 +266,15 @@ def layer_sizes(kinds: int) -> dict[str, tuple[int, ...]]:
             shapes[f"{name}.{at}.weight"] = (wide, narrow)
             shapes[f"{name}.{at}.bias"] = (narrow,)
 
-    layer("worker", x + c, HIDDEN, HIDDEN)
-    layer("first", HIDDEN + g, PAIR_HIDDEN, 1)
-    layer("mode", HIDDEN + g + c, PAIR_HIDDEN, modes)
-    layer("join", HIDDEN + g + c, PAIR_HIDDEN, 1)
+    layer("worker", x + c, HIDDEN, HIDDEN, HIDDEN)
+    layer("first", HIDDEN + g, HIDDEN, 1)
+    layer("mode", HIDDEN + g + c, HIDDEN, modes)
+    layer("join", 2 * HIDDEN + g + c, HIDDEN, 1)
     for name in ("second", "third"):
-        layer(f"{name}_own", HIDDEN, PAIR_HIDDEN)
-        layer(f"{name}_past", HIDDEN + (HIDDEN if name == "third" else 0) + modes + c, PAIR_HIDDEN)
-        layer(f"{name}_pair", pairs * (2 if name == "third" else 1), PAIR_HIDDEN)
-        layer(f"{name}_out", PAIR_HIDDEN, 1)
+        layer(f"{name}_own", HIDDEN, HIDDEN)
+        layer(f"{name}_past", HIDDEN + (HIDDEN if name == "third" else 0) + modes + c, HIDDEN)
+        layer(f"{name}_pair", pairs * (2 if name == "third" else 1), HIDDEN)
+        layer(f"{name}_out", HIDDEN, 1)
     layer("wording", y, SMALL_HIDDEN, 1)
     layer("access", a, SMALL_HIDDEN, 1)
     return shapes
@@ -269,6 +290,12 @@ def first_weights(kinds: int, seed: int) -> dict[str, Floats32]:
             scale *= 0.1
         weights[name] = (rng.standard_normal(shape) * scale).astype(np.float32)
     return weights
+
+
+def join_with_next(join: Flags) -> Flags:
+    """Return [..., P]: whether the next part is asked for in the same call."""
+    found: Flags = np.concatenate([join[..., 1:], np.zeros_like(join[..., :1])], -1)
+    return found
 
 
 @dataclass(frozen=True)
@@ -292,11 +319,13 @@ class PointerNetwork:
         xp, shape = self.xp, tuple(given.x.shape)
         c = xp.broadcast_to(given.c[:, :, None], (*shape[:3], given.c.shape[-1]))
         h = self._dense("worker", xp.concatenate([given.x, c], -1)).clip(0)
-        h = self._dense("worker", h, 1).clip(0)
+        for at in (1, 2):
+            h = self._dense("worker", h, at).clip(0)
         used = given.workers[:, None, :, None]
         masked = h * used
         mean = masked.sum(2) / used.sum(2).clip(1)
-        return EncodedPool(h, xp.concatenate([mean, xp.amax(masked, 2)], -1), given)
+        pool = xp.concatenate([mean, xp.amax(masked, 2)], -1)
+        return EncodedPool(h, pool, given)
 
     def score_first(self, seen: EncodedPool) -> Tensor:
         """Return scores [B, P, W] of each worker to do a part first."""
@@ -319,10 +348,9 @@ class PointerNetwork:
 
     def score_join(self, seen: EncodedPool, tasks: Ints, parts: Ints, running: Ints) -> Tensor:
         """Return scores [N] of asking the worker of the part before for this part too, in the same call."""
-        own = seen.workers[tasks, parts, running]
-        return self._mlp("join", self.xp.concatenate([own, seen.pool[tasks, parts], seen.given.c[tasks, parts]], -1))[
-            ..., 0
-        ]
+        both = [seen.workers[tasks, parts, running], seen.workers[tasks, parts - 1, running]]
+        given = self.xp.concatenate([*both, seen.pool[tasks, parts], seen.given.c[tasks, parts]], -1)
+        return self._mlp("join", given)[..., 0]
 
     def score_second(self, seen: EncodedPool, tasks: Ints, parts: Ints, first: Ints, mode: Tensor) -> Tensor:
         """Return scores [N, W] of the second worker; `mode` [N, modes] is one-hot."""

@@ -35,7 +35,7 @@ class OfficeTraining:
     """How a training goes; the defaults made the conductor in the package."""
 
     seed: int = 1
-    updates: int = 2_200
+    updates: int = 3_500
     lessons: int = 56_000
     bank: int = 6_000  # tasks that batches are drawn from
     every: int = 200  # updates between two reports

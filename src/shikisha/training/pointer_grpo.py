@@ -4,15 +4,15 @@ A decision's return is what its call brought: the task's value if the parts of i
 group's other parts are), less its dollars. Its advantage is that less the group's mean at the part, over the batch's
 spread. All samples of a group meet the same luck, so that they differ by their choices alone (common random numbers).
 One update follows each rollout, so the ratio of policies is one and nothing is clipped. Entropy is rewarded at first
-and hardly at the end.
+and hardly at the end. Which parts share a call is decided before how a part is done, so that both are tried.
 
 Invariants: rewards come from performed choices alone; a sampled choice and its log-probability belong together; a
 training is a function of its seed and number of updates. Deliberately absent: the world; a `Batches` brings inputs and
 performs choices.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import numpy as np
@@ -30,6 +30,7 @@ from shikisha.conductors.pointer_network import (
     PointerNetwork,
     PointerOutcomes,
     first_weights,
+    join_with_next,
     pointer_features,
 )
 from shikisha.routing.arrays import Flags, Floats32, Ints
@@ -40,14 +41,17 @@ _CALL, _CHECK = TREATMENTS.index(TreatmentKind.CALL), TREATMENTS.index(Treatment
 
 @dataclass(frozen=True, slots=True)
 class PointerTraining:
-    """How a training goes: `tasks` a batch, `samples` a task, learning rate, what entropy is worth, and updates."""
+    """How a training goes: updates, `tasks` a batch, `samples` a task and `lucks` that each meets, learning rate, what
+    entropy is worth, and what sharp wordings cost (`calm`)."""
 
-    updates: int = 4000
+    updates: int = 3_500
     tasks: int = 64
     samples: int = 16
     rate: float = 4e-3
     entropy: float = 0.12
     seed: int = 1
+    lucks: int = 1
+    calm: float = 0.01
 
 
 class Batches(Protocol):
@@ -85,10 +89,16 @@ def train_pointer(
         done = update / settings.updates
         given, perform = batches.draw(settings.tasks, rng)
         features = _torch_features(pointer_features(given))
-        choices, asked = sample_choices(network, features, given, settings.samples, rng)
-        outcomes, others = perform(choices, rng, shared=True), perform(choices, rng, shared=False)
-        loss = policy_loss(network, features, given, choices, asked, (outcomes, others))
-        loss = loss - settings.entropy * ((1 - done) ** 1.5 + _FINAL_ENTROPY) * _entropy(network, features, given)
+        seen = network.encode(features)
+        choices, asked = sample_choices(network, seen, given, settings.samples, rng)
+        pairs = [
+            (perform(choices, rng, shared=True), perform(choices, rng, shared=False)) for _ in range(settings.lucks)
+        ]
+        others = pairs[0][1]
+        loss = policy_loss(network, seen, given, choices, asked, pairs)
+        worth = settings.entropy * ((1 - done) ** 1.5 + _FINAL_ENTROPY)
+        entropy, sharpness = _spread(network, seen, given)
+        loss = loss - worth * entropy + settings.calm * sharpness
         slowed = _FINAL_RATE + (1 - _FINAL_RATE) * 0.5 * (1 + np.cos(np.pi * done))
         for group in optimizer.param_groups:
             group["lr"] = settings.rate * min(1.0, (update + 1) / _WARM_UP) * slowed
@@ -129,10 +139,9 @@ def _index(array: Ints) -> Ints:
 
 @torch.no_grad()
 def sample_choices(
-    network: PointerNetwork, features: PointerFeatures, given: PointerInput, samples: int, rng: np.random.Generator
+    network: PointerNetwork, seen: EncodedPool, given: PointerInput, samples: int, rng: np.random.Generator
 ) -> tuple[PointerChoices, Flags]:
     """Draw choices for every task, `samples` times; also return where it was asked whether to join [B, G, P]."""
-    seen = network.encode(features)
     first = _numbers(network.score_first(seen))
     tasks, parts, _ = first.shape
     shape = (tasks * samples, parts)
@@ -140,20 +149,16 @@ def sample_choices(
     drawn = _draw(np.repeat(first, samples, 0), rng)
     workers, mode = np.zeros((*shape, 3), np.int64), np.zeros(shape, np.int64)
     join, asked = np.zeros(shape, bool), np.zeros(shape, bool)
-    for at in range(parts):
-        used = given.parts[task, at]
-        joined = np.zeros(len(task), bool)
-        if at:
-            asked[:, at] = used & given.joinable[task, at] & (mode[:, at - 1] == _CALL)
-            rows = np.nonzero(asked[:, at])[0]
-            scores = network.score_join(
-                seen, _index(task[rows]), _index(np.full(len(rows), at)), _index(workers[rows, at - 1, 0])
-            )
-            joined[rows] = _flip(_numbers(scores), rng)
-        own = np.where(joined, workers[:, max(0, at - 1), 0], drawn[:, at])
-        workers[:, at, 0], join[:, at] = own, joined
-        rows = np.nonzero(used & ~joined)[0]
-        _sample_treatments(network, seen, (task, at, rows), workers, mode, rng)
+    workers[:, :, 0] = drawn
+    for at in range(1, parts):
+        asked[:, at] = given.parts[task, at] & given.joinable[task, at]
+        rows = np.nonzero(asked[:, at])[0]
+        running = workers[rows, at - 1, 0]
+        scores = network.score_join(seen, _index(task[rows]), _index(np.full(len(rows), at)), _index(running))
+        join[rows, at] = _flip(_numbers(scores), rng)
+        workers[rows, at, 0] = np.where(join[rows, at], running, drawn[rows, at])
+    rows, place = np.nonzero(given.parts[task] & ~join & ~join_with_next(join))
+    _sample_treatments(network, seen, (task, rows, place), workers, mode, rng)
     told = _flip(_numbers(network.score_wordings(seen))[task[:, None, None], workers], rng)
     shown = _flip(np.repeat(_numbers(network.score_access(seen)), samples, 0), rng) & _earlier(parts)
     wide = (tasks, samples)
@@ -167,23 +172,25 @@ def sample_choices(
 def _sample_treatments(
     network: PointerNetwork,
     seen: EncodedPool,
-    where: tuple[Ints, int, Ints],
+    where: tuple[Ints, Ints, Ints],
     workers: Ints,
     mode: Ints,
     rng: np.random.Generator,
 ) -> None:
-    """Draw how parts `at` of these rows are done, and by whom else."""
-    task, at, rows = where
-    place, own = np.full(len(rows), at), workers[rows, at, 0]
+    """Draw how the parts at these rows and places are done, and by whom else."""
+    task, rows, place = where
+    own = workers[rows, place, 0]
     drawn = _draw(_numbers(network.score_modes(seen, _index(task[rows]), _index(place), _index(own))), rng)
-    mode[rows, at] = drawn
+    mode[rows, place] = drawn
     more = np.nonzero(drawn != _CALL)[0]
     arguments = (_index(task[rows[more]]), _index(place[more]), _index(own[more]))
-    workers[rows[more], at, 1] = _draw(_numbers(network.score_second(seen, *arguments, _one_hot(drawn[more]))), rng)
+    workers[rows[more], place[more], 1] = _draw(
+        _numbers(network.score_second(seen, *arguments, _one_hot(drawn[more]))), rng
+    )
     three = np.nonzero((drawn != _CALL) & (drawn != _CHECK))[0]
     arguments = (_index(task[rows[three]]), _index(place[three]), _index(own[three]))
-    second = _index(workers[rows[three], at, 1])
-    workers[rows[three], at, 2] = _draw(
+    second = _index(workers[rows[three], place[three], 1])
+    workers[rows[three], place[three], 2] = _draw(
         _numbers(network.score_third(seen, *arguments, second, _one_hot(drawn[three]))), rng
     )
 
@@ -217,11 +224,13 @@ def plan_values(outcomes: PointerOutcomes, given: PointerInput) -> Floats32:
 def decision_returns(
     outcomes: PointerOutcomes, others: PointerOutcomes, choices: PointerChoices, given: PointerInput
 ) -> tuple[Floats32, Floats32]:
-    """Return [B, G, P] what the call that does a part brought, and the same with the call before it."""
+    """Return [B, G, P] what the call that does a part brought, and the same with the call before it; the other calls
+    are as they usually are in the group."""
     tasks, samples, parts = choices.mode.shape
     used = np.broadcast_to(given.parts[:, None], (tasks, samples, parts))
     right = outcomes.right.astype(np.float32)
     usual = np.where(used, np.broadcast_to(others.right.mean(1, keepdims=True), right.shape), 1)
+    usual_dollars = others.dollars.mean(1, keepdims=True)[..., None, :]
     places = np.arange(parts)
     first_of = np.where(used, np.maximum.accumulate(np.where(choices.join, 0, places), -1), -1 - places)
     before = np.concatenate([first_of[..., :1], first_of[..., :-1]], -1)
@@ -230,7 +239,7 @@ def decision_returns(
 
     def returns(mine: Flags) -> Floats32:
         chance = np.where(mine, right[..., None, :], usual[..., None, :]).prod(-1)
-        spent = np.where(mine, outcomes.dollars[..., None, :], 0).sum(-1)
+        spent = np.where(mine, outcomes.dollars[..., None, :], usual_dollars).sum(-1)
         found: Floats32 = given.value[:, None, None] * chance - DOLLAR_WEIGHT * spent
         return found
 
@@ -248,21 +257,22 @@ def _advantages(returns: Floats32, decided: Flags, spread: float | None = None) 
 
 def policy_loss(
     network: PointerNetwork,
-    features: PointerFeatures,
+    seen: EncodedPool,
     given: PointerInput,
     choices: PointerChoices,
     asked: Flags,
-    outcomes: tuple[PointerOutcomes, PointerOutcomes],
+    outcomes: Sequence[tuple[PointerOutcomes, PointerOutcomes]],
 ) -> torch.Tensor:
     """Return minus the mean of log-probability times advantage over all decisions.
 
-    Of the outcomes the first are those of shared luck, the second say how often parts are right at all.
+    Of each performance's outcomes the first are those of shared luck, the second say how often parts are right at all.
     """
     fresh = given.parts[:, None] & ~choices.join
-    of_call, of_join = decision_returns(*outcomes, choices, given)
+    often = replace(outcomes[0][1], right=np.mean([other.right for _, other in outcomes], 0, np.float32))
+    found = [decision_returns(one, often, choices, given) for one, _ in outcomes]
+    of_call, of_join = (np.mean(each, 0) for each in zip(*found, strict=True))
     gained, spread = _advantages(of_call, fresh)
     gained_by_joining, _ = _advantages(of_join, asked, spread)
-    seen = network.encode(features)
     loss = -(_call_logprobs(network, seen, choices, fresh) * torch.from_numpy(gained[fresh])).sum()
     b, g, p = np.nonzero(asked)
     scores = cast(
@@ -281,7 +291,9 @@ def _call_logprobs(network: PointerNetwork, seen: EncodedPool, choices: PointerC
     first = cast("torch.Tensor", network.score_first(seen)).log_softmax(-1)
     total = first[b, p, workers[:, 0]]
     where = (_index(b), _index(p), _index(workers[:, 0]))
-    total = total + _log_choice(network.score_modes(seen, *where), mode)
+    alone = np.nonzero(~join_with_next(choices.join)[b, g, p])[0]  # several parts in one call have no treatment
+    modes = network.score_modes(seen, *(index[alone] for index in where))
+    total = total.index_add(0, torch.from_numpy(alone), _log_choice(modes, mode[alone]))
     more = np.nonzero(mode != _CALL)[0]
     arguments = (_index(b[more]), _index(p[more]), _index(workers[more, 0]))
     second = _log_choice(network.score_second(seen, *arguments, _one_hot(mode[more])), workers[more, 1])
@@ -310,9 +322,13 @@ def _log_flip(scores: torch.Tensor, flipped: torch.Tensor) -> torch.Tensor:
     return -torch.nn.functional.softplus(torch.where(flipped, -scores, scores))
 
 
-def _entropy(network: PointerNetwork, features: PointerFeatures, given: PointerInput) -> torch.Tensor:
-    """Return the mean entropy of first workers, of treatments after the likeliest, and of wordings, added up."""
-    seen = network.encode(features)
+def _spread(network: PointerNetwork, seen: EncodedPool, given: PointerInput) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the mean entropies of first workers, of treatments after the likeliest, joins and wordings, added up, and
+    how sharp wordings are: their mean squared score.
+
+    A score that is far from 0 gets hardly any gradient, and no entropy either. A sentence too many costs little, so
+    saying it, which is right where little is known, would never be unlearned for workers that are known well.
+    """
     first = cast("torch.Tensor", network.score_first(seen)).log_softmax(-1)
     b, p = np.nonzero(given.parts)
     own = first.detach().argmax(-1)[b, p]
@@ -322,8 +338,17 @@ def _entropy(network: PointerNetwork, features: PointerFeatures, given: PointerI
         how = _one_hot(np.full(len(b), mode))
         scores = network.score_second(seen, _index(b), _index(p), cast("Ints", own), how)
         total = total + _mean_entropy(cast("torch.Tensor", scores).log_softmax(-1)) / (len(TREATMENTS) - 1)
+    b, p = np.nonzero(given.parts & given.joinable)
+    running = cast("Ints", first.detach().argmax(-1)[b, p - 1])
+    joins = cast("torch.Tensor", network.score_join(seen, _index(b), _index(p), running))
     wordings = cast("torch.Tensor", network.score_wordings(seen))[torch.from_numpy(given.workers)]
-    return total + (torch.nn.functional.softplus(wordings) - wordings * torch.sigmoid(wordings)).mean()
+    return total + _flip_entropy(joins) + _flip_entropy(wordings), wordings.square().mean()
+
+
+def _flip_entropy(scores: torch.Tensor) -> torch.Tensor:
+    if not scores.numel():
+        return scores.sum()
+    return (torch.nn.functional.softplus(scores) - scores * torch.sigmoid(scores)).mean()
 
 
 def _mean_entropy(logs: torch.Tensor) -> torch.Tensor:

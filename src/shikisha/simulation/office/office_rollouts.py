@@ -15,6 +15,7 @@ import numpy as np
 
 from shikisha.conductors.part_plans import TreatmentKind
 from shikisha.conductors.pointer_network import TREATMENTS, PointerChoices, PointerInput, PointerOutcomes
+from shikisha.conductors.wording_effects import said_features
 from shikisha.routing.arrays import Flags, Floats32, Ints
 from shikisha.simulation.office.office_tasks import OfficeTask, StaffEvidence
 from shikisha.simulation.office.questions import MAX_PARTS, OfficeQuestion
@@ -118,50 +119,42 @@ def office_truth(items: Sequence[OfficeTask], most: int) -> OfficeTruth:
 def draw_notes(
     truth: OfficeTruth, outcomes: Ints, rng: np.random.Generator
 ) -> tuple[Floats32, Floats32, Floats32, Floats32]:
-    """Return (tries, right) by kind [B, W, K] and by wording feature [B, W, F, 2] after so many outcomes [B, W].
+    """Return (tries, right) by kind [B, W, K] and by kind and wording [B, W, K, 2^F] after so many outcomes [B, W].
 
     Outcomes are of single parts, kinds and wordings drawn evenly, as in `draw_evidence`.
     """
     kinds, features = truth.levels.shape[-1], truth.wants.shape[-1]
-    told = (np.arange(2**features)[:, None] >> np.arange(features)) & 1 == 1
+    told = said_features(features) > 0
     wants = truth.wants[:, :, None]
     factor = WANT_MISSED ** (wants & ~told).sum(-1) * EXTRA_SAID ** (told & ~wants).sum(-1)
     chance = truth.levels[..., None] * factor[:, :, None]
     cells = kinds * len(told)
     tries = rng.multinomial(outcomes, np.full(cells, 1 / cells)).reshape(chance.shape)
-    right = rng.binomial(tries, chance.clip(0, 1))
-    sides = np.stack([~told, told], -1).astype(np.float32)
-    found = tuple(
-        array
-        for each in (tries, right)
-        for array in (each.sum(-1).astype(np.float32), np.einsum("bwkc,cfs->bwfs", each.astype(np.float32), sides))
-    )
-    return found[0], found[2], found[1], found[3]
+    right = rng.binomial(tries, chance.clip(0, 1)).astype(np.float32)
+    tries = tries.astype(np.float32)
+    return tries.sum(-1), right.sum(-1), tries, right
 
 
 def evidence_arrays(evidence: StaffEvidence, most: int) -> tuple[Floats32, Floats32, Floats32, Floats32]:
     """Return the arrays of `draw_notes` for one task's evidence."""
-    tries_k, right_k = (np.zeros((most, len(KINDS)), np.float32) for _ in range(2))
-    tries_f, right_f = (np.zeros((most, len(FEATURES), 2), np.float32) for _ in range(2))
-    for worker, (by_kind, by_feature) in enumerate(zip(evidence.by_kind, evidence.by_feature, strict=True)):
-        for kind, (tries, right) in by_kind.items():
-            tries_k[worker, KINDS.index(kind)], right_k[worker, KINDS.index(kind)] = tries, right
-        for (feature, told), (tries, right) in by_feature.items():
-            at = (worker, FEATURES.index(feature), int(told))
-            tries_f[at], right_f[at] = tries, right
-    return tries_k, right_k, tries_f, right_f
+    tries, right = (np.zeros((most, len(KINDS), 2 ** len(FEATURES)), np.float32) for _ in range(2))
+    for worker, by_wording in enumerate(evidence.by_wording):
+        for (kind, said), found in by_wording.items():
+            at = worker, KINDS.index(kind), sum(1 << FEATURES.index(feature) for feature in said)
+            tries[at], right[at] = found
+    return tries.sum(-1), right.sum(-1), tries, right
 
 
 def perform_choices(truth: OfficeTruth, choices: PointerChoices, luck: OfficeLuck) -> PointerOutcomes:
     """Return what the simulated workers make of these choices, given right inputs."""
-    count, _, parts = choices.mode.shape
+    count = len(choices.mode)
     task = np.arange(count)[:, None, None]
     kinds = np.broadcast_to(truth.kinds[:, None], choices.mode.shape)
     ignorance = np.array([IGNORANCE[kind] for kind in KINDS], np.float32)[kinds]
     called, first_of, size = _blocks(choices.join, truth.parts)
     at_first = np.take_along_axis
-    needs = _block_needs(truth.needs, first_of, parts)
-    shown = np.take_along_axis(choices.shown, first_of[..., None], 2) & (np.arange(parts) < first_of[..., None])
+    needs = _of_block(np.broadcast_to(truth.needs[:, None], choices.shown.shape), first_of)
+    shown = _of_block(choices.shown & truth.parts[:, None, :, None], first_of)
     missing = (needs & ~shown).any(-1)
     extra = (shown & ~needs).sum(-1)
     right_by_slot, codes = [], []
@@ -202,11 +195,11 @@ def _blocks(join: Flags, parts: Flags) -> tuple[Flags, Ints, Ints]:
     return begins & used, first_of, same.sum(-1).clip(1)
 
 
-def _block_needs(needs: Flags, first_of: Ints, parts: int) -> Flags:
-    """Return [B, G, P, P]: what the call that does a part needs from before that call."""
+def _of_block(earlier: Flags, first_of: Ints) -> Flags:
+    """Return [B, G, P, P]: which results from before the call that does a part are `earlier` for one of its parts."""
     same = first_of[..., :, None] == first_of[..., None, :]
-    found: Flags = np.einsum("bgpq,bqr->bgpr", same.astype(np.int8), needs.astype(np.int8)) > 0
-    return found & (np.arange(parts) < first_of[..., None])
+    found: Flags = (same[..., None] & earlier[..., None, :, :]).any(-2)
+    return found & (np.arange(earlier.shape[-1]) < first_of[..., None])
 
 
 def _treated(

@@ -6,10 +6,12 @@ real counter of votes. `draw_evidence` gives what a journal would know after so 
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count as counting
 from itertools import islice
+from typing import TypeVar
 
 from shikisha.core.budget import Price
 from shikisha.core.task import Task
@@ -30,6 +32,7 @@ from shikisha.simulation.office.staff import FEATURES, KINDS, Crew, CrewDistribu
 from shikisha.simulation.seeded_random import seeded_generator
 from shikisha.workers.vote import VoteWorker
 
+Key = TypeVar("Key")
 VOTE_CARD = "counts the votes of several results and returns the most common one."
 VOTE_NAME = "votes"
 
@@ -104,12 +107,28 @@ def office_tasks(
     return islice((office_task(split, seed, index, distribution) for index in counting()), count)
 
 
+# What was asked for: a kind of work and the features said.
+_Asked = tuple[WorkKind, frozenset[WordingFeature]]
+
+
 @dataclass(frozen=True)
 class StaffEvidence:
-    """What outcomes said so far: (tries, right) by worker and kind, and by worker, feature and whether it was said."""
+    """What outcomes said so far: (tries, right) by worker, kind and features said."""
 
-    by_kind: tuple[dict[WorkKind, tuple[int, int]], ...]
-    by_feature: tuple[dict[tuple[WordingFeature, bool], tuple[int, int]], ...]
+    by_wording: tuple[dict[_Asked, tuple[int, int]], ...]
+
+    @cached_property
+    def by_kind(self) -> tuple[dict[WorkKind, tuple[int, int]], ...]:
+        """(tries, right) by worker and kind."""
+        return tuple(_add_up(found, lambda asked: [asked[0]]) for found in self.by_wording)
+
+    @cached_property
+    def by_feature(self) -> tuple[dict[tuple[WordingFeature, bool], tuple[int, int]], ...]:
+        """(tries, right) by worker, feature and whether it was said."""
+        return tuple(
+            _add_up(found, lambda asked: [(feature, feature in asked[1]) for feature in FEATURES])
+            for found in self.by_wording
+        )
 
     def mean(self, worker: int, kind: WorkKind, prior: float = 0.5, weight: float = 2.0) -> float:
         """Return the posterior mean of a worker's success at a kind of work, under a prior of so many outcomes."""
@@ -117,23 +136,27 @@ class StaffEvidence:
         return (right + prior * weight) / (tries + weight)
 
 
+def _add_up(
+    found: Mapping[_Asked, tuple[int, int]], keys: Callable[[_Asked], Iterable[Key]]
+) -> dict[Key, tuple[int, int]]:
+    sums: dict[Key, tuple[int, int]] = {}
+    for asked, (tries, right) in found.items():
+        for key in keys(asked):
+            tries_so_far, right_so_far = sums.get(key, (0, 0))
+            sums[key] = (tries_so_far + tries, right_so_far + right)
+    return sums
+
+
 def draw_evidence(crew: Crew, outcomes: int, rng: random.Random) -> StaffEvidence:
     """Return what `outcomes` single-part outcomes a worker say, kinds and wordings drawn evenly."""
-    by_kind: list[dict[WorkKind, tuple[int, int]]] = []
-    by_feature: list[dict[tuple[WordingFeature, bool], tuple[int, int]]] = []
+    by_wording = []
     for member in crew.members:
-        kinds: dict[WorkKind, tuple[int, int]] = {}
-        features: dict[tuple[WordingFeature, bool], tuple[int, int]] = {}
+        found: dict[_Asked, tuple[int, int]] = {}
         for _ in range(outcomes):
             kind = rng.choice(KINDS)
             said = frozenset(feature for feature in FEATURES if rng.random() < 0.5)
             right = rng.random() < member.levels[kind] * member.wording_factor(said)
-            tries, so_far = kinds.get(kind, (0, 0))
-            kinds[kind] = (tries + 1, so_far + right)
-            for feature in FEATURES:
-                key = (feature, feature in said)
-                tries, so_far = features.get(key, (0, 0))
-                features[key] = (tries + 1, so_far + right)
-        by_kind.append(kinds)
-        by_feature.append(features)
-    return StaffEvidence(tuple(by_kind), tuple(by_feature))
+            tries, so_far = found.get((kind, said), (0, 0))
+            found[kind, said] = (tries + 1, so_far + right)
+        by_wording.append(found)
+    return StaffEvidence(tuple(by_wording))

@@ -16,6 +16,7 @@ from shikisha.conductors.pointer_conductor import (
     PointerModel,
     PoolKnowledge,
     load_pointer,
+    load_reader,
     notes_knowledge,
     pointer_input,
     save_pointer,
@@ -84,6 +85,16 @@ def test_a_damaged_file_is_refused_with_what_is_wrong(
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(ConfigError, match=message):
         load_pointer(file)
+
+
+def test_a_file_of_the_format_before_is_refused_but_its_reader_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "one.safetensors"
+    save_pointer(file, random_model(), {})
+    today = load_reader(file).read("Which room is Ada Abbot in?")
+    file.write_bytes(file.read_bytes().replace(b"shikisha-pointer/4", b"shikisha-pointer/3"))
+    with pytest.raises(ConfigError, match="train it again"):
+        load_pointer(file)
+    assert load_reader(file).read("Which room is Ada Abbot in?").parts == today.parts
 
 
 def test_any_text_is_read_in_bounded_time_and_to_the_letter() -> None:

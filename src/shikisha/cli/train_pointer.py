@@ -46,8 +46,9 @@ def pointer(
     """Train a pointer conductor in the simulated office.
 
     Lessons teach it to read. Performed plans of simulated workers teach it whom to call, how to word a subtask, what to
-    show and what to check, by outcomes alone. It takes some five minutes on one core, and cannot be continued after a
-    stop. It knows the office's six kinds of work and no others.
+    show and what to check, by outcomes alone. Reading takes longest, and --reader shipped takes it as it is; the rest
+    is some minutes on one core. A training cannot be continued after a stop. It knows the office's six kinds of work
+    and no others.
     """
     output.refuse_unwritable(to)
     if lessons is not None and reader:

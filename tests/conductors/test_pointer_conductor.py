@@ -31,7 +31,7 @@ from shikisha.conductors.task_reader import (
     TaskReader,
 )
 from shikisha.conductors.wording_effects import feature_counts
-from shikisha.core.errors import ConfigError, UnreadableTask
+from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
 from shikisha.engine.conductor import NoPlan, Situation
 from shikisha.engine.recorder import MemoryRecorder
@@ -185,7 +185,7 @@ async def test_a_doubtful_task_goes_to_the_fallback_that_is_named_in_the_plan() 
     assert proposal.substituted == fallback.name
 
 
-async def test_the_shipped_model_refuses_what_is_unlike_its_lessons_or_hands_it_to_the_fallback() -> None:
+async def test_what_is_unlike_the_lessons_goes_to_the_fallback_or_whole_to_one_worker() -> None:
     model = load_pointer(shipped_pointer())
     foreign, own = "Write a haiku about the autumn wind over the harbor.", "Which room is Nora Quill in?"
     assert model.reader.unlike(foreign)
@@ -193,8 +193,9 @@ async def test_the_shipped_model_refuses_what_is_unlike_its_lessons_or_hands_it_
     assert model.reader.read(foreign).whole
     alone = PointerConductor("pointer", model)
     assert "fallback" in str(alone.unreadable((), Task(foreign)))
-    with pytest.raises(UnreadableTask, match="unlike"):
-        await alone.propose(Situation(Task(foreign), (Card("a"),)))
+    plan = await alone.propose(Situation(Task(foreign), (Card("a"),)))
+    assert [step.subtask for step in plan.plan.steps] == [foreign]
+    assert "unlike" in plan.note
     helped = PointerConductor("pointer", model, fallback=fixed_conductor("single"))
     proposal = await helped.propose(Situation(Task(foreign), (Card("a"),)))
     assert proposal.substituted == "fixed:single"

@@ -46,8 +46,8 @@ def pointer(
     """Train a pointer conductor in the simulated office.
 
     Lessons teach it to read. Performed plans of simulated workers teach it whom to call, how to word a subtask, what to
-    show and what to check, by outcomes alone. Reading takes longest, and --reader shipped takes it as it is; the rest
-    is some minutes on one core. A training cannot be continued after a stop. It knows the office's six kinds of work
+    show and what to check, by outcomes alone. It takes some 25 minutes on one core, and four with --reader shipped,
+    which takes reading as it is. A training cannot be continued after a stop. It knows the office's six kinds of work
     and no others.
     """
     output.refuse_unwritable(to)
@@ -72,7 +72,7 @@ def pointer(
             output.print_note_line(_progress_line(progress, settings.updates, process_time() - begun))
 
     if not quiet:
-        how = f"taken from {reader}" if taken else f"{settings.lessons:,} lessons, which show no progress"
+        how = f"taken from {reader}" if taken else f"{settings.lessons:,} lessons"
         output.print_note_line(f"the office, simulated; reading: {how}")
     model = train_office_pointer(settings, taken, report)
     part = to.with_name(f"{to.name}.part")
@@ -96,7 +96,8 @@ def pointer(
 
 def _progress_line(progress: "OfficeProgress", updates: int, seconds: float) -> str:
     if not progress.updates:
-        return f"reading learned · {seconds:.0f} s CPU"
+        done = "learned" if progress.read >= 1 else f"{progress.read:.0%} of the lessons"
+        return f"reading: {done} · {seconds:.0f} s CPU"
     modes = " / ".join(f"{share:.2f}" for share in progress.shares)
     return (
         f"update {progress.updates:,} of {updates:,} · {seconds:.0f} s CPU · value of a plan {progress.value:.3f} · "

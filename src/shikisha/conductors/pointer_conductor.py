@@ -36,7 +36,7 @@ from shikisha.conductors.pointer_network import (
 from shikisha.conductors.reading_range import KNOWN_FEATURES, ReadingRange
 from shikisha.conductors.task_reader import OTHER_ROLES, REFERENCES, WORDS_BUCKETS, ReadTask, TaskReader
 from shikisha.conductors.weight_file import WeightFile, open_weights, write_weights
-from shikisha.core.errors import ConfigError, UnreadableTask
+from shikisha.core.errors import ConfigError
 from shikisha.core.subtasks import WORDINGS
 from shikisha.core.task import Task
 from shikisha.core.text import one_line
@@ -94,8 +94,11 @@ class PointerModel:
         paths = _paths(read.parts)
         given = pointer_input(read, paths, claims, prices, known)
         plan = likeliest_choices(self.network, self.network.encode(pointer_features(given)), given, paths)
-        # A task that was left whole is one call: what would be checked is not known.
-        return replace(plan, mode=np.zeros_like(plan.mode)) if read.whole else plan
+        # A task that was left whole is one call: what would be checked is not known. What is said to workers besides
+        # a part is of the office, and no help elsewhere.
+        if read.whole:
+            plan = replace(plan, mode=np.zeros_like(plan.mode))
+        return replace(plan, told=np.zeros_like(plan.told)) if read.foreign else plan
 
     def claims(self, description: str) -> Floats32:
         """Return which kinds of work a card claims."""
@@ -234,14 +237,14 @@ class PointerConductor:
     def purpose(self) -> str:
         """What it is for, in words."""
         kinds = ", ".join(self._model.reader.kinds)
-        after = f"{self.fallback.name} then plans" if self.fallback else "it has no fallback"
-        unlike = f"; it refuses questions that are unlike its own ({after})" if self._model.reader.known else ""
+        after = f"{self.fallback.name} plans" if self.fallback else "one worker gets all of it"
+        unlike = f"; where a question is unlike its own, {after}" if self._model.reader.known else ""
         return f"for tasks made of the kinds of work that it was trained on ({kinds}){unlike}"
 
     def unreadable(self, _cards: Sequence[Card], task: Task | None = None) -> str | None:
         """Return why the task cannot be read; None if it can. Cards are read whatever they say."""
         problem = None if task is None else self._model.reader.unlike(task.prompt)
-        advice = "" if self.fallback else "; name another conductor, or a fallback of this one"
+        advice = "" if self.fallback else "; name a fallback (pointer:FILE?fallback=CONDUCTOR), or another conductor"
         return problem and f"{problem}{advice}"
 
     def with_notes(self, notes: WorkerNotes) -> "PointerConductor":
@@ -251,9 +254,8 @@ class PointerConductor:
 
     async def propose(self, situation: Situation) -> Proposal:
         """Return the next round's plan."""
-        if problem := self.unreadable(situation.cards, situation.task):
-            if self.fallback is None:
-                raise UnreadableTask(problem, "task")
+        problem = self.unreadable(situation.cards, situation.task)
+        if problem and self.fallback is not None:
             proposal = await self._fall_back(situation)
             return replace(proposal, note=f"{self.name}: {problem}; {proposal.note}")
         places = [at for at, card in enumerate(situation.cards) if card.kind != VOTE_KIND]
@@ -276,6 +278,7 @@ class PointerConductor:
         said = "; ".join(one_line(sentence, 60) for sentence in read.parts.sentences)
         seen = f"; notes {self._noted[:12]}" if self._noted else ""
         parts = "left whole, in doubt" if read.whole else f"{len(read.parts)} parts"
+        parts = f"left whole, since {problem}" if problem else parts
         return replace(proposal, note=f"{parts}: {said}{seen}", version=self._model.version)
 
     async def _fall_back(self, situation: Situation) -> Proposal:

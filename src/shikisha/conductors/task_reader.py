@@ -61,7 +61,8 @@ _TAGGED, _SAID = 1.0, 2.0
 class ReadTask:
     """A task as read: its parts, kinds [P, K] as shares, how likely each needs which [P, P], and what it is worth.
 
-    `doubt` is the chance that the reading is wrong; `whole`: it was too large, so the task is one part.
+    `doubt` is the chance that the reading is wrong; `whole`: it was too large, so the task is one part; `foreign`: the
+    text is unlike what was taught, so it is whole too.
     """
 
     parts: PartedTask
@@ -70,6 +71,7 @@ class ReadTask:
     value: float
     doubt: float = 0.0
     whole: bool = False
+    foreign: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +90,9 @@ class TaskReader:
     def read(self, text: str) -> ReadTask:
         """Read a task."""
         sentences, roles, uses, right = self._cut(text[:MAX_CHARACTERS])
-        doubt = 1.0 if self.unlike(text) else 1 - right
-        read = replace(_compose(self.kinds, sentences, roles, uses), doubt=doubt)
+        foreign = self.unlike(text) is not None
+        read = _compose(self.kinds, sentences, roles, uses)
+        read = replace(read, doubt=1.0 if foreign else 1 - right, foreign=foreign)
         return read if read.doubt <= DOUBTFUL or not len(read.parts) else _leave_whole(read, text)
 
     def unlike(self, text: str) -> str | None:

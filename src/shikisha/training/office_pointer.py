@@ -47,18 +47,24 @@ class OfficeTraining:
 
 @dataclass(frozen=True, slots=True)
 class OfficeProgress:
-    """Updates so far, and since the last report the mean value of a plan and the shares of its treatments."""
+    """Updates so far, and since the last report the mean value of a plan and the shares of its treatments.
+
+    `read` is the share of the lessons in reading that are done.
+    """
 
     updates: int
     value: float
     shares: Floats32  # call, opinion, vote, check
+    read: float = 1.0
 
 
-def teach_office_reader(lessons: int, seed: int) -> TaskReader:
-    """Return a reader that so many lessons taught."""
+def teach_office_reader(lessons: int, seed: int, report: Callable[[float], None] | None = None) -> TaskReader:
+    """Return a reader that so many lessons taught; `report` is told the share that is done."""
     rng = random.Random(seed)  # noqa: S311 - no secret
     texts = [[(each.text, str(each.role), each.uses) for each in draw_lesson(rng)] for _ in range(lessons)]
-    reader = fit_task_reader(OFFICE_KINDS, texts, list(card_lessons()), seed, trunk=read_trunk(READER_TRUNK))
+    reader = fit_task_reader(
+        OFFICE_KINDS, texts, list(card_lessons()), seed, trunk=read_trunk(READER_TRUNK), report=report
+    )
     return replace(reader, known=fit_office_range())
 
 
@@ -85,9 +91,12 @@ def train_office_pointer(
             values.clear()
             shares.clear()
 
-    reader = reader or teach_office_reader(settings.lessons, settings.seed)
-    if report is not None:
-        report(OfficeProgress(0, 0.0, np.zeros(0, np.float32)))
+    def taught(share: float) -> None:
+        if report is not None:
+            report(OfficeProgress(0, 0.0, np.zeros(0, np.float32), share))
+
+    reader = reader or teach_office_reader(settings.lessons, settings.seed, taught)
+    taught(1.0)
     training = PointerTraining(updates=settings.updates, seed=settings.seed)
     # A training of few updates needs no more tasks than it draws.
     batches = OfficeBatches.draw_bank(settings.seed, min(settings.bank, training.updates * training.tasks))

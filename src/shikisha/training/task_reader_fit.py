@@ -4,7 +4,7 @@ Invariant: the reader is a function of the lessons and the seed. Deliberately ab
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -42,6 +42,7 @@ _TAG_BATCH, _TAG_RATE, _WARM_UP, _DROPPED, _SMOOTHED = 32, 5e-4, 200, 0.1, 0.02
 _SORTED = 16  # batches whose texts are sorted by length, so that little is padded
 _IN_LINES = 0.12  # texts with each sentence on a line of its own
 _IGNORED = -100
+_REPORTS = 20
 TRUNK_FORMAT = "shikisha-reader-trunk/1"
 
 
@@ -64,10 +65,12 @@ def fit_task_reader(
     tag_epochs: int = 1,
     trunk: Mapping[str, Floats32] | None = None,
     device: str = "cpu",
+    report: Callable[[float], None] | None = None,
 ) -> TaskReader:
     """Fit a reader to texts, each as its sentences with role and uses, and to cards' sentences with claims.
 
-    `trunk`: weights of the tagger that were pretrained; without them it begins at random.
+    `trunk`: weights of the tagger that were pretrained; without them it begins at random. `report` is told the share
+    of the tagger's lessons that are done, twenty times.
     """
     torch.manual_seed(seed)
     roles, claims = [*kinds, *OTHER_ROLES], [*kinds, CLAIM_ALL, CLAIM_NONE]
@@ -80,7 +83,7 @@ def fit_task_reader(
     repeats = max(1, len(labeled) // (4 * max(1, len(cards))))
     labeled += [LabeledSentence(text, claim=claims.index(claim)) for text, claim in cards] * repeats
     words, bias = _fit_words(labeled, (len(roles), len(REFERENCES), len(claims)), epochs)
-    tagger = _fit_tagger(texts, roles, kinds, (seed, tag_epochs), trunk or {}, device)
+    tagger = _fit_tagger(texts, roles, kinds, (seed, tag_epochs), trunk or {}, device, report)
     return TaskReader(kinds, tagger, words, bias)
 
 
@@ -135,6 +138,7 @@ def _fit_tagger(
     settings: tuple[int, int],
     trunk: Mapping[str, Floats32],
     device: str,
+    report: Callable[[float], None] | None,
 ) -> dict[str, Floats32]:
     """Fit the tagger to words of whole texts, batches of like length together."""
     seed, epochs = settings
@@ -159,6 +163,8 @@ def _fit_tagger(
                 torch.nn.utils.clip_grad_norm_(weights.values(), 1.0)
                 optimizer.step()
                 done += 1
+                if report is not None and done % max(1, steps // _REPORTS) == 0:
+                    report(done / steps)
     return {name: weight.detach().cpu().numpy().copy() for name, weight in weights.items()}
 
 

@@ -34,8 +34,7 @@ from shikisha.simulation.office.questions import (
     office_authors,
     parts_in,
 )
-from shikisha.training import task_reader_fit
-from shikisha.training.task_reader_fit import read_trunk
+from shikisha.training.task_reader_fit import fit_task_reader, read_trunk
 
 WITHOUT = "boss,form,texter,foreign,nurse,professor,grandmother,analyst,speaker,journalist"
 PARTS = (0.22, 0.24, 0.22, 0.16, 0.1, 0.06)
@@ -105,7 +104,6 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=600)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--rate", type=float, help="the tagger's learning rate")
     parser.add_argument(
         "--keep", type=Path, help="write the reader there, as a pointer model whose network is untrained"
     )
@@ -134,8 +132,7 @@ def task_reader_of(
 ) -> TaskReader:
     """Return a reader that the lessons taught."""
     torch.set_num_threads(1)
-    task_reader_fit._TAG_RATE = arguments.rate or task_reader_fit._TAG_RATE
-    return task_reader_fit.fit_task_reader(
+    return fit_task_reader(
         OFFICE_KINDS, texts, list(card_lessons()), arguments.seed, tag_epochs=arguments.epochs, trunk=trunk,
         device=arguments.device,
     )  # fmt: skip

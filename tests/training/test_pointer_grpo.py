@@ -86,7 +86,7 @@ def test_a_reader_learns_from_its_lessons_where_sentences_begin_and_what_cards_c
     def draw(count: int) -> list[list[tuple[str, str, int]]]:
         return [[(one.text, str(one.role), one.uses) for one in draw_lesson(rng, unmarked=0.0)] for _ in range(count)]
 
-    reader = fit_task_reader(OFFICE_KINDS, draw(250), list(card_lessons()), trunk=read_trunk(READER_TRUNK))
+    reader = fit_task_reader(OFFICE_KINDS, draw(160), list(card_lessons()), trunk=read_trunk(READER_TRUNK))
     begins, within = list[float](), list[float]()
     for lesson in draw(20):
         words = [sentence.split() for sentence, _, _ in lesson]

@@ -52,7 +52,7 @@ from shikisha.simulation.office.office_tasks import (
     draw_evidence,
     office_tasks,
 )
-from shikisha.simulation.office.questions import AuthorSplit, OfficeNoise, parts_in
+from shikisha.simulation.office.questions import AuthorSplit, OfficeNoise, OfficeQuestion, parts_in
 from shikisha.simulation.office.staff import FAMILIES, KINDS, CardHonesty, Crew, CrewDistribution
 
 CAPS = Caps(steps=40, rounds=12)
@@ -511,11 +511,14 @@ def reading_rows(table: Table, items: Sequence[OfficeTask]) -> None:
 
 
 def reading_of(model: PointerModel, item: OfficeTask) -> str:
+    """Return "right" for a right reading, "whole" where the task was left so, else what is wrong."""
+    read = read_once(model.reader, item.task.prompt)
+    return "whole" if read.whole else judge_reading(read, item.question, item.value)
+
+
+def judge_reading(read: ReadTask, question: OfficeQuestion, value: float) -> str:
     """Return "right" where a reading asks for the right parts, of the right kinds, in the right order, else why not."""
-    question, read = item.question, read_once(model.reader, item.task.prompt)
     truth = play.office_parts(question)
-    if read.whole:
-        return "whole"
     asked = [parts_in(sentence, question) for sentence in read.parts.sentences]
     if asked != [(part,) for part in range(len(question))]:
         return "parts"
@@ -525,7 +528,7 @@ def reading_of(model: PointerModel, item: OfficeTask) -> str:
         return "condition"
     if any(read.parts.needs(part) != truth.needs(part) for part in range(len(truth))):
         return "needs"
-    return "right" if read.value == item.value else "value"
+    return "right" if read.value == value else "value"
 
 
 def time_rows(table: Table, items: Sequence[OfficeTask]) -> None:

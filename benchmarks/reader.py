@@ -17,56 +17,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from conductor_office import judge_reading
 from shikisha.conductors import task_reader
 from shikisha.conductors.pointer_conductor import PointerModel, load_pointer, save_pointer
 from shikisha.conductors.pointer_network import PointerNetwork, first_weights
 from shikisha.conductors.task_reader import TaskReader
 from shikisha.routing.arrays import Floats32
-from shikisha.simulation.office.language_lessons import OFFICE_KINDS, card_lessons, draw_lesson
-from shikisha.simulation.office.office_conductors import office_parts
-from shikisha.simulation.office.questions import (
-    MAX_PARTS,
-    STAKES,
-    AuthorSplit,
-    OfficeNoise,
-    OfficeQuestion,
-    draw_question,
-    office_authors,
-    parts_in,
-)
+from shikisha.simulation.office.language_lessons import OFFICE_KINDS, card_lessons, draw_lesson, draw_question_text
+from shikisha.simulation.office.questions import AuthorSplit, OfficeQuestion, office_authors
 from shikisha.training.task_reader_fit import fit_task_reader, read_trunk
 
 WITHOUT = "boss,form,texter,foreign,nurse,professor,grandmother,analyst,speaker,journalist"
-PARTS = (0.22, 0.24, 0.22, 0.16, 0.1, 0.06)
-
-
-def drawn_texts(authors: tuple[str, ...], count: int, seed: int) -> list[tuple[OfficeQuestion, str, float]]:
-    """Return questions of these authors as tasks of the office have them, with their text and value."""
-    rng, found = random.Random(seed), list[tuple[OfficeQuestion, str, float]]()
-    for _ in range(count):
-        parts = rng.choices(range(1, MAX_PARTS + 1), PARTS)[0]
-        question = draw_question(parts, rng, authors, OfficeNoise(), 0.25)
-        value, stated = rng.choice(STAKES[1:]) if rng.random() < 0.3 else STAKES[0]
-        found.append((question, f"{question.text} {stated}" if stated else question.text, value))
-    return found
-
-
-def judge(reader: TaskReader, question: OfficeQuestion, text: str, value: float) -> tuple[str, float]:
-    """Return "right" or what is wrong with a reading, and its doubt."""
-    read, truth = reader.read(text), office_parts(question)
-    kinds = [OFFICE_KINDS[at] for at in read.kinds.argmax(1)]
-    asked = [parts_in(sentence, question) for sentence in read.parts.sentences]
-    if asked != [(part,) for part in range(len(question))]:
-        said = "parts"
-    elif kinds != [str(part.kind) for part in question.parts]:
-        said = "kinds"
-    elif read.parts.condition != truth.condition:
-        said = "condition"
-    elif any(read.parts.needs(part) != truth.needs(part) for part in range(len(truth))):
-        said = "needs"
-    else:
-        said = "right" if read.value == value else "value"
-    return said, read.doubt
 
 
 def report(reader: TaskReader, drawn: list[tuple[OfficeQuestion, str, float]], title: str) -> None:
@@ -75,7 +36,8 @@ def report(reader: TaskReader, drawn: list[tuple[OfficeQuestion, str, float]], t
     by, wrong = defaultdict[str, list[bool]](list), Counter[str]()
     conditions, rows, begun = list[bool](), list[tuple[float, bool]](), time.process_time()
     for question, text, value in drawn:
-        said, doubt = judge(reader, question, text, value)
+        read = reader.read(text)
+        said, doubt = judge_reading(read, question, value), read.doubt
         by[question.author].append(said == "right")
         rows.append((doubt, said == "right"))
         wrong[said] += 1
@@ -109,7 +71,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     left_out = tuple(arguments.without.split(",")) if arguments.without else ()
-    drawn = drawn_texts(left_out or office_authors(AuthorSplit.TRAIN), arguments.texts, 77)
+    draws = random.Random(77)
+    drawn = [draw_question_text(draws, left_out or None) for _ in range(arguments.texts)]
     if arguments.file is not None:
         report(load_pointer(arguments.file).reader, drawn, str(arguments.file))
         return

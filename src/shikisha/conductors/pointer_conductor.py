@@ -254,12 +254,12 @@ class PointerConductor:
 
     async def propose(self, situation: Situation) -> Proposal:
         """Return the next round's plan."""
-        problem = self.unreadable(situation.cards, situation.task)
+        read = self._model.reader.read(situation.task.prompt)
+        problem = self.unreadable(situation.cards, situation.task) if read.foreign else None
         if problem and self.fallback is not None:
             proposal = await self._fall_back(situation)
             return replace(proposal, note=f"{self.name}: {problem}; {proposal.note}")
         places = [at for at, card in enumerate(situation.cards) if card.kind != VOTE_KIND]
-        read = self._model.reader.read(situation.task.prompt)
         if not len(read.parts) or not places or (read.whole and self.fallback is not None):
             return await self._fall_back(situation)
         cards = [situation.cards[at] for at in places]

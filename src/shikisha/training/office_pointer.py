@@ -72,7 +72,7 @@ def fit_office_range() -> ReadingRange:
     """Return a measure of what is like the office's questions, fitted on tasks of its training authors."""
     asked = [draw_question_text(random.Random(f"range {at}")) for at in range(RANGE_TASKS)]  # noqa: S311 - no secret
     # The authors differ, so what 99 % of the tasks of authors who are left out reach depends on nobody's habits.
-    questions, texts = zip(*asked, strict=True)
+    questions, texts, _ = zip(*asked, strict=True)
     authors, sentences = [each.author for each in questions], [each.sentences for each in questions]
     return fit_reading_range(texts, authors, sentences, RANGE_REFUSED, np.inf)
 

@@ -83,12 +83,12 @@ def draw_lesson(
     return [replace(each, text=_roughen(each.text, each.role, rough, rng)) for each in lesson]
 
 
-def draw_question_text(rng: random.Random, authors: Sequence[str] | None = None) -> tuple[OfficeQuestion, str]:
-    """Draw a question of training authors (or of these) as tasks have it, and its text with what is at stake."""
+def draw_question_text(rng: random.Random, authors: Sequence[str] | None = None) -> tuple[OfficeQuestion, str, float]:
+    """Draw a question of training authors (or of these) as tasks have it, its text with what is at stake, and that."""
     count, known = rng.choices(range(1, MAX_PARTS + 1), _PARTS)[0], authors or office_authors(AuthorSplit.TRAIN)
     question = draw_question(count, rng, known, OfficeNoise(), 0.25)
-    stated = rng.choice(STAKES[1:])[1] if rng.random() < _STATED else ""
-    return question, f"{question.text} {stated}".strip()
+    value, stated = rng.choice(STAKES[1:]) if rng.random() < _STATED else STAKES[0]
+    return question, f"{question.text} {stated}".strip(), value
 
 
 def _draw_roughness(rng: random.Random, unmarked: float) -> _Roughness:

@@ -1,5 +1,5 @@
 # Each target does all of its own set-up in .venv and is quick the second time.
-.PHONY: demo learn train-demo train-rehearsal test test-full test-slow docs check fix bench bench-learning mutation night release clean
+.PHONY: demo learn train-demo train-rehearsal test test-full test-slow docs check fix bench bench-learning mutation mutants night release clean
 
 demo: .venv/base
 	@.venv/bin/shikisha demo
@@ -39,6 +39,9 @@ bench-learning: .venv/dev  # needs ../shared/recorded; about half an hour
 
 mutation: .venv/dev  # small wrong edits that no test notices; some 40 minutes, less with EACH=10
 	@.venv/bin/python benchmarks/mutation.py --each $(or $(EACH),30)
+
+mutants: .venv/dev  # the named ones of tests/project/mutants.toml; each must make its test fail
+	@.venv/bin/python benchmarks/mutation.py --named
 
 night: .venv/night  # failpoints, power loss, a soak, fuzzing: two and a half hours, or MINUTES=10
 	@scripts/night $(MINUTES)

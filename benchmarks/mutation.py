@@ -1,11 +1,14 @@
 """Mutation testing: how many small wrong edits of the code that guards money, data and people do the tests notice?
 
     python benchmarks/mutation.py [--each 30] [--seed 1] [--only labels,ledger] [--jobs 2] [--json FILE]
+    python benchmarks/mutation.py --named [--only vote,keys]
 
-The edits are mutmut's operators (comparisons, boolean operators, numbers, dropped arguments, assignments of None, ...),
-drawn by a seed from the functions of the modules below. Each mutant is tested in a copy of the tree by the tests named
-beside its module, in a process of its own. A mutant is killed when a test fails or when the tests take far longer than
-they do without it. A survivor is a gap in the tests, or an edit that changes nothing; benchmarks/README.md says which.
+With --named the edits are those of tests/project/mutants.toml: each breaks one documented promise, and the test beside
+it must fail. CI runs that list; --only takes parts of their names. Without it, the edits are mutmut's operators
+(comparisons, boolean operators, numbers, dropped arguments, assignments of None, ...), drawn by a seed from the
+functions of the modules below. Each mutant is tested in a copy of the tree by the tests named beside its module, in a
+process of its own. A mutant is killed when a test fails or when the tests take far longer than they do without it. A
+survivor is a gap in the tests, or an edit that changes nothing; benchmarks/README.md says which.
 
 Deliberately absent: mutants of annotations, docstrings and sentences for people, which no test should pin.
 """
@@ -19,6 +22,7 @@ import signal
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -32,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _LONGER = 5  # a mutant that makes its tests this many times as slow has been noticed
 _LEAST_SECONDS = 20.0
 _SENTENCE = frozenset({"BaseString", "FormattedString"})
+_NAMED_KEYS = ("name", "file", "old", "new", "test")
 _FAILED = (1, 2)  # pytest's exit codes for failed tests and for an error while it collected them
 
 
@@ -89,6 +94,7 @@ class Mutant:
     before: str
     after: str
     code: str
+    tests: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -154,7 +160,24 @@ def mutants(group: str, module: str) -> Iterator[Mutant]:
                 code = module_after.code if isinstance(module_after, cst.Module) else source
                 if code != source and _compiles(code):
                     before, after = (_text(wrapper.module, each) for each in (node, edited))
-                    yield Mutant(group, module, lines[node].start.line, before, after, code)
+                    yield Mutant(group, module, lines[node].start.line, before, after, code, GROUPS[group].tests)
+
+
+def named_mutants() -> list[Mutant]:
+    """Return the edits of tests/project/mutants.toml; ValueError names the first that does not fit the source."""
+    found: list[Mutant] = []
+    tables = tomllib.loads((ROOT / "tests" / "project" / "mutants.toml").read_text(encoding="utf-8"))["mutant"]
+    for table in tables:
+        name, file, old, new, test = (table[key] for key in _NAMED_KEYS)
+        source = (ROOT / "src" / "shikisha" / file).read_text(encoding="utf-8")
+        if (count := source.count(old)) != 1 or len(table) != len(_NAMED_KEYS):
+            msg = f"mutant {name!r}: {file} has `old` {count} times, expected once; keys: {', '.join(_NAMED_KEYS)}"
+            raise ValueError(msg)
+        if not _compiles(code := source.replace(old, new)) or name in {each.group for each in found}:
+            msg = f"mutant {name!r}: {file} does not compile with `new`, or another mutant has this name"
+            raise ValueError(msg)
+        found.append(Mutant(name, file, source[: source.index(old)].count("\n") + 1, old, new, code, (test,)))
+    return found
 
 
 def _text(module: cst.Module, node: cst.CSTNode) -> str:
@@ -175,9 +198,10 @@ class Bench:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="mutants-"))
         self._tree = self._folder / "tree"
+        self._edits = 0
         for name in ("src", "tests", "benchmarks", "docs", "recipes", "examples"):
             shutil.copytree(ROOT / name, self._tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("pyproject.toml", "README.md"):
+        for name in ("pyproject.toml", "README.md", "SECURITY.md", "CONTRIBUTING.md"):
             shutil.copy(ROOT / name, self._tree / name)
         if (shared := ROOT.parent / "shared").is_dir():
             (self._folder / "shared").symlink_to(shared.resolve())
@@ -201,13 +225,12 @@ class Bench:
 
     def _test(self, tests: list[str]) -> int:
         os.chdir(self._tree)
-        silence = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(silence, descriptor)
-        sys.dont_write_bytecode = True  # a mutant's bytecode would be taken for the next one's: the same second, size
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        output = os.open(self._folder / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for descriptor in (1, 2):
+            os.dup2(output, descriptor)
         sys.path[:0] = [str(self._tree / "src"), str(self._tree / "tests"), str(self._tree / "benchmarks")]
         os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])
-        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         import pytest
 
         return int(pytest.main(["-q", "-x", "--no-header", "-W", "ignore", *tests]))
@@ -216,13 +239,24 @@ class Bench:
         """Test one mutant."""
         file = self._tree / "src" / "shikisha" / mutant.module
         whole = file.read_text(encoding="utf-8")
-        file.write_text(mutant.code, encoding="utf-8")
+        self._write(file, mutant.code)
         try:
-            survived, how = self.passed(GROUPS[mutant.group].tests, seconds)
+            survived, how = self.passed(mutant.tests, seconds)
         finally:
-            file.write_text(whole, encoding="utf-8")
-        told = {key: value for key, value in asdict(mutant).items() if key != "code"}
+            self._write(file, whole)
+        told = {key: value for key, value in asdict(mutant).items() if key not in ("code", "tests")}
         return Verdict(**told, killed=not survived, how="survived" if survived else how)
+
+    def _write(self, file: Path, code: str) -> None:
+        """Write a module with a time of its own: bytecode of the same size and second would be taken for it."""
+        file.write_text(code, encoding="utf-8")
+        self._edits += 1
+        os.utime(file, (self._edits, self._edits))
+
+    @property
+    def output(self) -> str:
+        """What the tests printed last."""
+        return (self._folder / "output").read_text(encoding="utf-8", errors="replace")
 
     def close(self) -> None:
         """Remove the copy."""
@@ -237,40 +271,52 @@ def main() -> None:
     parser.add_argument("--only", default="", help="groups, with commas between")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path, help="where every verdict is written")
+    parser.add_argument("--named", action="store_true", help="the edits of tests/project/mutants.toml")
     asked = parser.parse_args()
-    names = [name for name in asked.only.split(",") if name] or list(GROUPS)
+    parts = [part for part in asked.only.split(",") if part]
+    names = [] if asked.named else parts or list(GROUPS)
     if unknown := [name for name in names if name not in GROUPS]:
         parser.error(f"no group {', '.join(unknown)}: expected some of {', '.join(GROUPS)}")
-    import hypothesis  # imported once, here: every mutant's process begins with a copy
+    import fastapi  # imported once, here: every mutant's process begins with a copy
+    import hypothesis
     import pydantic
     import pytest_asyncio
     import sqlalchemy.ext.asyncio
 
-    _ = hypothesis, pydantic, pytest_asyncio, sqlalchemy
+    _ = fastapi, hypothesis, pydantic, pytest_asyncio, sqlalchemy
     benches = [Bench() for _ in range(asked.jobs)]
     verdicts: list[Verdict] = []
     try:
+        if asked.named:
+            drawn = [each for each in named_mutants() if not parts or any(part in each.group for part in parts)]
+            tests = tuple(dict.fromkeys(test for each in drawn for test in each.tests))
+            verdicts += _judged("named mutants", drawn, tests, benches)
         for name in names:
             verdicts += _group(name, asked.each, asked.seed, benches)
     finally:
         for bench in benches:
             bench.close()
-    _summarize(verdicts)
+    if not asked.named:
+        _summarize(verdicts)
     if asked.json:
         asked.json.write_text(json.dumps([asdict(each) for each in verdicts], indent=1), encoding="utf-8")
     sys.exit(any(not each.killed for each in verdicts))
 
 
 def _group(name: str, most: int, seed: int, benches: list[Bench]) -> list[Verdict]:
-    group = GROUPS[name]
-    every = [mutant for module in group.modules for mutant in mutants(name, module)]
+    every = [mutant for module in GROUPS[name].modules for mutant in mutants(name, module)]
     drawn = random.Random(seed).sample(every, min(most, len(every)))
+    return _judged(f"{name}, {len(every)} mutants", drawn, GROUPS[name].tests, benches)
+
+
+def _judged(title: str, drawn: list[Mutant], tests: tuple[str, ...], benches: list[Bench]) -> list[Verdict]:
+    """Test mutants, on as many benches at once, after `tests` pass without one; print the survivors."""
     began = time.monotonic()
-    passed, how = benches[0].passed(group.tests, 600.0)
+    passed, how = benches[0].passed(tests, 600.0)
     if not passed:
-        sys.exit(f"{name}: the tests do not pass without a mutant ({how})")
+        sys.exit(f"{benches[0].output[-4000:]}\n{title}: the tests do not pass without a mutant ({how})")
     seconds = max(_LEAST_SECONDS, _LONGER * (time.monotonic() - began))
-    print(f"{name}: {len(drawn)} of {len(every)} mutants, {time.monotonic() - began:.1f} s of tests each", flush=True)
+    print(f"{title}: {len(drawn)} tested, {time.monotonic() - began:.1f} s of tests without a mutant", flush=True)
     free = list(benches)
 
     def judge(mutant: Mutant) -> Verdict:
@@ -284,7 +330,8 @@ def _group(name: str, most: int, seed: int, benches: list[Bench]) -> list[Verdic
         verdicts = list(threads.map(judge, drawn))
     for each in verdicts:
         if not each.killed:
-            print(f"  survived: {each.module}:{each.line}: {each.before}  ->  {each.after}", flush=True)
+            print(f"  survived: {each.group}: {each.module}:{each.line}: {each.before}  ->  {each.after}", flush=True)
+    print(f"{title}: {sum(each.killed for each in verdicts)} killed in {time.monotonic() - began:.0f} s", flush=True)
     return verdicts
 
 

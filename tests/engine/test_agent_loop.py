@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from test_children import conducting
 from test_resume import Died, Disk, World
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
@@ -374,6 +375,20 @@ async def test_more_tools_than_are_offered_can_be_searched() -> None:
     assert [each.fault for each in events(run, ToolRefused) if isinstance(each, ToolRefused)] == [FaultKind.NOT_OFFERED]
 
 
+async def test_what_is_offered_does_not_grow_with_every_search() -> None:
+    tools = [
+        (Tool(f"tool_{n}", f"number {n} of many", effect=ToolEffect.READ), tool_member(f"tool_{n}")) for n in range(40)
+    ]
+    searches = [
+        wants(ToolCall("a", FIND_TOOLS, json.dumps({"query": f"number {n} of many"}))) for n in range(10, 34, 3)
+    ]
+    run = await perform(agent(says(*searches, "done"), tools, offer=5, turns=12))
+    offers = [load_offer(each.tools) for each in events(run, ToolsOffered) if isinstance(each, ToolsOffered)]
+    assert len({tool.name for offer in offers for tool in offer}) > 2 * 5 + 1, "the searches find others each time"
+    assert max(len(offer) for offer in offers) == 2 * 5 + 1  # find_tools comes on top
+    assert offers[-1][0].name == "tool_31"
+
+
 async def test_two_sources_may_have_tools_of_one_name() -> None:
     one, two = tool_member("one", "first"), tool_member("two", "second")
     sources = (ToolList([(LOOK, one)], "@a"), ToolList([(LOOK, two)], "@b"))
@@ -632,6 +647,22 @@ async def test_what_a_resumed_run_has_used_of_its_calls_is_counted() -> None:
     recorder.add(QuestionAnswered(run=run.id, at=1.0, question=question.question, approved=True, actor="ann"))
     run = await made.resume(run.id, Pool([clerk]), ScriptedConductor([ONE]))
     assert run.answer == "done"
+    assert [each.fault for each in events(run, ToolRefused) if isinstance(each, ToolRefused)] == [FaultKind.CAP]
+
+
+async def test_invariant_3_a_resumed_run_counts_the_calls_of_its_child_runs() -> None:
+    recorder = MemoryRecorder()
+    look = (LOOK, tool_member("look_up"))
+    below = agent(says(wants(call(), call(id="b")), "below"), [look], Card("below", kind="agent", tools=True))
+    paying = tool_member("pay", "paid", approval=ApprovalMode.ALWAYS)
+    clerk = agent(says(wants(call("pay")), wants(call(id="d")), "done"), [look, (PAY, paying)])
+    pool = Pool([conducting(["below"]), clerk, below])
+    conductor = ScriptedConductor([plan_of((0, ()), (1, (0,)))])
+    run = await Engine(recorder, retry=AT_ONCE).run(TASK, pool, conductor, Caps(tool_calls=3))
+    (question,) = run.open_questions
+    recorder.add(QuestionAnswered(run=run.id, at=1.0, question=question.question, approved=True, actor="ann"))
+    run = await Engine(recorder, retry=AT_ONCE).resume(run.id, pool, conductor)
+    assert (run.answer, len(seen_by(paying)), len(seen_by(look[1]))) == ("done", 1, 2)
     assert [each.fault for each in events(run, ToolRefused) if isinstance(each, ToolRefused)] == [FaultKind.CAP]
 
 

@@ -74,6 +74,9 @@ async def test_what_most_say_is_the_answer_of_a_join_that_a_cap_refuses_and_noth
     pool, dear = crew("It is 42.", "It is 41.", "It is 40.")
     run, _ = await conducted("vote?workers=w0,w1,w2&join=dear", pool, Caps(dollars=0.06))
     assert (run.status, run.answer, seen(dear)) == (RunStatus.CAPPED, None, [])
+    pool, dear = crew("It is 42.", "It is 41.", "It is 42.", "It is 41.")  # half is not most
+    run, _ = await conducted("vote?workers=w0,w1,w2,w3&join=dear", pool, Caps(dollars=0.07))
+    assert (run.status, run.answer, seen(dear)) == (RunStatus.CAPPED, None, [])
 
 
 async def test_answers_that_differ_are_joined() -> None:

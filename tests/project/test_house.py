@@ -14,6 +14,7 @@ import pytest
 from paths import ROOT
 
 import shikisha
+from mutation import named_mutants
 
 TESTS = ROOT / "tests"
 SOURCE = TESTS.parent / "src"
@@ -153,3 +154,16 @@ def test_each_glossary_word_is_one_class_or_module(word: str, place: str) -> Non
         assert isinstance(getattr(import_module(f"shikisha.{parent}"), last), type), word
     else:
         assert import_module(f"shikisha.{place}").__doc__, word
+
+
+def test_every_named_mutant_fits_the_source_and_names_a_test() -> None:
+    """Whether its test fails is for `make mutants`."""
+    for mutant in named_mutants():
+        file, _, node = mutant.tests[0].partition("::")
+        wanted = node.partition("[")[0].rpartition("::")[2]
+        names = {
+            each.name
+            for each in ast.walk(tree(TESTS / file))
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        assert not wanted or wanted in names, f"{mutant.group}: no test {wanted} in tests/{file}"

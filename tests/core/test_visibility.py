@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice, product
 from random import Random
 
@@ -12,12 +13,14 @@ from hypothesis import strategies as st
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.core.budget import Caps
+from shikisha.core.call import ClientOptions
 from shikisha.core.errors import Fault, FaultKind, WorkerError
 from shikisha.core.events import AttemptStarted, QuestionAsked, RunStarted, RunStatus
-from shikisha.core.plan import Plan, Step
+from shikisha.core.messages import Json, ToolCall
+from shikisha.core.plan import ANSWER, Plan, Step
 from shikisha.core.run import Result, Run
 from shikisha.core.task import Task
-from shikisha.core.visibility import grant_results, request_messages, view_hash
+from shikisha.core.visibility import adapt_request, grant_results, max_usage, request_messages, view_hash
 from shikisha.engine.approvals import ScriptedApprover
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
@@ -54,8 +57,55 @@ def test_a_failed_step_is_shown_as_one_without_an_answer() -> None:
     assert shown[1].text == "(no answer: timeout)"
 
 
-def test_a_subtask_that_is_the_question_is_not_said_twice() -> None:
-    assert whole(request_messages(Request(Task("q"), "q"))) == "q\n\nAnswer this."
+@pytest.mark.parametrize("subtask", ["q", ANSWER])
+def test_a_task_that_is_only_passed_on_is_in_the_clients_own_words(subtask: str) -> None:
+    assert request_messages(Request(Task("q"), subtask)) == (ChatMessage(Speaker.USER, "q"),)
+    earlier = (GrantedStep(0, "Find.", "two"),)
+    assert request_messages(Request(Task("q"), "q", earlier))[-1].text == "Answer this."
+    assert request_messages(Request(Task("q"), ANSWER, earlier))[-1].text == f"Your part now:\n{ANSWER}"
+
+
+def test_a_schema_is_put_in_words_only_for_a_worker_that_is_not_held_to_it() -> None:
+    schema: dict[str, Json] = {"type": "object", "properties": {"age": {"type": "integer"}}}
+    request = Request(Task("q"), ANSWER, schema=schema)
+    able, unable = Card("a", passthrough=True, schemas=True), Card("b", passthrough=True)
+    assert request_messages(adapt_request(able, request)) == (ChatMessage(Speaker.USER, "q"),)
+    assert "must be one JSON document" in whole(request_messages(adapt_request(unable, request)))
+    listed = Request(Task("q"), ANSWER, schema={"type": "array"})  # OpenAI takes schemas of objects only
+    assert "must be one JSON document" in whole(request_messages(adapt_request(able, listed)))
+
+
+def test_what_the_client_sent_is_sent_on_to_a_worker_that_gets_nothing_else() -> None:
+    sent = {"messages": [{"role": "user", "content": "q", "name": "Ada"}]}
+    task = Task("q", as_sent=sent)
+    chat, tool = Card("chat", passthrough=True), Card("tool")
+
+    def left(card: Card, request: Request) -> object:
+        return adapt_request(card, request).wishes.as_sent
+
+    request = Request(task.shown(), ANSWER, wishes=ClientOptions.of(task))
+    assert (left(chat, request), left(tool, request)) == (sent, {})
+    assert left(chat, replace(request, subtask="Count them.")) == {}
+    assert left(chat, replace(request, granted=(GrantedStep(0, "Find.", "two"),))) == {}
+    assert left(chat, replace(request, remarks=("too long",))) == {}
+    assert left(chat, replace(request, schema={"type": "object"})) == {}
+    assert left(chat, replace(request, task=Task("q", "gathered"))) == {}
+    spelled = replace(
+        request, task=Task("q", history=(ChatMessage(Speaker.ASSISTANT, "", (ToolCall("1", "f", "{}"),)),))
+    )
+    assert (left(chat, spelled), left(replace(chat, tools=True), spelled)) == ({}, sent)
+    text = replace(request, wishes=ClientOptions(as_sent={"prompt": "def f("}))
+    assert left(chat, text) == {"prompt": "def f("}
+    for card, other in ((tool, text), (chat, replace(text, subtask="Count them."))):
+        with pytest.raises(WorkerError, match="a text to complete"):
+            adapt_request(card, other)
+
+
+def test_what_the_client_sent_besides_the_turns_is_hashed_and_reserved() -> None:
+    shown, card = (ChatMessage(Speaker.USER, "q"),), Card("chat", max_output_tokens=1)
+    wishes = ClientOptions(as_sent={"messages": [{"role": "user", "content": "q", "name": "n" * 1000}]})
+    assert view_hash(shown, wishes) != view_hash(shown)
+    assert max_usage(shown, card, wishes).tokens >= max_usage(shown, card).tokens + 1000
 
 
 def test_a_remark_follows_the_subtask() -> None:

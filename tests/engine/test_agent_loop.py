@@ -127,7 +127,7 @@ async def test_invariant_2_a_tool_is_shown_its_arguments_and_nothing_else() -> N
     await perform(agent(says(wants(call()), "done"), [(LOOK, look)]))
     assert isinstance(look.worker, Answers)
     (request,) = look.worker.seen
-    assert [turn.text for turn in request_messages(request)] == ['{"order": 7}\n\nAnswer this.']
+    assert [turn.text for turn in request_messages(request)] == ['{"order": 7}']
     assert TASK.prompt not in str(request)
     assert request.key
 

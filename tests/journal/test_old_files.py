@@ -53,6 +53,8 @@ def test_a_journal_of_version_0_1_is_verified_and_shown() -> None:
 def test_a_run_that_waits_in_a_journal_of_version_0_1_is_approved_and_ends() -> None:
     (run,) = [row["run"] for row in json.loads(shikisha("runs", "--json")) if row["prompt"] == "may it?"]
     shikisha("approve", run, "--step", "0", "yes")
+    shikisha("resume", run, "-q", code=5)  # what the worker is to see has other words now: a yes to it is one to these
+    shikisha("approve", run, "--step", "0", "yes")
     assert shikisha("resume", run, "-q").strip() == "allowed"
     shikisha("journal", "verify")
 

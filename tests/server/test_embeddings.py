@@ -147,7 +147,9 @@ async def test_a_legacy_completion_is_answered_whole_and_streamed(tmp_path: Path
         chunks = [chunk async for chunk in stream]
         assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == "m1 says so"
         assert chunks[-1].usage is not None
-        for more in ({"suffix": "x"}, {"echo": True}, {"logprobs": 3}, {"n": 2}, {"prompt": [[1, 2]]}):
+        both = await client.completions.create(model="shikisha", prompt=["one", "two"])
+        assert [(each.index, each.text) for each in both.choices] == [(0, "m1 says so"), (1, "m1 says so")]
+        for more in ({"logprobs": 3}, {"n": 2}, {"prompt": [[1, 2]]}, {"prompt": ["a", "b"], "stream": True}):
             with pytest.raises(APIStatusError) as caught:
                 await client.completions.create(model="shikisha", prompt="hello", extra_body=more)
             assert caught.value.status_code == 400

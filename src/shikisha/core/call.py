@@ -51,8 +51,8 @@ class ChildRunResult:
 class ClientOptions:
     """What the client wants of the call that gives the answer: its tools are offered, its sampling options hold.
 
-    `tool_choice` as in `Task`. An agent's own tools are offered in the same way; `lenient`: what is wrong with its
-    calls is told to it as their results, and is no fault.
+    `tool_choice` and `as_sent` as in `Task`. An agent's own tools are offered in the same way; `lenient`: what is wrong
+    with its calls is told to it as their results, and is no fault.
     """
 
     tools: tuple[Mapping[str, Json], ...] = ()
@@ -60,6 +60,7 @@ class ClientOptions:
     options: Mapping[str, Json] = field(default_factory=dict)
     tool_choice: str = ""
     lenient: bool = False
+    as_sent: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def parallel(self) -> bool:
@@ -69,7 +70,7 @@ class ClientOptions:
     @classmethod
     def of(cls, task: Task) -> "ClientOptions":
         """Return those of this task's client."""
-        return cls(task.tools, task.parallel_tool_calls, task.options, task.tool_choice)
+        return cls(task.tools, task.parallel_tool_calls, task.options, task.tool_choice, as_sent=task.as_sent)
 
 
 NO_CLIENT_OPTIONS = ClientOptions()
@@ -86,7 +87,8 @@ class Request:
     key. `schema` is a JSON Schema that the answer should follow, for endpoints that can be held to one. `on_text`
     receives pieces of the answer as they arrive. `spawn` starts a child run inside this run's limits. `labels`
     are those of everything in it. `wishes` are the client's, where this call is to give the answer; `exchanges` are
-    the calls of the client's tools that were made so far, with their results.
+    the calls of the client's tools that were made so far, with their results. `held` says that the worker is held to
+    the schema by its endpoint, so that no words need to ask for it (`visibility.adapt_request`).
     """
 
     task: Task
@@ -101,6 +103,13 @@ class Request:
     labels: frozenset[str] = frozenset()
     wishes: ClientOptions = NO_CLIENT_OPTIONS
     exchanges: tuple[ToolExchange, ...] = ()
+    held: bool = False
+
+    @property
+    def own_words(self) -> bool:
+        """Whether the worker is to answer the task as the client put it: the plan adds no word and no result."""
+        own = self.subtask in (ANSWER, self.task.prompt)
+        return own and not (self.granted or self.turns or self.remarks)
 
     @property
     def words(self) -> str:
@@ -110,7 +119,7 @@ class Request:
     def under(self, key: str, on_text: Callable[[str], None] | None, spawn: "ChildRunLauncher | None") -> "Request":
         """Return this request for one attempt: under its key, with who hears it and what starts its child runs."""
         shown = (self.task, self.subtask, self.granted, self.turns, self.remarks)
-        return Request(*shown, key, self.schema, on_text, spawn, self.labels, self.wishes, self.exchanges)
+        return Request(*shown, key, self.schema, on_text, spawn, self.labels, self.wishes, self.exchanges, self.held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +161,9 @@ class Card:
     one that undoes what a call to this one did. `timeout` is seconds for one attempt; `attempts` is how often this
     worker may be tried for one step before the next is.
     `sees` are the guarded data labels that it is cleared for, `adds` those that everything it says bears (`clearance`).
-    `takes` are the kinds of attachments that it accepts; `tools`: it can call the client's tools.
+    `takes` are the kinds of attachments that it accepts; `tools`: it can call the client's tools; `passthrough`: it
+    speaks the chat API, so that a client's request can be sent on as it came; `schemas`: its endpoint can hold it to a
+    JSON Schema.
     `limits` names whose `concurrency` and `rate` it shares, where these are not its own.
     """
 
@@ -176,6 +187,8 @@ class Card:
     takes: tuple[str, ...] = ()
     tools: bool = False
     limits: str = ""
+    passthrough: bool = False
+    schemas: bool = False
 
     def __post_init__(self) -> None:
         wrong = [name for name, least in _LEAST.items() if not _at_least(getattr(self, name), least)]

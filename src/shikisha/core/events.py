@@ -130,7 +130,7 @@ class Event:
 class RunStarted(Event):
     """A run is acknowledged. `parent` names the run whose step is this run, `pool` its workers in order.
 
-    `history` to `options` are the task's further parts as JSON texts (`task.TaskBodies`).
+    `history` to `as_sent` are the task's further parts as JSON texts (`task.TaskBodies`).
     """
 
     kind: ClassVar[str] = "run.started"
@@ -151,6 +151,7 @@ class RunStarted(Event):
     tools: Body = ""
     answer_schema: Body = ""
     options: Body = ""
+    as_sent: Body = ""
     parallel_tool_calls: bool | None = None
     tool_choice: str = ""
 

@@ -322,6 +322,7 @@ class Run:
             tools=begun.tools,
             answer_schema=begun.answer_schema,
             options=begun.options,
+            as_sent=begun.as_sent,
         )
         return task.with_bodies(bodies, parallel_tool_calls=begun.parallel_tool_calls, tool_choice=begun.tool_choice)
 

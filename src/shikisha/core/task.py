@@ -32,6 +32,7 @@ from shikisha.core.messages import (
 
 SAMPLING_OPTIONS = frozenset(
     {"temperature", "top_p", "stop", "seed", "max_completion_tokens", "reasoning_effort", "verbosity"}
+    | {"presence_penalty", "frequency_penalty", "top_k", "min_p", "repetition_penalty", "repeat_penalty"}
 )  # sampling options by their names in the chat API
 
 
@@ -57,7 +58,7 @@ def _json_storage_problem(body: str) -> str | None:
     return storage_problem(body)
 
 
-TaskPart: TypeAlias = Literal["history", "attachments", "exchanges", "tools", "answer_schema", "options"]
+TaskPart: TypeAlias = Literal["history", "attachments", "exchanges", "tools", "answer_schema", "options", "as_sent"]
 TASK_PARTS: tuple[TaskPart, ...] = get_args(TaskPart)
 
 
@@ -70,6 +71,7 @@ class TaskBodies(TypedDict):
     tools: str
     answer_schema: str
     options: str
+    as_sent: str
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,10 @@ class Task:
     client's tools that were made and answered since. For the last step alone: `tools` (function tools as the chat API
     has them), `parallel_tool_calls`, `tool_choice` ("" leaves it to the model; `REQUIRED_TOOL`, or a named tool as
     `name_tool_choice` writes it), `answer_schema` (a JSON Schema) and `options` (see `OPTIONS`).
+
+    `as_sent` holds the fields of the client's request that the other parts do not give back to the letter, by their
+    names in the API: `messages`, `tools`, `tool_choice`, `response_format` and `stop` of a chat, `prompt`, `suffix` and
+    `echo` of a text to complete. A step that only passes the task on sends these (`Request.own_words`).
     """
 
     prompt: str
@@ -95,6 +101,7 @@ class Task:
     answer_schema: Mapping[str, Json] | None = field(default=None, hash=False)
     options: Mapping[str, Json] = field(default_factory=dict, hash=False)
     tool_choice: str = ""
+    as_sent: Mapping[str, Json] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not self.prompt.strip():
@@ -109,7 +116,7 @@ class Task:
     def bare(self) -> bool:
         """Whether there is nothing but prompt, context and labels."""
         said = self.history or self.attachments or self.exchanges or self.tools or self.options or self.tool_choice
-        return not said and self.answer_schema is None and self.parallel_tool_calls is None
+        return not (said or self.as_sent) and self.answer_schema is None and self.parallel_tool_calls is None
 
     @cached_property
     def content_hash(self) -> str:
@@ -117,8 +124,15 @@ class Task:
         text = f"{len(self.prompt)}:{self.prompt}{self.context}"
         if self.history or self.attachments or self.exchanges or self.tools or self.answer_schema is not None:
             bodies = self.bodies()
-            text += "\0" + "\0".join(bodies[part] for part in TASK_PARTS if part != "options")
+            text += "\0" + "\0".join(bodies[part] for part in TASK_PARTS if part not in ("options", "as_sent"))
+        if self.completes:
+            text += "\0" + self._bodies["as_sent"]
         return sha256(text.encode()).hexdigest()
+
+    @property
+    def completes(self) -> bool:
+        """Whether the prompt is a text to complete, and no question."""
+        return "prompt" in self.as_sent
 
     @property
     def tool_names(self) -> tuple[str, ...]:
@@ -131,9 +145,12 @@ class Task:
 
     @cached_property
     def _shown(self) -> "Task":
-        if not (self.tools or self.options or self.answer_schema is not None or self.parallel_tool_calls is not None):
+        own = self.tools or self.options or self.as_sent or self.parallel_tool_calls is not None
+        if not own and self.answer_schema is None:
             return self
-        return replace(self, tools=(), options={}, answer_schema=None, parallel_tool_calls=None, tool_choice="")
+        return replace(
+            self, tools=(), options={}, answer_schema=None, parallel_tool_calls=None, tool_choice="", as_sent={}
+        )
 
     def bodies(self) -> TaskBodies:
         """Return the parts that are more than a text, as a journal keeps them."""
@@ -148,6 +165,7 @@ class Task:
             tools=dump_json(self.tools) if self.tools else "",
             answer_schema="" if self.answer_schema is None else dump_json(self.answer_schema),
             options=dump_json(self.options) if self.options else "",
+            as_sent=dump_json(self.as_sent) if self.as_sent else "",
         )
 
     def with_bodies(
@@ -165,6 +183,7 @@ class Task:
             parallel_tool_calls=parallel_tool_calls,
             answer_schema=json.loads(bodies["answer_schema"] or "null"),
             options=json.loads(bodies["options"] or "{}"),
+            as_sent=json.loads(bodies["as_sent"] or "{}"),
             tool_choice=tool_choice,
         )
 

@@ -11,7 +11,7 @@ no call. Deliberately absent: summaries, any cutting of long results (a limit is
 levels of labels (give a worker several).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -55,7 +55,7 @@ def request_messages(request: Request) -> tuple[ChatMessage, ...]:
     """
     if request.turns:
         return request.turns
-    task = request.task
+    task, own = request.task, request.own_words
     said = [*_spell_out_tool_calls(task.history, request)] if task.history else []
     pending, attached = [_question(request)], task.attachments
     for earlier in request.granted:
@@ -63,11 +63,12 @@ def request_messages(request: Request) -> tuple[ChatMessage, ...]:
         said.append(ChatMessage(Speaker.USER, "\n\n".join(pending), attachments=attached))
         said.append(ChatMessage(Speaker.ASSISTANT, _answer(earlier)))
         pending, attached = [], ()
-    if request.subtask != task.prompt:
+    if request.subtask != task.prompt and not own:
         pending.append(f"Your part now:\n{request.subtask}")
-    elif not (pending and (task.history or request.wishes.tools)):  # a chat goes on in the client's own words
+    elif not pending:
         pending.append("Answer this.")
-    if request.schema is not None:
+    # OpenAI's JSON mode refuses a chat that does not mention JSON; a client's own chat is left as it is.
+    if request.schema is not None and not (request.held and (own or dict(request.schema) != {"type": "object"})):
         pending.append(_JSON_ANSWER_RULE + dump_json(request.schema))
     pending += [f"An earlier answer of yours was not accepted: {remark}" for remark in request.remarks]
     said.append(ChatMessage(Speaker.USER, "\n\n".join(pending), attachments=attached))
@@ -110,8 +111,16 @@ def _spell_out_tool_calls(said: Sequence[ChatMessage], request: Request) -> Iter
 def adapt_request(card: Card, request: Request) -> Request:
     """Return the request as this worker can be given it: tools are offered to those only that can call them.
 
-    WorkerError (BAD_REQUEST) when it would see an attachment that it cannot take: none is left out.
+    The client's own request is sent on only where the worker gets nothing else. WorkerError (BAD_REQUEST) when it would
+    see an attachment that it cannot take (none is left out), or is no model that can complete a text.
     """
+    if card.schemas and request.schema is not None and not request.held and request.schema.get("type") != "array":
+        request = replace(request, held=True)  # OpenAI's schemas are of objects: for a list, the prompt asks
+    if request.wishes.as_sent and not _can_send_on(card, request):
+        if "prompt" in request.wishes.as_sent:
+            what = "a text to complete needs a plan of one step that only passes it on"
+            raise WorkerError(FaultKind.BAD_REQUEST, f"{what}, and a worker of kind chat: not {card.name}")
+        request = replace(request, wishes=replace(request.wishes, as_sent={}))
     if request.task.bare and not (request.turns or request.wishes.tools):
         return request
     lacking = {each.kind for turn in request_messages(request) for each in turn.attachments}.difference(card.takes)
@@ -121,6 +130,16 @@ def adapt_request(card: Card, request: Request) -> Request:
     if card.tools or not request.wishes.tools:
         return request
     return replace(request, wishes=replace(request.wishes, tools=(), parallel_tool_calls=None, tool_choice=""))
+
+
+def _can_send_on(card: Card, request: Request) -> bool:
+    """Whether the client's own request says what this worker is to see, in a form that it can read."""
+    if not (card.passthrough and request.own_words) or request.task.context:
+        return False
+    if request.schema is not None and not request.held:
+        return False
+    calls = request.wishes.tools or any(turn.calls or turn.answers for turn in request.task.history)
+    return card.tools or not (calls or request.exchanges)
 
 
 def output_limit(card: Card, wishes: ClientOptions) -> int:
@@ -140,8 +159,20 @@ def max_usage(
             more += sum([attached.tokens for attached in turn.attachments])
     if wishes.tools:
         texts += [dump_json(tool) for tool in wishes.tools]
+    if wishes.as_sent:  # what the turns do not hold: names, fields of an endpoint's own
+        more += max(0, _count_bytes(wishes.as_sent) - sum([len(text.encode()) for text in texts]))
     context = card.context_tokens if by_context else None
     return upper_bound(texts, output_limit(card, wishes), card.price, context, more)
+
+
+def _count_bytes(value: Json) -> int:
+    """Return the bytes of all texts in a JSON value, apart from attached data, which counts as attachments do."""
+    if isinstance(value, str):
+        return 0 if value.startswith("data:") else len(value.encode())
+    if isinstance(value, Mapping):
+        inner = (part for name, part in value.items() if name not in ("data", "file_data"))
+        return sum(len(name) for name in value) + sum(map(_count_bytes, inner))
+    return sum(map(_count_bytes, value)) if isinstance(value, Sequence) else 1
 
 
 def view_hash(shown: Sequence[ChatMessage], wishes: ClientOptions = NO_CLIENT_OPTIONS) -> str:
@@ -156,7 +187,8 @@ def view_hash(shown: Sequence[ChatMessage], wishes: ClientOptions = NO_CLIENT_OP
         parts.append(_framed("turn", dump_records([turn])))
     if wishes is not NO_CLIENT_OPTIONS and wishes != NO_CLIENT_OPTIONS:
         told: list[Json] = [wishes.tools, wishes.parallel_tool_calls, wishes.options]
-        parts.append(_framed("wishes", dump_json([*told, wishes.tool_choice] if wishes.tool_choice else told)))
+        told += [wishes.tool_choice] if wishes.tool_choice or wishes.as_sent else []
+        parts.append(_framed("wishes", dump_json([*told, wishes.as_sent] if wishes.as_sent else told)))
     return sha256("".join(parts).encode()).hexdigest()
 
 

@@ -104,7 +104,8 @@ async def call_agent(calls: StepCalls, member: Member, request: Request, why: Ca
         try:
             check_clearance(member.card, request.labels.union(request.task.labels), calls.context.guarded_labels)
             window = AgentWindow(member.card, agent.window)
-            turns = _AgentTurns(calls, member, agent, adapt_request(member.card, request), window)
+            own = replace(member.card, passthrough=False)  # an agent's request has tools of its own
+            turns = _AgentTurns(calls, member, agent, adapt_request(own, request), window)
             await require_approval(calls, member, request)
             await _offer_first(turns)
             return await _take_turns(turns, why)

@@ -176,6 +176,7 @@ def _step_request(calls: StepCalls, round_input: RoundInput, granted: tuple[Gran
     if task.bare:
         return Request(task, subtask, granted, schema=schema, on_text=on_text, labels=labels)
     last = index == len(round_input.plan) - 1
+    wishes = ClientOptions.of(task) if last or task.completes else NO_CLIENT_OPTIONS
     return Request(
         task.shown(),
         subtask,
@@ -183,6 +184,6 @@ def _step_request(calls: StepCalls, round_input: RoundInput, granted: tuple[Gran
         schema=task.answer_schema if last and own is None else schema,
         on_text=on_text,
         labels=labels,
-        wishes=ClientOptions.of(task) if last else NO_CLIENT_OPTIONS,
+        wishes=wishes,
         exchanges=task.exchanges,
     )

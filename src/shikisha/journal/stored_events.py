@@ -31,7 +31,7 @@ from shikisha.journal.codec import body_hash, body_references, body_text, decode
 
 CURRENT_REVISION = "0008"  # of the tables: what `schema` makes, and what is read without it
 _READ_BY_PROGRAMS = frozenset(
-    {"config", "history", "attachments", "exchanges", "tools", "answer_schema", "options", "calls"}
+    {"config", "history", "attachments", "exchanges", "tools", "answer_schema", "options", "as_sent", "calls"}
 )
 
 

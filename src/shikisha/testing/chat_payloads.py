@@ -115,6 +115,15 @@ def _call_id(call: ScriptedToolCall, place: int, asked: ReceivedChatRequest) -> 
     return call.id or f"call_{len(asked.messages)}_{place}"
 
 
+def as_text_completion(event: str) -> str:
+    """Return a chat's reply, or a chunk of it, as the completions route has it."""
+    reply = json.loads(event)
+    for choice in reply["choices"]:
+        said = choice.pop("message", None) or choice.pop("delta", None) or {}
+        choice |= {"text": said.get("content") or "", "logprobs": None}
+    return json.dumps(reply | {"object": "text_completion"})
+
+
 def error_json(message: str, code: str) -> str:
     """Return the JSON of an error body."""
     return json.dumps({"error": {"message": message, "type": code, "param": None, "code": code}})

@@ -24,7 +24,14 @@ from typing import ClassVar, TypeAlias
 
 from pydantic import TypeAdapter
 
-from shikisha.testing.chat_payloads import DONE, completion_json, error_json, models_json, stream_events
+from shikisha.testing.chat_payloads import (
+    DONE,
+    as_text_completion,
+    completion_json,
+    error_json,
+    models_json,
+    stream_events,
+)
 from shikisha.testing.chat_script import (
     AnswerChooser,
     AnswerScript,
@@ -200,10 +207,13 @@ class ScriptedReply:
         await self._exchange.end()
 
     def _body(self) -> bytes:
-        return completion_json(self._answer, self._asked, self._id).encode()
+        return self._written(completion_json(self._answer, self._asked, self._id)).encode()
 
     def _events(self) -> list[str]:
-        return list(stream_events(self._answer, self._asked, self._id))
+        return [self._written(event) for event in stream_events(self._answer, self._asked, self._id)]
+
+    def _written(self, event: str) -> str:
+        return as_text_completion(event) if "prompt" in self._asked.body and event != DONE else event
 
     async def _event(self, data: str) -> None:
         await self._exchange.chunk(f"data: {data}\n\n".encode())
@@ -354,7 +364,7 @@ class _ChatHandler:
         if incoming.method == "GET" and incoming.path.endswith("/models"):
             await exchange.send(200, models_json(("scripted",)).encode())
             return True
-        if incoming.method != "POST" or not incoming.path.endswith("/chat/completions"):
+        if incoming.method != "POST" or not incoming.path.endswith("/completions"):
             await exchange.send(404, error_json(f"no such path {incoming.path}", "not_found").encode())
             return True
         try:
@@ -374,7 +384,8 @@ class _ChatHandler:
 
 def _parse_request(incoming: HttpRequest) -> ReceivedChatRequest:
     body = incoming.json()
-    messages = body.get("messages")
+    text = not incoming.path.endswith("/chat/completions")
+    messages = [{"role": "user", "content": body.get("prompt")}] if text else body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise ValueError("messages: expected a list of messages")
     _check_tool_messages(messages)

@@ -65,7 +65,7 @@ def agent_card(card: Card, endpoint: Card, given: frozenset[str]) -> Card:
     shared = {} if given & {"concurrency", "rate"} else {"limits": endpoint.limits or endpoint.name}
     inherited = {key: getattr(endpoint, key) for key in _INHERITED if key not in given} | shared
     adds = tuple(sorted({*card.adds, *endpoint.adds}))
-    return replace(card, adds=adds, takes=endpoint.takes, tools=True, **inherited)
+    return replace(card, adds=adds, takes=endpoint.takes, tools=True, schemas=endpoint.schemas, **inherited)
 
 
 _INHERITED = (

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
@@ -22,7 +22,15 @@ from shikisha.core.call import TOO_DEEP_CODE, ClientOptions, depth_headers
 from shikisha.core.errors import ConfigError, Fault, FaultKind, WorkerError
 from shikisha.core.events import FinishReason
 from shikisha.core.json_codec import encode_json
-from shikisha.core.messages import Attachment, ChatMessage, Json, MediaKind, Speaker, chosen_tool
+from shikisha.core.messages import (
+    Attachment,
+    ChatMessage,
+    Json,
+    MediaKind,
+    Speaker,
+    chosen_tool,
+    exchange_messages,
+)
 from shikisha.core.secrets import SecretStore
 from shikisha.core.visibility import output_limit, request_messages
 from shikisha.engine.worker import Card, Reply, Request
@@ -82,7 +90,7 @@ def _optional_field(name: str, value: str) -> dict[str, str]:
     return {name: value} if value else {}
 
 
-_CHAT_PATH = "/chat/completions"
+_CHAT_PATH, _TEXT_PATH = "/chat/completions", "/completions"
 _DONE = "[DONE]"
 # Seconds that one stream may hold the event loop.
 _MAX_LOOP_SECONDS = 0.002
@@ -166,7 +174,9 @@ Settings = ChatSettings  # the name that `config.kinds` looks up
 
 def fit_card(settings: ChatSettings, card: Card) -> Card:
     """Return the card with the endpoint's capabilities from the settings."""
-    return replace(card, tools=settings.tools, takes=settings.takes)
+    return replace(
+        card, tools=settings.tools, takes=settings.takes, passthrough=True, schemas=settings.structured_output
+    )
 
 
 def build(settings: ChatSettings, card: Card, secret_store: SecretStore) -> "ChatWorker":
@@ -217,7 +227,8 @@ class ChatWorker:
             **endpoint.idempotency_header(request.key),
             **depth_headers(),
         }
-        url = endpoint.join_path(self._settings.base_url, _CHAT_PATH)
+        path = _TEXT_PATH if "prompt" in request.wishes.as_sent else _CHAT_PATH
+        url = endpoint.join_path(self._settings.base_url, path)
         async with self._connections.open().ask("POST", url, headers, body) as response:
             if not response.succeeded:
                 whole = await response.error_body()
@@ -278,15 +289,24 @@ class ChatWorker:
             body["logprobs"] = True
         # OpenAI's schemas are of objects: for a list, the prompt says what is wanted, and a check looks.
         if settings.structured_output and request.schema is not None and request.schema.get("type") != "array":
-            body["response_format"] = _response_format(request.schema)
+            body["response_format"] = response_format(request.schema)
         if wishes.tools:
             body["tools"] = list(wishes.tools)
             if wishes.parallel_tool_calls is not None:
                 body["parallel_tool_calls"] = wishes.parallel_tool_calls
             if wishes.tool_choice:
-                body["tool_choice"] = _tool_choice_field(wishes.tool_choice)
-        limit = {settings.max_tokens_field: output_limit(self._card, wishes)}
-        return body | settings.extra_body | _client_options(wishes, settings.efforts) | limit
+                body["tool_choice"] = tool_choice_field(wishes.tool_choice)
+        options = settings.extra_body | _client_options(wishes, settings.efforts)
+        if "prompt" in wishes.as_sent:  # a text to complete
+            del body["messages"]
+            return {**body, **options, **wishes.as_sent, "max_tokens": output_limit(self._card, wishes)}
+        if "messages" in wishes.as_sent:  # the client's own, and what its tools returned since
+            since = [
+                turn for each in request.exchanges[len(request.task.exchanges) :] for turn in exchange_messages(each)
+            ]
+            body["messages"] = [*cast("Sequence[Json]", wishes.as_sent["messages"]), *map(chat_message, since)]
+        own = {name: value for name, value in wishes.as_sent.items() if name != "messages"}
+        return body | options | own | {settings.max_tokens_field: output_limit(self._card, wishes)}
 
     def _add_chunk(self, data: str | bytes, reply: ChatReply) -> None:
         error = reply.take(data)
@@ -376,7 +396,8 @@ def _client_options(wishes: ClientOptions, efforts: Sequence[Effort] | None) -> 
     return wished
 
 
-def _tool_choice_field(choice: str) -> Json:
+def tool_choice_field(choice: str) -> Json:
+    """Return a task's tool choice as a request has it."""
     name = chosen_tool(choice)
     return choice if name is None else {"type": "function", "function": {"name": name}}
 
@@ -412,7 +433,7 @@ _STRICT_KEYWORDS = frozenset(
 )
 
 
-def _response_format(schema: Mapping[str, Json]) -> dict[str, Json]:
+def response_format(schema: Mapping[str, Json]) -> dict[str, Json]:
     """Return `response_format` for a schema: JSON mode for any object, and `strict` only where strict mode accepts it.
 
     OpenAI refuses a whole request when its schema is called strict and is not.

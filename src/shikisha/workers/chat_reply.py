@@ -238,6 +238,7 @@ class _ChoiceChunk(BaseModel):
     index: Annotated[int, Field(strict=True)] | None = None
     delta: _MessageChunk | None = None
     message: _MessageChunk | None = None
+    text: StrictStr | None = None  # of a text completion
     logprobs: object = None
     finish_reason: StrictStr | None = None
 
@@ -342,15 +343,15 @@ class ChatReply:
         return None
 
     def _add_choice(self, choice: _ChoiceChunk) -> None:
-        said = choice.delta or choice.message
+        said = choice.delta or choice.message or _MessageChunk(content=choice.text)
         self._logprobs.extend(_read_logprobs(choice.logprobs))
-        if said is not None and said.content:
+        if said.content:
             self.pieces.append(said.content)
             if self.on_text is not None:
                 self.on_text(said.content)
-        if said is not None and said.refusal:
+        if said.refusal:
             self.refusal += said.refusal
-        for place, piece in enumerate(said.tool_calls or () if said is not None else ()):
+        for place, piece in enumerate(said.tool_calls or ()):
             self._call(piece, place).add(piece)
         reason = (choice.finish_reason or "").strip().casefold()
         if reason not in _NO_REASONS and (
@@ -392,6 +393,8 @@ class ChatReply:
             return WorkerError(FaultKind.REFUSED, f"the model refused: {self.refusal}")
         if self.finish in _REFUSED_REASONS:
             return WorkerError(FaultKind.REFUSED, f"a content filter stopped the answer ({self.finish})")
+        if "prompt" in wishes.as_sent and (self.truncated or self.finish in _COMPLETE_REASONS):
+            return None  # a completed text may be empty, and ends wherever its limit is
         if self.truncated:
             if short and not self.growing:
                 return None

@@ -275,3 +275,21 @@ class RunCompletion:
                 pass
         said = f"run {self.run} is interrupted, and will be resumed"
         return ApiError(503, said, "run_interrupted", wait=self.service.settings.drain)
+
+
+async def start_several(orders: Sequence[CompletionRequest]) -> list[RunCompletion]:
+    """Start the runs of one request; where one cannot be started, those before it are left."""
+    runs = list[RunCompletion]()
+    try:
+        for order in orders:
+            runs.append(await order.start())
+    except BaseException:
+        await leave_several(runs)
+        raise
+    return runs
+
+
+async def leave_several(runs: Sequence[RunCompletion]) -> None:
+    """Cancel the runs of one request, whose client is gone."""
+    for run in runs:
+        await run.on_disconnect()

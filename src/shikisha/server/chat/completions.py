@@ -1,20 +1,30 @@
-"""`POST /v1/completions`, OpenAI's legacy API: the prompt is a task, which is answered and not gone on with.
+"""`POST /v1/completions`, OpenAI's legacy API: a text is completed by one worker, at its endpoint's own route.
 
-For clients that know nothing newer. Invariants: as in `completion`; what only a model's own text can have (`suffix`,
-`echo`, `logprobs`, `best_of`) is refused by name.
+Several prompts are as many runs. Invariants: as in `completion`; a plan that would do anything but pass the text on is
+an error (`visibility.adapt_request`), and no answer to the text as if it were a question. Deliberately absent: several
+choices a prompt and log-probabilities, which are refused by name.
 """
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shikisha.core.messages import Json
 from shikisha.core.task import Task
-from shikisha.server.chat.completion import CompletionEnd, CompletionRequest, RunCompletion
-from shikisha.server.chat.schema import ChatStreamOptions
+from shikisha.server.chat.completion import (
+    CompletionEnd,
+    CompletionRequest,
+    RunCompletion,
+    leave_several,
+    start_several,
+)
+from shikisha.server.chat.schema import MAX_CHOICES, ChatStreamOptions
 from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, error_responses
 from shikisha.server.http.auth import require_scope
 from shikisha.server.http.request import (
@@ -22,6 +32,7 @@ from shikisha.server.http.request import (
     ignored_header,
     read_json,
     read_request_options,
+    refuse_session,
     request_body_doc,
     validate_known,
 )
@@ -49,7 +60,7 @@ class TextCompletionRequest(RequestModel):
     """The body of `POST /v1/completions`."""
 
     model: Annotated[str, Field(min_length=1, max_length=200)]
-    prompt: PromptText | Annotated[list[PromptText], Field(min_length=1, max_length=1)]
+    prompt: PromptText | Annotated[list[PromptText], Field(min_length=1, max_length=MAX_CHOICES)]
     max_tokens: Annotated[int, Field(ge=1, le=10**9)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -60,11 +71,22 @@ class TextCompletionRequest(RequestModel):
     user: Annotated[str, Field(max_length=512)] | None = None
     n: Literal[1] | None = None
     best_of: Literal[1] | None = None
-    echo: Literal[False] | None = None
+    echo: bool | None = None
     logprobs: None = None
-    suffix: None = None
-    presence_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
-    frequency_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
+    suffix: Annotated[str, Field(max_length=10**6)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+
+    @model_validator(mode="after")
+    def _one_stream(self) -> "TextCompletionRequest":
+        if self.stream and len(self.prompts) > 1:
+            raise ValueError("prompt: expected one with stream: each is a run of its own")
+        return self
+
+    @property
+    def prompts(self) -> list[str]:
+        """The texts to complete."""
+        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
 
 
 @router.post(
@@ -74,28 +96,46 @@ class TextCompletionRequest(RequestModel):
     openapi_extra=request_body_doc(TextCompletionRequest),
 )
 async def create_text_completion(request: Request, by: RunPrincipal) -> Response:
-    """Answer a prompt: a conductor plans, and workers of the pool perform."""
+    """Complete a text: a conductor says which worker does."""
     service: RunService = request.app.state.service
     raw = await read_json(request)
     body, unknown = validate_known(raw, TextCompletionRequest, refuse=service.settings.unknown == "refuse")
-    completion = await CompletionRequest(
+    options, idempotency = read_request_options(request.headers), read_idempotency_key(request.headers)
+    if len(body.prompts) > 1:
+        refuse_session(options, "expected one prompt: each turn of a session has one answer")
+    wanted = CompletionRequest(
         service,
         by,
         body.model,
-        Task(body.prompt if isinstance(body.prompt, str) else body.prompt[0], options=_options(body)),
-        read_request_options(request.headers),
+        _task(body, body.prompts[0]),
+        options,
         Api.COMPLETIONS,
         stream=bool(body.stream),
-        idempotency=read_idempotency_key(request.headers),
+        idempotency=idempotency,
         metadata={} if body.user is None else {"user": body.user},
-    ).start()
+    )
     headers = ignored_header(unknown, service.container.secret_store.scrub)
+    if len(body.prompts) > 1:
+        orders = [
+            replace(wanted, task=_task(body, prompt), idempotency=idempotency and f"{idempotency}#{place}")
+            for place, prompt in enumerate(body.prompts)
+        ]
+        runs = await start_several(orders)
+        return await run_unless_disconnected(request, _whole(runs, headers), partial(leave_several, runs))
+    completion = await wanted.start()
     if body.stream:
-        wanted = bool(body.stream_options and body.stream_options.include_usage)
-        events = completion.stream(TextCompletionWriter(completion, usage_wanted=wanted))
+        counted = bool(body.stream_options and body.stream_options.include_usage)
+        events = completion.stream(TextCompletionWriter(completion, usage_wanted=counted))
         headers |= started_headers(completion.run)
         return event_stream(events, headers, completion.on_disconnect, stream_grace(service))
-    return await run_unless_disconnected(request, _whole(completion, headers), completion.on_disconnect)
+    return await run_unless_disconnected(request, _whole([completion], headers), completion.on_disconnect)
+
+
+def _task(body: TextCompletionRequest, prompt: str) -> Task:
+    own: dict[str, Json] = {"prompt": prompt, "suffix": body.suffix, "echo": body.echo}
+    return Task(
+        prompt, options=_options(body), as_sent={name: value for name, value in own.items() if value is not None}
+    )
 
 
 def _options(body: TextCompletionRequest) -> dict[str, Json]:
@@ -104,23 +144,23 @@ def _options(body: TextCompletionRequest) -> dict[str, Json]:
         "top_p": body.top_p,
         "stop": [body.stop] if isinstance(body.stop, str) else body.stop,
         "seed": body.seed,
+        "presence_penalty": body.presence_penalty,
+        "frequency_penalty": body.frequency_penalty,
         "max_completion_tokens": body.max_tokens,
     }
     return {name: value for name, value in options.items() if value is not None}
 
 
-async def _whole(completion: RunCompletion, headers: dict[str, str]) -> JSONResponse:
-    ended = await completion.whole()
-    headers = {**headers, **finished_headers(completion.run, ended.usage)}
-    if (error := ended.error) is not None:
-        body = {**error.body(), "run": completion.run}
-        return JSONResponse(body, error.status, {**error.headers(), **NO_RETRY, **headers})
-    body = {
-        **_head(completion),
-        "choices": [_choice(ended.message.text, ended.message.finish)],
-        "usage": ended.usage.chat_fields(),
-    }
-    return JSONResponse(body, headers=headers)
+async def _whole(runs: Sequence[RunCompletion], headers: dict[str, str]) -> JSONResponse:
+    ends = await asyncio.gather(*(run.whole() for run in runs))
+    usage = sum((each.usage for each in ends[1:]), ends[0].usage)
+    headers = {**headers, **finished_headers(runs[0].run, usage)}
+    for run, ended in zip(runs, ends, strict=True):
+        if (error := ended.error) is not None:
+            body = {**error.body(), "run": run.run}
+            return JSONResponse(body, error.status, {**error.headers(), **NO_RETRY, **headers})
+    choices = [_choice(ended.message.text, ended.message.finish, place) for place, ended in enumerate(ends)]
+    return JSONResponse({**_head(runs[0]), "choices": choices, "usage": usage.chat_fields()}, headers=headers)
 
 
 def _head(completion: RunCompletion) -> dict[str, object]:
@@ -132,8 +172,8 @@ def _head(completion: RunCompletion) -> dict[str, object]:
     }
 
 
-def _choice(text: str, finish: str | None = None) -> dict[str, object]:
-    return {"text": text, "index": 0, "logprobs": None, "finish_reason": finish}
+def _choice(text: str, finish: str | None = None, index: int = 0) -> dict[str, object]:
+    return {"text": text, "index": index, "logprobs": None, "finish_reason": finish}
 
 
 class TextCompletionWriter:

@@ -1,12 +1,15 @@
 """From chat messages to a task: the last user message is the prompt, everything before it is the history.
 
 Results of the client's tools since then are the task's exchanges. Invariant: nothing is dropped. A conversation that
-cannot be answered (open tool calls, or the assistant spoke last) is a 400 that names the message.
+cannot be answered (open tool calls) is a 400 that names the message.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import cast
 
+from shikisha.core.call import ClientOptions, Request
 from shikisha.core.messages import (
     REQUIRED_TOOL,
     Attachment,
@@ -18,7 +21,8 @@ from shikisha.core.messages import (
     ToolResult,
     name_tool_choice,
 )
-from shikisha.core.task import Task
+from shikisha.core.task import SAMPLING_OPTIONS, Task
+from shikisha.core.visibility import request_messages
 from shikisha.server.chat.schema import (
     ChatAllowedTools,
     ChatAssistantMessage,
@@ -39,6 +43,7 @@ from shikisha.server.chat.schema import (
 )
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import audio_attachment, file_attachment, image_attachment
+from shikisha.workers.chat import chat_message, response_format, tool_choice_field
 
 ATTACHMENT_ONLY_PROMPT = "See what is attached."
 
@@ -73,13 +78,16 @@ class Conversation:
         return tuple(ToolResult(call.id, came[call.id]) for call in calls)
 
 
-def task_from_chat(request: ChatRequest) -> Task:
-    """Return the task that a request asks for."""
+def task_from_chat(request: ChatRequest, sent: Mapping[str, object] = MappingProxyType({})) -> Task:
+    """Return the task that a request asks for; `sent` is its body as it came, which one worker may be sent whole."""
     talk = read_conversation(request.messages)
     question = talk.turns[talk.asked or 0]
     offered, choice = read_tool_choice(request)
-    return Task(
-        ATTACHMENT_ONLY_PROMPT if question.attachments and not question.text.strip() else question.text,
+    prompt = ATTACHMENT_ONLY_PROMPT if question.attachments and not question.text.strip() else question.text
+    if talk.turns[-1].speaker is Speaker.ASSISTANT:  # a worker that gets the client's own messages goes on in its words
+        prompt += f"\n\nGo on with this answer, and write only what follows it:\n{talk.turns[-1].text}"
+    task = Task(
+        prompt,
         history=talk.history(),
         attachments=question.attachments,
         exchanges=talk.exchanges(),
@@ -89,6 +97,30 @@ def task_from_chat(request: ChatRequest) -> Task:
         options=_options(request),
         tool_choice=choice,
     )
+    given = {name: value for name, value in sent.items() if value is not None}
+    as_sent = {name: value for name, value in given.items() if value != _as_understood(name, value, task)}
+    return replace(task, as_sent=cast("dict[str, Json]", as_sent)) if as_sent else task
+
+
+def _as_understood(name: str, value: object, task: Task) -> object:
+    """Return a field as a worker is sent it from the task's parts; fields that no worker is sent are as they came."""
+    match name:
+        case "messages":
+            wishes = ClientOptions.of(task)
+            request = Request(
+                task, task.prompt, schema=task.answer_schema, wishes=wishes, exchanges=task.exchanges, held=True
+            )
+            return [chat_message(turn) for turn in request_messages(request)]
+        case "tools":
+            return list(task.tools)
+        case "tool_choice":
+            return tool_choice_field(task.tool_choice) if task.tool_choice else None
+        case "response_format":
+            return None if task.answer_schema is None else response_format(task.answer_schema)
+        case "stop":
+            return task.options.get("stop")
+        case _:
+            return value
 
 
 def read_tool_choice(request: ChatRequest) -> tuple[Sequence[ChatTool], str]:
@@ -143,10 +175,6 @@ def read_conversation(messages: Sequence[ChatInputMessage]) -> Conversation:
         talk.turns.append(turn)
     if open_calls:
         raise _invalid_value("messages", f"expected tool messages for the calls {', '.join(open_calls)}")
-    if talk.turns[-1].speaker is Speaker.ASSISTANT:
-        raise _invalid_value(
-            "messages", "expected a user message or a tool's result at the end: the assistant spoke last"
-        )
     if talk.asked is None:
         spoken = [place for place, turn in enumerate(talk.turns) if turn.speaker is Speaker.SYSTEM]
         if len(spoken) < len(talk.turns):
@@ -222,18 +250,11 @@ def _schema(request: ChatRequest) -> dict[str, Json] | None:
 
 
 def _options(request: ChatRequest) -> dict[str, Json]:
-    stop = [request.stop] if isinstance(request.stop, str) else request.stop
     most = request.max_completion_tokens if request.max_completion_tokens is not None else request.max_tokens
-    options: dict[str, Json] = {
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        "stop": stop,
-        "seed": request.seed,
-        "max_completion_tokens": most,
-        "reasoning_effort": request.reasoning_effort,
-        "verbosity": request.verbosity,
-    }
-    return {name: value for name, value in options.items() if value is not None}
+    options: dict[str, Json] = {name: getattr(request, name) for name in SAMPLING_OPTIONS}
+    options["stop"] = [request.stop] if isinstance(request.stop, str) else request.stop
+    options["max_completion_tokens"] = most
+    return {name: value for name, value in sorted(options.items()) if value is not None}
 
 
 def _invalid_value(where: str, what: str) -> ApiError:

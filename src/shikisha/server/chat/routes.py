@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -16,7 +17,14 @@ from fastapi.routing import APIRoute
 
 from shikisha.core.json_codec import encode_ascii_json
 from shikisha.core.messages import NO_TOOL, ToolCall
-from shikisha.server.chat.completion import AssistantMessage, CompletionEnd, CompletionRequest, RunCompletion
+from shikisha.server.chat.completion import (
+    AssistantMessage,
+    CompletionEnd,
+    CompletionRequest,
+    RunCompletion,
+    leave_several,
+    start_several,
+)
 from shikisha.server.chat.conversation import task_from_chat
 from shikisha.server.chat.schema import ChatRequest, check_supported
 from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, error_responses
@@ -24,6 +32,7 @@ from shikisha.server.http.auth import require_scope
 from shikisha.server.http.request import (
     drop_foreign,
     ignored_header,
+    parse_json,
     read_json,
     read_request_options,
     refuse_session,
@@ -79,13 +88,15 @@ _CHAT_RESPONSES: dict[int | str, dict[str, object]] = {
 async def create_chat_completion(request: Request, by: RunPrincipal) -> Response:
     """Create the next message of a conversation: a conductor plans, and workers of the pool perform."""
     service: RunService = request.app.state.service
-    raw = await read_json(request, lambda raw: check_schema_sizes(raw, Api.CHAT))
+    raw = sent = await read_json(request, lambda raw: check_schema_sizes(raw, Api.CHAT))
     refuse = service.settings.unknown == "refuse"
     foreign = [] if refuse else drop_foreign(raw.get("tools"), "tools", {"function"})
     check_supported(raw)
     body, unknown = validate_known(raw, ChatRequest, refuse=refuse)
     options, idempotency = read_request_options(request.headers), read_idempotency_key(request.headers)
-    task = task_from_chat(body)
+    if foreign or unknown:  # they were taken out of the body
+        sent = parse_json(await request.body())
+    task = task_from_chat(body, sent)
     await check_schemas(task, Api.CHAT)
     wanted = CompletionRequest(
         service,
@@ -116,20 +127,9 @@ async def _several_choices(
     refuse_session(wanted.options, "expected n = 1: each turn of a session has one answer")
     if wanted.task.exchanges:
         raise ApiError(400, "n: expected 1 with results of tools: they belong to one run", "invalid_value", param="n")
-    runs = list[RunCompletion]()
-
-    async def leave() -> None:
-        for run in runs:
-            await run.on_disconnect()
-
-    try:
-        for place in range(number):
-            key = wanted.idempotency and f"{wanted.idempotency}#{place}"
-            runs.append(await replace(wanted, idempotency=key).start())
-    except BaseException:
-        await leave()
-        raise
-    return await run_unless_disconnected(request, _all_choices(runs, headers), leave)
+    keys = [wanted.idempotency and f"{wanted.idempotency}#{place}" for place in range(number)]
+    runs = await start_several([replace(wanted, idempotency=key) for key in keys])
+    return await run_unless_disconnected(request, _all_choices(runs, headers), partial(leave_several, runs))
 
 
 async def _all_choices(runs: Sequence[RunCompletion], headers: Mapping[str, str]) -> JSONResponse:

@@ -44,8 +44,12 @@ PARAMETERS: Mapping[str, tuple[ParameterTreatment, str]] = {
     "logprobs": (_R, "an answer may come from several workers, and has no log-probabilities of its own"),
     "top_logprobs": (_R, "an answer may come from several workers, and has no log-probabilities of its own"),
     "logit_bias": (_R, "token numbers mean something to one model only, and a pool has several"),
-    "presence_penalty": (_R, "not every worker has it"),
-    "frequency_penalty": (_R, "not every worker has it"),
+    "presence_penalty": (_H, "passed on to the worker that gives the answer"),
+    "frequency_penalty": (_H, "passed on to the worker that gives the answer"),
+    "top_k": (_H, "of local endpoints: passed on to the worker that gives the answer"),
+    "min_p": (_H, "of local endpoints: passed on to the worker that gives the answer"),
+    "repetition_penalty": (_H, "of local endpoints: passed on to the worker that gives the answer"),
+    "repeat_penalty": (_H, "of local endpoints: passed on to the worker that gives the answer"),
     "audio": (_R, "answers are text"),
     "modalities": (_R, "answers are text"),
     "functions": (_R, "use tools"),
@@ -61,8 +65,6 @@ _NO_OP_VALUES: Mapping[str, tuple[JsonValue, ...]] = {
     "logprobs": (False,),
     "top_logprobs": (0,),
     "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
     "modalities": (["text"],),
 }
 
@@ -309,8 +311,12 @@ class ChatRequest(RequestModel):
     logprobs: Literal[False] | None = None
     top_logprobs: Literal[0] | None = None
     logit_bias: dict[str, JsonValue] | None = Field(default=None, max_length=0)
-    presence_penalty: float | None = Field(default=None, ge=0, le=0)
-    frequency_penalty: float | None = Field(default=None, ge=0, le=0)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    top_k: int | None = Field(default=None, ge=-1, le=10**6)
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=10)
+    repeat_penalty: float | None = Field(default=None, gt=0, le=10)
     modalities: list[Literal["text"]] | None = Field(default=None, min_length=1, max_length=1)
     service_tier: str | None = Field(default=None, max_length=64)
     store: bool | None = None

@@ -82,7 +82,7 @@ async def continue_session(service: RunService, by: Principal, requested: Reques
     history = tuple(message for pair in reversed(found) for message in pair)
     return replace(
         requested,
-        task=replace(task, history=(*task.history, *history), labels=tuple(sorted(labels))),
+        task=replace(task, history=(*task.history, *history), labels=tuple(sorted(labels)), as_sent={}),
         options=replace(requested.options, session=""),
         metadata=_session_metadata(requested.metadata, name),
     )

@@ -17,6 +17,7 @@ from time import process_time
 import numpy as np
 
 from common import machine
+from shikisha.core.task import OPERATOR
 from shikisha.learned.lessons import LessonBook, LessonState, book_file, judged_state, make_lesson
 
 BASE = 0.4
@@ -43,12 +44,12 @@ def recall_milliseconds(count: int) -> float:
     rng = random.Random(0)
     words = [f"word{at}" for at in range(2_000)]
     lessons = [make_lesson(f"lesson {at}", " ".join(rng.choices(words, k=12)), ["run"]) for at in range(count)]
-    book = LessonBook(tuple(lessons), book_file(lessons[:1], (), 0.0))
+    book = LessonBook(tuple(lessons), book_file(lessons[:1], OPERATOR, 0.0))
     times = []
     for _ in range(20):
         prompt = " ".join(rng.choices(words, k=12))
         begun = process_time()
-        book.recall(prompt)
+        book.recall(prompt, OPERATOR)
         times.append(1_000 * (process_time() - begun))
     return float(np.median(times))
 

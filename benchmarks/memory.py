@@ -61,7 +61,7 @@ def locomo(file: Path, first: int, last: int) -> dict[str, object]:
         memory.add(notes)
         for name, question, evidence, category in questions:
             begun = process_time()
-            told = [each.note.evidence[0] for each in memory.recall(question, 25, tenant=name)]
+            told = [each.note.evidence[0] for each in memory.recall(question, 25, tenant=name, labels=())]
             milliseconds.append(1_000 * (process_time() - begun))
             found.append((category, *(len(evidence & set(told[:k])) / len(evidence) for k in (10, 25))))
     table: dict[str, object] = {"questions": len(found), "ms CPU, median": round(float(np.median(milliseconds)), 2)}
@@ -114,7 +114,7 @@ def recall_cost(count: int, queries: int = 200) -> dict[str, object]:
             times, right = [], 0
             for text in texts:
                 begun = process_time()
-                found = memory.recall(text)
+                found = memory.recall(text, tenant="", labels=())
                 times.append(1_000 * (process_time() - begun))
                 right += any(each.note.text == text for each in found)
             middle, late = np.quantile(times, (0.5, 0.95))

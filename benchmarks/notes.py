@@ -26,6 +26,7 @@ from shikisha import Caps, Engine
 from shikisha.conductors.part_plans import NOTHING_TOLD, PartChoice, PartPolicy, TreatmentKind
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.core.run import Run
+from shikisha.core.task import OPERATOR
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.notes.step_outcomes import step_outcomes
 from shikisha.notes.worker_notes import WorkerNotes
@@ -78,7 +79,7 @@ def by_notes(notes: WorkerNotes, *, reads: bool = True) -> Policy:
 
         def choose(left: tuple[int, ...]) -> PartChoice:
             text = item.question.sentences[left[0]] if reads else ""
-            found = notes.estimate(text, names)
+            found = notes.estimate(text, names, OPERATOR)
             values = [one.mean - DOLLAR_WEIGHT * each.price for one, each in zip(found, item.crew.members, strict=True)]
             worker = int(np.argmax(values))
             return PartChoice(left[:1], TreatmentKind.CALL, (worker,), (NOTHING_TOLD,))

@@ -21,6 +21,7 @@ from common import machine
 from shikisha.conductors.advised import AdvisedConductor
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.core.run import Run
+from shikisha.core.task import OPERATOR
 from shikisha.evals.statistics import mean_interval
 from shikisha.learned.lessons import (
     Lesson,
@@ -69,7 +70,7 @@ async def days_of(seed: int, days: int, a_day: int, *, memory: bool) -> tuple[li
     """Perform days; return which runs failed by day, and the lessons at the end."""
     traffic, runs, lessons, failures = RecurringTraffic(seed), list[Run](), list[Lesson](), list[list[bool]]()
     for day in range(days):
-        book = LessonBook(tuple(lessons), book_file(lessons, (), 0.0))
+        book = LessonBook(tuple(lessons), book_file(lessons, OPERATOR, 0.0))
 
         def conductor(item: OfficeTask, known: LessonBook = book) -> LanguageModelConductor | AdvisedConductor:
             inner = planned_by_simulation(item)

@@ -25,6 +25,7 @@ from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.config.prompt_tuner import JournaledTuner
 from shikisha.core.budget import Caps
 from shikisha.core.prompts import PlanFormat, PromptStyle
+from shikisha.core.task import OPERATOR
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
@@ -101,7 +102,9 @@ async def planted_search(seed: int, runs: int) -> tuple[SearchResult, float, flo
     engine, caps = Engine(recorder), Caps(steps=20, rounds=3)
 
     def tuner(at: int) -> JournaledTuner:
-        return JournaledTuner("t", engine, recorder, pools[0], planner(items[at]), rows, reflector, caps, pools)
+        return JournaledTuner(
+            "t", engine, recorder, pools[0], planner(items[at]), rows, reflector, caps, OPERATOR, pools
+        )
 
     _, before = await perform_day(planted_questions(seed, 10_000, 200), planner)
     loop = asyncio.get_running_loop()

@@ -32,7 +32,7 @@ from common import machine
 from shikisha.conductors.value_conductor import ValueConductor
 from shikisha.core.budget import Price
 from shikisha.core.plan import Plan, Step
-from shikisha.core.task import Task
+from shikisha.core.task import OPERATOR, Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.worker import Card
 from shikisha.learned.learned_file import LearnedFile
@@ -119,7 +119,7 @@ async def tuned_advice(
     reflector, loop = SimulatedReflector(seed), asyncio.get_running_loop()
 
     def perform(advice: str, place: int, left: float) -> TunedRun:
-        advised = replace(state, advice=prompt_file(advice, (), (), None, 0.0))
+        advised = replace(state, advice=prompt_file(advice, (), OPERATOR, None, 0.0))
         conductor = partial(learned_conductor, state=advised, switches=switches)
         done = asyncio.run_coroutine_threadsafe(perform_day([items[place]], conductor), loop).result()
         return TunedRun(float(done[1].right[0]), min(done[1].cost, left), "", "| right" if done[1].right[0] else "| no")
@@ -129,7 +129,7 @@ async def tuned_advice(
 
     search = PromptSearch(len(items), perform, reflect, TUNE_RUNS * cost, seed=seed)
     found = await asyncio.to_thread(search.run, "", cost, 0.002)
-    return prompt_file(found.advice, (), (), None, 0.0) if found.accepted else None
+    return prompt_file(found.advice, (), OPERATOR, None, 0.0) if found.accepted else None
 
 
 def difference(values: np.ndarray, others: np.ndarray) -> tuple[float, float, float]:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from common import machine
+from shikisha.core.task import OPERATOR
 from shikisha.learned.fit_step_value import fit_step_value
 from shikisha.learned.step_samples import RunSample, StepAnswer, StepUnit
 from tool_worlds import WorkBench
@@ -51,6 +52,7 @@ def samples_of(verdicts: Verdicts, tasks: list[str]) -> list[RunSample]:
             (StepUnit(task.partition("\t")[2], (StepAnswer(name, str(right), 0.0, 0.0, False),), 0),),
             float(right),
             0.0,
+            OPERATOR,
         )
         for task in tasks
         for name, (right, _) in verdicts[task].items()

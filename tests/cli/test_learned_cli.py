@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from shikisha.cli import app
 from shikisha.config.container import load_config
-from shikisha.core.task import Task
+from shikisha.core.task import OPERATOR, Task
 from shikisha.engine.conductor import Situation
 from shikisha.learned.learned_file import LearnedGain, write_learned
 from shikisha.learned.lessons import book_file, make_lesson
@@ -87,9 +87,9 @@ def test_one_place_shows_what_was_learned_and_whether_it_is_used(folder: Path) -
     assert "refused" in call(folder, "learned")
     asyncio.run(fill(folder, 5))
     gain = LearnedGain("dollars of worth a run", 0.01, 0.002, 0.018, 60, "measured")
-    write_learned(folder / "advice.json", prompt_file("Be brief.", ["run-1"], (), gain, 1.0))
-    write_learned(folder / "lessons.json", book_file([make_lesson("Ask ann.", "sums", ["run-2"])], (), 1.0))
-    skill = Skill("sums", ("Add ", "."), (SkillStep("Add {0}.", "ann", ()),), ("run-3",), (2, 2))
+    write_learned(folder / "advice.json", prompt_file("Be brief.", ["run-1"], OPERATOR, gain, 1.0))
+    write_learned(folder / "lessons.json", book_file([make_lesson("Ask ann.", "sums", ["run-2"])], OPERATOR, 1.0))
+    skill = Skill("sums", ("Add ", "."), (SkillStep("Add {0}.", "ann", ()),), ("run-3",), (2, 2), OPERATOR)
     write_skill(folder / "skills", skill, 1.0)
     call(folder, "learn", "steps", "--out", str(folder / "steps.json"), "--trial")
     (folder / "shikisha.toml").write_text(CONFIG + LEARNED)
@@ -113,8 +113,8 @@ def test_one_place_shows_what_was_learned_and_whether_it_is_used(folder: Path) -
 
 
 def test_two_versions_are_compared(folder: Path) -> None:
-    write_learned(folder / "advice.json", prompt_file("Be brief.", ["run-1"], (), None, 1.0))
-    write_learned(folder / "old.json", prompt_file("Be long.", ["run-1", "run-2"], (), None, 1.0))
+    write_learned(folder / "advice.json", prompt_file("Be brief.", ["run-1"], OPERATOR, None, 1.0))
+    write_learned(folder / "old.json", prompt_file("Be long.", ["run-1", "run-2"], OPERATOR, None, 1.0))
     (folder / "shikisha.toml").write_text(CONFIG + '\n[learned]\nprompt = "advice.json"\n')
     said = json.loads(call(folder, "learned", "--diff", str(folder / "old.json"), "--json"))
     assert (said["changed"], said["runs_added"], said["runs_gone"]) == (["advice"], 0, 1)
@@ -125,7 +125,7 @@ def test_skills_are_mined_and_brought_in(folder: Path) -> None:
     skills = str(folder / "skills")
     shown = json.loads(call(folder, "skills", "mine", "--folder", skills, "--json"))["skills"]
     assert json.loads(call(folder, "skills", "show", "--folder", skills, "--json"))["skills"] == shown
-    foreign = Skill("sums", ("Add ", "."), (SkillStep("Add {0}.", "ann", ()),), ("run-3",), (2, 2))
+    foreign = Skill("sums", ("Add ", "."), (SkillStep("Add {0}.", "ann", ()),), ("run-3",), (2, 2), OPERATOR)
     source = write_skill(folder / "elsewhere", foreign, 1.0)
     assert "it is not used" in call(folder, "skills", "import", str(source), "--folder", skills)
     assert "there is a skill" in call(folder, "skills", "import", str(source), "--folder", skills, code=3)

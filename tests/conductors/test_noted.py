@@ -3,6 +3,7 @@
 from shikisha import Card, Plan, Step, Task
 from shikisha.conductors.noted import NotedConductor
 from shikisha.core.events import GradeBasis
+from shikisha.core.task import Scope
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.notes.step_outcomes import WorkerOutcome, subtask_terms
 from shikisha.notes.worker_notes import WorkerNotes
@@ -11,7 +12,9 @@ CARDS = (Card("a", "a helpful assistant"), Card("b", ""))
 
 
 def outcome(worker: str, text: str, share: float, labels: frozenset[str] = frozenset()) -> WorkerOutcome:
-    return WorkerOutcome("run", worker, subtask_terms(text), share, True, GradeBasis.PERSON, 0.002, 0.1, labels)
+    return WorkerOutcome(
+        "run", worker, subtask_terms(text), share, True, GradeBasis.PERSON, 0.002, 0.1, Scope("", labels)
+    )
 
 
 class ReadsCards:

@@ -33,6 +33,7 @@ from shikisha.conductors.task_reader import (
 from shikisha.conductors.wording_effects import feature_counts
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
+from shikisha.core.task import OPERATOR
 from shikisha.engine.conductor import NoPlan, Situation
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.notes.step_outcomes import WorkerOutcome, subtask_terms
@@ -212,10 +213,12 @@ def test_notes_become_knowledge_by_worker_kind_and_wording() -> None:
     model = load_pointer(shipped_pointer())
     told = "Which room is Ada Abbot in? Reply with the result only."
     outcomes = [
-        WorkerOutcome(str(at), "one", subtask_terms(told), float(at < 3), True, GradeBasis.EXECUTED, 0.001, 0.1)
+        WorkerOutcome(
+            str(at), "one", subtask_terms(told), float(at < 3), True, GradeBasis.EXECUTED, 0.001, 0.1, OPERATOR
+        )
         for at in range(4)
     ]
-    known = notes_knowledge(WorkerNotes.collect(outcomes), model.reader)([Card("one"), Card("two")], ())
+    known = notes_knowledge(WorkerNotes.collect(outcomes), model.reader)([Card("one"), Card("two")], OPERATOR)
     assert known.tries.sum(1).tolist() == pytest.approx([4, 0], abs=1e-4)
     assert known.tries[0].argmax() == KINDS.index("people")
     assert known.told_right[0].sum(0)[:2].tolist() == pytest.approx([0, 3], abs=1e-4)

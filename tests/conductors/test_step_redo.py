@@ -12,6 +12,7 @@ from shikisha.conductors.value_conductor import ValueConductor
 from shikisha.core.budget import Price
 from shikisha.core.events import CheckStatus
 from shikisha.core.run import CheckVerdict, Result, RoundResult
+from shikisha.core.task import OPERATOR
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Request
@@ -45,7 +46,7 @@ def fitted() -> StepValue:
         text = rng.choice(("Which room is {} in?", "Who sits next to {}?")).format(rng.choice(("Ada", "it", "Bo")))
         good = rng.random() < CHANCES[name]
         unit = StepUnit(text, (StepAnswer(name, "x", PRICES[name], 0.1, False),), 0)
-        runs.append(RunSample(f"run-{number}", str(number), (unit,), float(good), PRICES[name]))
+        runs.append(RunSample(f"run-{number}", str(number), (unit,), float(good), PRICES[name], OPERATOR))
     return replace(fit_step_value(runs, phrases=()), version="v1", merged_price=1.0)
 
 

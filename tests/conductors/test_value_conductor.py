@@ -16,6 +16,7 @@ from shikisha.conductors.value_conductor import ValueConductor, value_conductor
 from shikisha.core.budget import Price
 from shikisha.core.errors import ConfigError, PlanError
 from shikisha.core.run import RoundResult
+from shikisha.core.task import OPERATOR, Scope
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import ApprovalMode, Request
@@ -55,7 +56,7 @@ def learned_values() -> StepValue:
         text = f"Add {number} and 3." if kind == 0 else f"Which weekday is 2024-01-{number % 28 + 1:02}?"
         good = rng.random() < (0.9 if (worker == "ann") == (kind == 0) else 0.1)
         unit = StepUnit(text, (StepAnswer(worker, "x", 0.001, 0.1, False),), 0)
-        runs.append(RunSample(f"run-{number}", str(number), (unit,), float(good), 0.001))
+        runs.append(RunSample(f"run-{number}", str(number), (unit,), float(good), 0.001, OPERATOR))
     return replace(fit_step_value(runs), version="v1")
 
 
@@ -108,7 +109,7 @@ async def test_other_proposers_are_considered_and_one_that_fails_is_left_out() -
 
 
 async def test_labels_hold() -> None:
-    secret = replace(VALUES, labels=("secret",))
+    secret = replace(VALUES, scope=Scope("", frozenset({"secret"})))
     conductor = ValueConductor("value", secret, (Plans(PLANNED_PLAN),))
     assert (await conductor.propose(situation())).plan == PLANNED_PLAN
     assert (await conductor.propose(situation(labels=("secret",)))).plan != PLANNED_PLAN
@@ -173,7 +174,7 @@ async def test_a_run_tells_who_was_planned_and_who_did_it() -> None:
 
 
 async def test_a_file_says_whether_its_values_act_alone(tmp_path: Path) -> None:
-    learned = VALUES.to_file((), (), None, 0.0)
+    learned = VALUES.to_file((), None, 0.0)
     for trial, share in ((True, 0.5), (False, 1.0)):
         write_learned(tmp_path / "a.json", replace(learned, content={**learned.content, "trial": trial, "forms": True}))
         made = value_conductor("value", tmp_path / "a.json", (Plans(PLANNED_PLAN),), (), 0.05, 0.0, None)
@@ -184,7 +185,7 @@ async def test_a_file_says_whether_its_values_act_alone(tmp_path: Path) -> None:
 
 
 async def test_a_registry_says_which_values_act_and_a_run_keeps_them(tmp_path: Path) -> None:
-    learned = VALUES.to_file((), (), None, 0.0)
+    learned = VALUES.to_file((), None, 0.0)
     for place, forms in enumerate((True, False)):
         write_learned(tmp_path / f"{place}.json", replace(learned, content={**learned.content, "forms": forms}))
         add_policy(tmp_path / "shelf", tmp_path / f"{place}.json", ME, check_registrable)
@@ -210,7 +211,7 @@ class PlansOn(Plans):
 
 async def test_step_values_speak_on_cards_as_notes_do() -> None:
     inner = Plans(PLANNED_PLAN)
-    notes = ValueNotes(replace(VALUES, labels=("secret",)))
+    notes = ValueNotes(replace(VALUES, scope=Scope("", frozenset({"secret"}))))
     cards, _ = NotedConductor(inner, notes).noted_cards(Task("Add 5 and 3.", labels=("secret",)), CARDS)
     counts = [re.search(r"At work like 'Add 5 and 3\.?': right on (\d+) of (\d+)", card.description) for card in cards]
     assert counts[0] is not None

@@ -32,7 +32,16 @@ from support import member, plan_of, pool_of, run_events
 
 PLAN = plan_of((0, []), (1, [0]))
 STARTED = RunStarted(
-    run="r", at=10.0, conductor="c", pool=("a", "b"), caps=Caps(), prompt="q", context="c", task_id="t", labels=("l",)
+    run="r",
+    at=10.0,
+    conductor="c",
+    pool=("a", "b"),
+    caps=Caps(),
+    prompt="q",
+    context="c",
+    task_id="t",
+    labels=("l",),
+    tenant="acme",
 )
 PROPOSED = PlanProposed(run="r", at=11.0, round=0, conductor="c", plan=PLAN.dumps())
 ASKED = QuestionAsked(
@@ -78,7 +87,7 @@ def test_what_does_not_belong_is_refused(event: Event, said: str) -> None:
 
 
 def test_the_task_is_as_it_was_given() -> None:
-    assert Run.fold((STARTED,)).task == Task("q", "c", "t", "", ("l",))
+    assert Run.fold((STARTED,)).task == Task("q", "c", "t", "", ("l",), tenant="acme")
 
 
 def test_what_an_attempt_without_an_outcome_may_have_used_is_what_was_reserved() -> None:

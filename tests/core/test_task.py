@@ -112,6 +112,7 @@ def test_a_task_comes_back_from_the_journal_as_it_was(task: Task) -> None:
         prompt=task.prompt,
         parallel_tool_calls=task.parallel_tool_calls,
         tool_choice=task.tool_choice,
+        tenant=task.tenant,
         **task.bodies(),
     )
     entry = encode_event(begun)

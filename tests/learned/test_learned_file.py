@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.task import EVERYBODY, OPERATOR, Scope, join_scopes
 from shikisha.learned.learned_file import (
     LearnedFile,
     LearnedGain,
@@ -17,7 +18,8 @@ from shikisha.learned.learned_file import (
 )
 
 GAIN = LearnedGain("right", 0.1, 0.02, 0.18, 200, "measured")
-LEARNED = LearnedFile("thing", {"text": "é", "numbers": [1, 2.5]}, ("run-1", "run-2"), ("secret",), GAIN, 1.0)
+SECRET = Scope("", frozenset({"secret"}))
+LEARNED = LearnedFile("thing", {"text": "é", "numbers": [1, 2.5]}, ("run-1", "run-2"), SECRET, GAIN, 1.0)
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
@@ -30,13 +32,32 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
 
 
 def test_the_time_is_no_part_of_the_version() -> None:
-    later = LearnedFile("thing", LEARNED.content, LEARNED.evidence, LEARNED.labels, GAIN, 2.0)
+    later = LearnedFile("thing", LEARNED.content, LEARNED.evidence, LEARNED.scope, GAIN, 2.0)
     assert later.version == LEARNED.version
 
 
-def test_labels_hold() -> None:
-    assert LEARNED.holds_for({"secret", "other"})
-    assert not LEARNED.holds_for({"other"})
+def test_only_the_same_tenants_tasks_with_all_labels_are_shown_it() -> None:
+    secret = frozenset({"secret"})
+    assert Scope("a", secret).admits(Scope("a", frozenset({"secret", "other"})))
+    for reader in (Scope("a", frozenset()), Scope("b", secret), Scope("", secret), Scope(None, secret)):
+        assert not Scope("a", secret).admits(reader), reader
+    assert not Scope(None, frozenset()).admits(Scope(None, frozenset()))  # whose it is, nobody knows
+    assert EVERYBODY.admits(Scope("b", frozenset()))
+    assert not OPERATOR.admits(Scope("b", frozenset()))
+    assert join_scopes([Scope("a", secret), EVERYBODY, Scope("a", frozenset({"x"}))]) == Scope("a", secret | {"x"})
+    assert join_scopes([]) == OPERATOR
+    with pytest.raises(ValueError, match="another's"):
+        join_scopes([Scope("a", secret), Scope("b", secret)])
+
+
+def test_a_file_of_an_earlier_version_is_refused_since_it_kept_no_tenant(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    write_learned(file, LEARNED)
+    body = json.loads(file.read_text())
+    del body["scope"]
+    file.write_text(json.dumps({**body, "format": "shikisha-thing/1", "labels": []}))
+    with pytest.raises(ConfigError, match="no tenant of its runs: learn it again"):
+        read_learned(file, "thing")
 
 
 @pytest.mark.parametrize(
@@ -45,9 +66,9 @@ def test_labels_hold() -> None:
         (lambda body: body["content"].update(text="e"), "changed by hand"),
         (lambda body: body.update(evidence=["run-1"]), "changed by hand"),
         (lambda body: body["gain"].update(low=0.1), "changed by hand"),
-        (lambda body: body.update(format="shikisha-other/1"), "expected the format"),
+        (lambda body: body.update(format="shikisha-other/2"), "expected the format"),
         (lambda body: body.pop("content"), "KeyError"),
-        (lambda body: body.update(labels="secret"), "expected a list of texts"),
+        (lambda body: body.update(scope="secret"), "expected tenant, labels and shared"),
         (lambda body: body["gain"].update(mean="much"), "expected a number"),
     ],
 )
@@ -74,7 +95,7 @@ def test_a_missing_file_and_another_kind_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_learned(tmp_path / "none.json")
     write_learned(tmp_path / "a.json", LEARNED)
-    with pytest.raises(ConfigError, match="expected the format shikisha-other/1"):
+    with pytest.raises(ConfigError, match="expected the format shikisha-other/2"):
         read_learned(tmp_path / "a.json", "other")
 
 

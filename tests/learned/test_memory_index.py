@@ -25,6 +25,7 @@ def talk(session: str = "s1", tenant: str = "") -> list[MemoryNote]:
 
 
 def texts(memory: MemoryIndex, query: str, count: int = 5, **asked: object) -> list[str]:
+    asked = {"tenant": "", "labels": (), **asked}
     return [one.note.text for one in memory.recall(query, count, **asked)]  # type: ignore[arg-type]  # as given
 
 
@@ -36,7 +37,7 @@ def test_a_note_is_found_by_its_words_by_those_around_it_and_by_who_said_it() ->
         near = texts(memory, "trip to the harbour", 9)
         assert set(near) == {text for _, text in TALK}  # three of them have none of these words
         assert near[0] == TALK[0][1]
-        assert memory.recall("What did Bob say of the harbour?", 1)[0].note.speaker == "Bob"
+        assert memory.recall("What did Bob say of the harbour?", 1, tenant="", labels=())[0].note.speaker == "Bob"
         assert texts(memory, "nothing of the kind") == []
         assert texts(memory, "") == []
 
@@ -45,7 +46,7 @@ def test_what_is_said_twice_is_one_note_with_both_runs_and_goes_with_the_last() 
     with MemoryIndex() as memory:
         notes = [MemoryNote("The ferry is late.", (run,)) for run in ("a", "b", "a")]
         assert memory.add(notes) == 1
-        assert memory.recall("ferry")[0].note.evidence == ("a", "b")
+        assert memory.recall("ferry", tenant="", labels=())[0].note.evidence == ("a", "b")
         assert memory.forget(["a"]) == 0
         assert texts(memory, "ferry") == ["The ferry is late."]
         assert memory.forget(["b", "unknown"]) == 1
@@ -119,7 +120,7 @@ def test_hostile_texts_and_queries_are_words(tmp_path: Path) -> None:
     with MemoryIndex(tmp_path / "memory.db") as memory:
         memory.add([MemoryNote(text, ("r",), speaker=text[:50], session=text[:9]) for text in nasty])
         for text in nasty:
-            memory.recall(text, 3)
+            memory.recall(text, 3, tenant="", labels=())
         assert all(len(note.text) <= MAX_NOTE for note in memory.notes())
         assert len(memory) == len(nasty)
 

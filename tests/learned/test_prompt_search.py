@@ -11,6 +11,7 @@ from shikisha.config.prompt_tuner import JournaledTuner, items_from_runs
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError
 from shikisha.core.run import Run
+from shikisha.core.task import OPERATOR
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.worker import Card
@@ -152,7 +153,9 @@ async def tuned(
 
         def tuner(at: int) -> JournaledTuner:
             planner = planned_by_simulation(items[at])
-            return JournaledTuner("t", Counts(journal), journal, pools[0], planner, rows, members, caps, pools)
+            return JournaledTuner(
+                "t", Counts(journal), journal, pools[0], planner, rows, members, caps, OPERATOR, pools
+            )
 
         loop = asyncio.get_running_loop()
         made = PromptSearch(

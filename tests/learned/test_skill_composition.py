@@ -7,6 +7,7 @@ import pytest
 
 from shikisha import Caps, Card, Engine, Member, Plan, Pool, Reply, Step, Task
 from shikisha.conductors.skilled import SkilledConductor
+from shikisha.core.task import OPERATOR, Scope
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.learned.skill_composition import ComposedPlan, compose_plan, cut_skills
@@ -16,10 +17,12 @@ WORKERS = ("clerk", "adder", "reader")
 ROOM = ("Which room does ", " sit in?")
 ADD = (" Add ", " to the number of that room.")
 
+SECRET = Scope("", frozenset({"secret"}))
+
 
 def skill(name: str, pieces: tuple[str, ...], *steps: tuple[str, str, tuple[int, ...]]) -> Skill:
     widths = tuple(4 for _ in pieces[1:])
-    return Skill(name, pieces, tuple(SkillStep(*step) for step in steps), ("r",), (2, 2), widths=widths)
+    return Skill(name, pieces, tuple(SkillStep(*step) for step in steps), ("r",), (2, 2), OPERATOR, widths=widths)
 
 
 ROOM_AND_ADD = skill(
@@ -51,7 +54,7 @@ SKILLS = (ROOM_AND_ADD, BOSS_AND_METER, ROOM_OF_BOSS, DIFFERENCE)
 
 
 def composed(prompt: str, *skills: Skill, most: int = 5) -> ComposedPlan | None:
-    return compose_plan(cut_skills(skills or SKILLS), prompt, WORKERS, (), most)
+    return compose_plan(cut_skills(skills or SKILLS), prompt, WORKERS, OPERATOR, most)
 
 
 class Says:
@@ -134,10 +137,10 @@ def test_two_meanings_are_none_and_labels_pools_and_replays_hold() -> None:
     )
     assert composed(prompt, *SKILLS, other) is None
     assert composed(prompt, *SKILLS, replace(other, replays=(2, 1))) is not None
-    assert compose_plan(cut_skills(SKILLS), prompt, ("clerk", "adder"), (), 5) is None
-    secret = cut_skills([replace(ROOM_OF_BOSS, labels=("secret",)), BOSS_AND_METER])
-    assert compose_plan(secret, prompt, WORKERS, (), 5) is None
-    assert compose_plan(secret, prompt, WORKERS, ("secret",), 5) is not None
+    assert compose_plan(cut_skills(SKILLS), prompt, ("clerk", "adder"), OPERATOR, 5) is None
+    secret = cut_skills([replace(ROOM_OF_BOSS, scope=SECRET), BOSS_AND_METER])
+    assert compose_plan(secret, prompt, WORKERS, OPERATOR, 5) is None
+    assert compose_plan(secret, prompt, WORKERS, SECRET, 5) is not None
 
 
 def test_a_skill_that_cannot_be_cut_is_a_part_as_a_whole() -> None:
@@ -166,14 +169,14 @@ def test_hostile_texts_take_bounded_work_and_cannot_end_the_process() -> None:
     ]
     step = skill("t", ("x ", " go on with it"), ("x {0}", "clerk", ()), ("go on with it", "clerk", (0,)))
     parts = cut_skills([*loop, step, *SKILLS])
-    assert compose_plan(parts, "go on with the work and then " * 130, WORKERS, (), 64) is None
-    assert compose_plan(parts, "x " * 1_900, WORKERS, (), 64) is None
-    assert compose_plan(parts, "x " * 100_000, WORKERS, (), 64) is None
+    assert compose_plan(parts, "go on with the work and then " * 130, WORKERS, OPERATOR, 64) is None
+    assert compose_plan(parts, "x " * 1_900, WORKERS, OPERATOR, 64) is None
+    assert compose_plan(parts, "x " * 100_000, WORKERS, OPERATOR, 64) is None
     rng, words = (
         random.Random(0),
         ["Add", "9", "to the number of that room.", "x", "go on with it", "\0", "\n", "é", "{0}"],
     )
     for _ in range(200):
         text = " ".join(rng.choice(words) for _ in range(rng.randint(0, 60)))
-        found = compose_plan(parts, text, WORKERS, (), 5)
+        found = compose_plan(parts, text, WORKERS, OPERATOR, 5)
         assert found is None or len(found.plan) <= 5

@@ -10,6 +10,7 @@ from shikisha.conductors.skilled import SkilledConductor
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.core.run import Run
+from shikisha.core.task import OPERATOR
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.learned.skills import (
@@ -88,7 +89,9 @@ async def test_what_is_not_confirmed_by_runs_held_out_is_not_a_skill() -> None:
 
 
 def test_a_hole_takes_no_further_sentence_and_few_more_words_than_before() -> None:
-    skill = Skill("s", ("Add 2 to ", ""), (SkillStep("Add 2 to {0}.", "adder", ()),), ("r",), (1, 1), widths=(3,))
+    skill = Skill(
+        "s", ("Add 2 to ", ""), (SkillStep("Add 2 to {0}.", "adder", ()),), ("r",), (1, 1), OPERATOR, widths=(3,)
+    )
     assert skill.match("Add 2 to the room number.") == ("the room number.",)
     assert skill.match("Add 2 to 5. Then double that.") is None
     assert skill.match("Add 2 to the room number and double that") is None
@@ -172,7 +175,7 @@ def test_checks_second_workers_and_phrases_are_no_part_of_a_plain_plan() -> None
 
 def test_matching_hostile_texts_takes_bounded_work() -> None:
     rng = random.Random(0)
-    skill = Skill("s", ("a ", " b ", " c ", ""), (SkillStep("{0} {1} {2}", "clerk", ()),), ("r",), (1, 1))
+    skill = Skill("s", ("a ", " b ", " c ", ""), (SkillStep("{0} {1} {2}", "clerk", ()),), ("r",), (1, 1), OPERATOR)
     assert skill.match("a x b y c z") == ("x", "y", "z")
     for _ in range(300):
         text = "".join(rng.choice("ab c\0é") for _ in range(rng.randint(0, 200)))

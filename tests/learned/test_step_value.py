@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.task import OPERATOR
 from shikisha.learned.fit_step_value import answer_states, fit_step_value, run_chance
 from shikisha.learned.learned_file import LearnedFile, write_learned
 from shikisha.learned.step_encoder import fit_encoder
@@ -42,7 +43,16 @@ def made_runs(count: int, seed: int = 0, arm: str = "") -> list[RunSample]:
             answer = StepAnswer(worker, "right" if good else f"wrong {rng.random()}", 0.001, 0.1, False)
             units.append(StepUnit(subtask(kind, rng), (answer,), 0))
         runs.append(
-            RunSample(f"run-{number}", f"task {seed} {number}", tuple(units), right, 0.001, conductor="random", arm=arm)
+            RunSample(
+                f"run-{number}",
+                f"task {seed} {number}",
+                tuple(units),
+                right,
+                0.001,
+                OPERATOR,
+                conductor="random",
+                arm=arm,
+            )
         )
     return runs
 
@@ -80,8 +90,8 @@ def test_without_runs_every_worker_is_the_same() -> None:
 
 def test_a_model_is_a_function_of_its_runs_and_is_read_back(tmp_path: Path) -> None:
     model = fitted()
-    learned = model.to_file(["run-1"], (), None, 0.0)
-    assert learned.version == fit_step_value(RUNS).to_file(["run-1"], (), None, 5.0).version
+    learned = model.to_file(["run-1"], None, 0.0)
+    assert learned.version == fit_step_value(RUNS).to_file(["run-1"], None, 5.0).version
     write_learned(tmp_path / "a.json", learned)
     found = load_step_value(tmp_path / "a.json")
     names, texts = ["ann", "bob", "new"], ["Add 14 and 3.", "Which weekday is 2021-05-05?"]
@@ -91,8 +101,8 @@ def test_a_model_is_a_function_of_its_runs_and_is_read_back(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("key", ["weights", "workers", "buckets", "check_gain", "dollars", "centres"])
 def test_a_model_whose_parts_do_not_fit_is_refused(tmp_path: Path, key: str) -> None:
-    learned = fit_step_value(RUNS[:30]).to_file((), (), None, 0.0)
-    broken = LearnedFile(learned.kind, {**learned.content, key: ["x", "x"]})
+    learned = fit_step_value(RUNS[:30]).to_file((), None, 0.0)
+    broken = LearnedFile(learned.kind, {**learned.content, key: ["x", "x"]}, (), OPERATOR)
     write_learned(tmp_path / "a.json", broken)
     with pytest.raises(ConfigError, match="no step values"):
         load_step_value(tmp_path / "a.json")
@@ -106,7 +116,7 @@ def test_two_workers_that_agree_teach_without_a_grade() -> None:
             good = rng.random() < SKILL[worker][0]
             answers.append(StepAnswer(worker, "42" if good else f"{rng.random()}", 0.001, 0.1, False))
         unit = StepUnit(subtask(0, rng), tuple(answers), 0)
-        runs.append(RunSample(f"run-{number}", str(number), (unit,), None, 0.001))
+        runs.append(RunSample(f"run-{number}", str(number), (unit,), None, 0.001, OPERATOR))
     chances = fit_step_value(runs).chances(["Add 14 and 3."], ["ann", "eve", "bob"])[0]
     assert chances[0] > chances[2] + 0.1
 
@@ -123,7 +133,7 @@ def test_a_check_counts_for_nothing_until_checked_runs_are_more_often_right() ->
             StepAnswer("ann", "right" if mended else said, 0.0005, 0.1, False),
         )
         unit = StepUnit(subtask(0, rng), answers, 1, checks=True)
-        runs.append(RunSample(f"check-{number}", f"check {number}", (unit,), float(mended), 0.0015))
+        runs.append(RunSample(f"check-{number}", f"check {number}", (unit,), float(mended), 0.0015, OPERATOR))
     model = fit_step_value(runs)
     assert model.check_gain >= 0.5
     assert check_chance(0.5, 0.9, model.check_gain) > 0.7
@@ -140,7 +150,7 @@ def test_how_often_a_check_is_wrong_is_learned() -> None:
             answer = StepAnswer(worker, f"{rng.random()}", 0.001, 0.1, False, failed)
             unit = StepUnit(subtask(0, rng), (answer,), 0)
             right = float(good) if rng.random() < 0.5 else None
-            found.append(RunSample(f"run-{number}", str(number), (unit,), right, 0.001))
+            found.append(RunSample(f"run-{number}", str(number), (unit,), right, 0.001, OPERATOR))
         return found
 
     sound, blind = fit_step_value(runs(0.95, 0.02)), fit_step_value(runs(0.3, 0.3))
@@ -159,7 +169,7 @@ def test_phrases_that_help_a_worker_are_told_apart() -> None:
         good = rng.random() < (0.9 if phrase else 0.4)
         text = subtask(0, rng) + (" Go over your result twice." if phrase else "")
         unit = StepUnit(text, (StepAnswer("ann", "x", 0.001, 0.1, False),), 0)
-        runs.append(RunSample(f"run-{number}", str(number), (unit,), float(good), 0.001))
+        runs.append(RunSample(f"run-{number}", str(number), (unit,), float(good), 0.001, OPERATOR))
     model = fit_step_value(runs)
     helps = model.phrase_weights(["ann"])[0]
     assert helps[2] > 0.6
@@ -172,7 +182,7 @@ def test_values_that_help_are_shown_to_gain_and_noise_is_not() -> None:
     assert evidence.in_force[0][0] == "random"
     rng = random.Random(9)
     noise = [
-        RunSample(run.run, run.task, run.units, float(rng.random() < 0.4), run.dollars, conductor="random")
+        RunSample(run.run, run.task, run.units, float(rng.random() < 0.4), run.dollars, OPERATOR, conductor="random")
         for run in RUNS[:150]
     ]
     assert not evaluate_step_value(noise, 0.05).is_shown
@@ -181,9 +191,13 @@ def test_values_that_help_are_shown_to_gain_and_noise_is_not() -> None:
 
 @pytest.mark.slow
 def test_a_trial_goes_before_an_estimate() -> None:
-    acts = [RunSample(f"a{at}", f"a{at}", RUNS[at].units, float(at % 10 < 2), 0.001, arm="acts") for at in range(100)]
+    acts = [
+        RunSample(f"a{at}", f"a{at}", RUNS[at].units, float(at % 10 < 2), 0.001, OPERATOR, arm="acts")
+        for at in range(100)
+    ]
     stood = [
-        RunSample(f"b{at}", f"b{at}", RUNS[at].units, float(at % 10 < 7), 0.001, arm=STANDS_BY) for at in range(100)
+        RunSample(f"b{at}", f"b{at}", RUNS[at].units, float(at % 10 < 7), 0.001, OPERATOR, arm=STANDS_BY)
+        for at in range(100)
     ]
     evidence = evaluate_step_value([*RUNS, *acts, *stood], 0.05)
     assert evidence.trial is not None
@@ -214,7 +228,7 @@ def test_drawn_runs_correct_values_that_are_wrong() -> None:
         good = rng.random() < SKILL[worker][0]
         answer = StepAnswer(worker, "x", 0.0, 0.1, False, propensity=1 / 3)
         unit = StepUnit(subtask(0, rng), (answer,), 0)
-        runs.append(RunSample(f"run-{number}", str(number), (unit,), float(good), 0.0, arm=DRAWN))
+        runs.append(RunSample(f"run-{number}", str(number), (unit,), float(good), 0.0, OPERATOR, arm=DRAWN))
     noise = [replace(run, right=float(rng.random() < 0.5)) for run in runs[:200]]
     knows, ignorant = fit_step_value(runs[:200]), fit_step_value(noise)
     gains = [worth_gained(knows, ignorant, run, 1.0) for run in runs[200:]]

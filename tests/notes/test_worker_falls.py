@@ -17,6 +17,7 @@ from shikisha.core.call import Request
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import AnswerGraded, GradeBasis, GradeMark
 from shikisha.core.run import Run
+from shikisha.core.task import OPERATOR
 from shikisha.journal import open_journal
 from shikisha.notes.run_chances import PartForm, PartTrial
 from shikisha.notes.step_outcomes import WorkerOutcome, step_outcomes
@@ -35,7 +36,7 @@ def outcomes_of(seed: int, runs: int, falls_at: int | None = None, worker: str =
         right = all(rng.random() < (0.15 if fallen and name == worker else 0.9) for name, _ in steps)
         found += [
             WorkerOutcome(
-                f"r{run}", name, (kind,), float(right), right or len(steps) == 1, GradeBasis.PERSON, 0, 0,
+                f"r{run}", name, (kind,), float(right), right or len(steps) == 1, GradeBasis.PERSON, 0, 0, OPERATOR,
                 run_right=right,
             )
             for name, kind in steps
@@ -49,7 +50,7 @@ def test_a_fall_is_noticed_soon_and_only_later_outcomes_count() -> None:
         notes = WorkerNotes.collect(outcomes_of(seed, 320, falls_at=200))
         fall = next(one for one in notes.falls if one.worker == "ada")
         lags.append(int(fall.run[1:]) - 200)
-        known = {one.worker: one for one in notes.estimate("", WORKERS)}
+        known = {one.worker: one for one in notes.estimate("", WORKERS, OPERATOR)}
         assert known["ada"].all_right / known["ada"].all_tries < 0.45
         assert min(known[name].all_right / known[name].all_tries for name in ("bo", "cy")) > 0.75
         since = int(fall.since[1:])
@@ -67,7 +68,10 @@ def test_without_the_key_the_fallen_worker_keeps_its_good_name() -> None:
     outcomes = outcomes_of(0, 260, falls_at=200)
     kept = WorkerNotes.collect(outcomes, forget=False)
     assert kept.falls == ()
-    assert kept.estimate("add", ["ada"])[0].mean > WorkerNotes.collect(outcomes).estimate("add", ["ada"])[0].mean + 0.2
+    assert (
+        kept.estimate("add", ["ada"], OPERATOR)[0].mean
+        > WorkerNotes.collect(outcomes).estimate("add", ["ada"], OPERATOR)[0].mean + 0.2
+    )
 
 
 def test_where_nobody_falls_hardly_anybody_is_forgotten() -> None:

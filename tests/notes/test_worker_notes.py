@@ -17,6 +17,7 @@ from shikisha.core.errors import ConfigError
 from shikisha.core.events import AnswerGraded, GradeBasis, GradeMark
 from shikisha.core.run import Run
 from shikisha.core.subtasks import CHECK_OPENING
+from shikisha.core.task import OPERATOR
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.journal import open_journal
 from shikisha.notes.run_chances import PartForm
@@ -104,7 +105,7 @@ async def test_a_wrong_run_blames_whoever_was_corrected_more() -> None:
     replaced = [await graded(plan, 0.0, {"a": "7", "b": "8", "c": "9"}, f"r{at}") for at in range(4)]
 
     def share(runs: list[Run], worker: str) -> float:
-        one = WorkerNotes.collect(step_outcomes(runs)).estimate("", [worker])[0]
+        one = WorkerNotes.collect(step_outcomes(runs)).estimate("", [worker], OPERATOR)[0]
         return one.all_right / one.all_tries
 
     assert share(replaced, "a") < share(kept, "a") - 0.1
@@ -151,7 +152,7 @@ def test_names_and_numbers_are_no_kind_of_work() -> None:
 def test_shares_converge_to_the_workers_own_under_random_chains() -> None:
     """Blame is shared as a simulation with known shares says: within .08 after 400 runs of two or three steps."""
     rng, truth = random.Random(1), {"a": 0.95, "b": 0.6, "c": 0.3}
-    one = WorkerOutcome("r", "a", (), 1.0, True, GradeBasis.PERSON, 0.0, 0.0)
+    one = WorkerOutcome("r", "a", (), 1.0, True, GradeBasis.PERSON, 0.0, 0.0, OPERATOR)
     certain, blamed = list[WorkerOutcome](), list[list[WorkerOutcome]]()
     for at in range(600):
         chosen = rng.choices(list(truth), k=rng.choice((1, 2, 3)))
@@ -162,12 +163,12 @@ def test_shares_converge_to_the_workers_own_under_random_chains() -> None:
         else:
             blamed.append([replace(step, run=f"r{at}", certain=False) for step in group])
     notes = WorkerNotes.collect([*certain, *(step for group in blamed for step in group)])
-    known = {one.worker: one.all_right / one.all_tries for one in notes.estimate("", list(truth))}
+    known = {one.worker: one.all_right / one.all_tries for one in notes.estimate("", list(truth), OPERATOR)}
     assert all(abs(known[worker] - share) < 0.08 for worker, share in truth.items()), known
 
 
 def test_by_meaning_a_note_answers_for_other_words() -> None:
-    one = WorkerOutcome("r", "a", (), 1.0, True, GradeBasis.PERSON, 0.0, 0.0)
+    one = WorkerOutcome("r", "a", (), 1.0, True, GradeBasis.PERSON, 0.0, 0.0, OPERATOR)
     said = {"Who supervises Ada Abbot?": 1.0, "What is the sum of 17 and 4?": 0.0}
     outcomes = [
         replace(one, run=f"r{at}", share=share, terms=subtask_terms(text), wording=subtask_wording(text))
@@ -176,11 +177,11 @@ def test_by_meaning_a_note_answers_for_other_words() -> None:
     ]
     asked = {"the manager of Boris Xu, please": 1.0, "calculate 312 plus 9": 0.0}
     by_words = WorkerNotes.collect(outcomes)
-    assert {round(by_words.estimate(text, ["a"])[0].mean, 3) for text in asked} == {0.5}
+    assert {round(by_words.estimate(text, ["a"], OPERATOR)[0].mean, 3) for text in asked} == {0.5}
     by_meaning = WorkerNotes.collect(outcomes, shipped_encoder().encode)
-    found = [by_meaning.estimate(text, ["a"])[0].mean for text in asked]
+    found = [by_meaning.estimate(text, ["a"], OPERATOR)[0].mean for text in asked]
     assert found[0] > 0.55 > 0.45 > found[1]
-    assert by_meaning.estimate("", ["a"])[0].tries == 0
+    assert by_meaning.estimate("", ["a"], OPERATOR)[0].tries == 0
     assert by_meaning.version == by_words.version
 
 

@@ -146,3 +146,11 @@ def test_a_cascade_is_its_arrays_in_single_precision() -> None:
             one, other = part.act(state, setting), again.act(state, setting)
             assert (one.ask == other.ask).all()
             assert (one.ship == other.ship).all()
+
+
+def test_a_call_that_others_wait_for_must_promise_more() -> None:
+    """A first answer is .62 sure: below a threshold of .65 the next is asked, unless it is nearly full."""
+    idle, waiting = (replace(seen(0), pressure=np.array([0.0, load, 0.0, 0.0])) for load in (0.02, 0.05))
+    assert act(made(0.65), idle) == (MIDDLE, CHEAP)
+    assert act(made(0.65), waiting) == (SHIP, CHEAP)
+    assert act(made(0.65), replace(waiting, pressure=np.array([9.0, 0.0, 9.0, 9.0]))) == (MIDDLE, CHEAP)

@@ -280,3 +280,11 @@ def test_how_many_outcomes_end_exploring_may_be_told(tmp_path: Path) -> None:
 def test_a_number_of_outcomes_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="explore_until: expected a number of outcomes from 1 to 999,999"):
         parse_enough(text)
+
+
+def test_a_shunned_worker_is_not_explored() -> None:
+    lots = [
+        ExplorationBudget(0.05, DOLLARS).chances(held, cards(held), "What is 1?")
+        for held in (policy(*KNOWN, HARDLY), policy(*KNOWN, replace(HARDLY, shunned="it fell")))
+    ]
+    assert [[lot.worker for lot in each] for each in lots] == [["cyd"], []]

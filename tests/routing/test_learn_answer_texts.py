@@ -17,6 +17,7 @@ from shikisha.routing.answer_evidence import (
 )
 from shikisha.routing.arrays import Floats
 from shikisha.routing.boosted_scorer import NUM_CANDIDATE_FEATURES, boosted_posterior, candidate_features
+from shikisha.routing.fit.cost_frontier import Frontier
 from shikisha.routing.fit.drift_detection import WorkerDrift
 from shikisha.routing.fit.fit_boosted_scorer import BoostingConfig, fit_trees, trees_as_arrays
 from shikisha.routing.fit.fit_stopping_rule import (
@@ -27,7 +28,7 @@ from shikisha.routing.fit.fit_stopping_rule import (
     fitted_frontier,
 )
 from shikisha.routing.fit.log_replay import replay
-from shikisha.routing.fit.model_selection import select_policy
+from shikisha.routing.fit.model_selection import select_policy, trees_pay
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.fit.worker_removal import simulate_drift
 from shikisha.routing.policy_data import Candidate
@@ -189,3 +190,14 @@ def test_trees_that_would_never_end_or_read_elsewhere_are_refused(
     broken = replace(part, boost=replace(part.boost, **{array: wrong}))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=says):
         parse_policy(serialize_policy(replace(policy, parts=(broken,))), "here")
+
+
+@pytest.mark.parametrize(("errors", "pays"), [(-3.0, False), (0.0, False), (1.5, False), (3.0, True)])
+def test_trees_are_kept_only_where_the_whole_interval_excludes_harm(errors: float, pays: bool) -> None:
+    """`errors` is how many standard errors the mean gain of 400 tasks lies above 0."""
+    draws = np.random.default_rng(5).normal(size=400)
+    gains = (draws - draws.mean()) / draws.std() / np.sqrt(400) * 0.05
+    plain = np.full((400, 1), 0.5)
+    reading = plain + (gains + errors * gains.std() / np.sqrt(400))[:, None]
+    budgets, cost = np.ones(1), np.ones((400, 1))
+    assert trees_pay(Frontier(budgets, reading, cost), Frontier(budgets, plain, cost)) is pays

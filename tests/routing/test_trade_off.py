@@ -97,3 +97,9 @@ def test_tasks_are_drawn_evenly_and_always_alike() -> None:
     lots = np.array([hash_to_unit(f"task {number}") for number in range(4000)])
     assert abs(lots.mean() - 0.5) < 0.02
     assert hash_to_unit("task 7") == lots[7]
+
+
+def test_the_best_of_equally_accurate_settings_is_the_cheapest() -> None:
+    equal = (OperatingPoint(0, 2, 0.7, DEAR.accuracy), DEAR, OperatingPoint(1, 1, 3.0, DEAR.accuracy))
+    assert TradeOff((CHEAP, *equal), 0.01, 0.8).at(OperatingTarget()).low == equal[0]
+    assert upper_hull([*reversed(equal), CHEAP]) == (CHEAP, equal[0])

@@ -198,3 +198,8 @@ def test_without_any_configuration_there_is_an_orchestra() -> None:
     catalogue = ModelCatalog(load_config(None, {}))
     mini = catalogue.find("shikisha-mini", someone())
     assert mini.spec(load_config(None, {}).cards()) == "fixed:single?worker=simulated-novice"
+
+
+def test_a_task_is_the_tenants_of_the_key_whatever_the_request_says(composition: Container) -> None:
+    assert order(composition).task.tenant == "ours"
+    assert order(composition, task=Task("hello", tenant="theirs")).task.tenant == "ours"

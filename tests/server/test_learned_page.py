@@ -9,6 +9,7 @@ from test_pages import browsing, csrf
 
 from shikisha.config.learned_switches import LearnedSwitches
 from shikisha.core.errors import ConfigError
+from shikisha.core.task import OPERATOR
 from shikisha.learned.learned_file import LearnedGain, write_learned
 from shikisha.learned.lessons import LessonState, book_file, load_book, make_lesson
 from shikisha.learned.skills import Skill, SkillStep, write_skill
@@ -36,7 +37,9 @@ HOSTILE = '<img src=x onerror=alert(1)>{{ 7*7 }}"'
 
 def fill_learned(folder: Path) -> None:
     """Write advice, three lessons and a skill, as the commands do."""
-    write_learned(folder / "advice.json", prompt_file("Show every step what it needs.", ("r1", "r2"), (), GAIN, 1.0))
+    write_learned(
+        folder / "advice.json", prompt_file("Show every step what it needs.", ("r1", "r2"), OPERATOR, GAIN, 1.0)
+    )
     kept = replace(
         make_lesson("Ask solo for harbours.", "Which harbour is open?", ["r1"]),
         shown=(40, 32.0),
@@ -45,9 +48,9 @@ def fill_learned(folder: Path) -> None:
     )
     trial = make_lesson(f"Say the year. {HOSTILE}", f"What year is it? {HOSTILE}", ["r2", "r3"])
     retired = replace(make_lesson("Shout.", "Shout it.", ["r4"]), state=LessonState.RETIRED)
-    write_learned(folder / "lessons.json", book_file([kept, trial, retired], (), 1.0))
+    write_learned(folder / "lessons.json", book_file([kept, trial, retired], OPERATOR, 1.0))
     step = SkillStep("Say {0}.", "solo", ())
-    write_skill(folder / "skills", Skill("skill-1", ("Say ", " now"), (step,), ("r5",), (4, 4)), 1.0)
+    write_skill(folder / "skills", Skill("skill-1", ("Say ", " now"), (step,), ("r5",), (4, 4), OPERATOR), 1.0)
 
 
 async def test_all_that_was_learned_stands_with_its_evidence_and_intervals(tmp_path: Path) -> None:

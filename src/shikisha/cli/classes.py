@@ -14,7 +14,7 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions, command
+from shikisha.cli.options import SharedOptions, TenantOption, command
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
 from shikisha.learned.learned_file import read_learned, write_learned
@@ -42,9 +42,9 @@ By = Annotated[str, typer.Option("--by", help="Who confirms them.")]
 
 @group.command("propose")
 @command
-def propose(shared: SharedOptions, out: Out, tolerance: Tolerance = 0.05) -> ExitCode:
+def propose(shared: SharedOptions, out: Out, tolerance: Tolerance = 0.05, tenant: TenantOption = None) -> ExitCode:
     """Find classes of tasks in the journal, and propose how much runs of each may do on their own."""
-    proposal = propose_classes(session.run_async(lambda: session.read_runs(shared)), tolerance)
+    proposal = propose_classes(session.read_runs(shared, tenant, None)[1], tolerance)
     version = write_learned(out, classes_file(proposal, time()))
     _show(proposal, as_json=shared.json)
     output.print_note(
@@ -68,7 +68,8 @@ def audit(shared: SharedOptions, file: File) -> ExitCode:
     """Say what the proposed modes would have let through on the journal's runs that they were not made of."""
     proposal = _read(file)
     known = set(proposal.evidence)
-    runs = [run for run in session.run_async(lambda: session.read_runs(shared)) if run.id not in known]
+    _, read = session.read_runs(shared, proposal.scope.tenant, None)
+    runs = [run for run in read if run.id not in known]
     finished = [run for run in runs if run.erased is None and run.finished is not None and run.started.depth == 0]
     _show(replace(proposal, classes=audit_classes(proposal, finished)), as_json=shared.json)
     return ExitCode.OK

@@ -17,7 +17,6 @@ from shikisha.core.task import Task
 from shikisha.engine.gatherer import GatheredContext
 from shikisha.learned.context_audit import audit_context
 
-_MOST_RUNS = 100_000
 group = typer.Typer(
     help="Context of tasks: what is gathered, and which sources earn their tokens.",
     no_args_is_help=True,
@@ -69,8 +68,7 @@ def audit(shared: SharedOptions) -> ExitCode:
 
     async def main() -> list[Run]:
         async with session.open_existing_journal(shared) as journal:
-            listed = await journal.runs(limit=_MOST_RUNS)
-            return [Run.fold(await journal.read(one.id)) for one in listed if one.parent is None]
+            return [run for run in await journal.all_runs() if run.started.parent is None]
 
     found = audit_context(session.run_async(main))
     if shared.json:

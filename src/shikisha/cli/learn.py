@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from shikisha.cli import output
+from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import ConfigOption, import_errors_name_extra
+from shikisha.cli.options import ConfigOption, TenantOption, import_errors_name_extra
 from shikisha.config.adapters import require_extra
 from shikisha.config.container import load_config
 from shikisha.core.errors import ConfigError
@@ -79,6 +79,11 @@ class LearnOptions:
             show_default="260,000",
         ),
     ] = None
+    tenant: TenantOption = None
+    labels: Annotated[
+        str,
+        typer.Option("--labels", help="Learn from runs of a journal with these labels (a,b), for such tasks."),
+    ] = ""
     rung: Annotated[str, typer.Option("--rung", help="Select this candidate policy, whatever the evidence says.")] = ""
 
 
@@ -129,6 +134,8 @@ def learn(
         random_assignment=options.random_assignment,
         drop_outdated=options.drop_outdated,
         max_outcomes=options.max_outcomes or MAX_OUTCOMES,
+        tenant=options.tenant,
+        labels=session.read_labels(options.labels),
     )
     with _show_progress() as progress:
         policy = learn_policy(request, progress)

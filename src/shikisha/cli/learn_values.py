@@ -15,9 +15,10 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions
+from shikisha.cli.options import SharedOptions, TenantOption
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
+from shikisha.core.run import Run
 from shikisha.learned.fit_step_value import PHRASES, fit_step_value
 from shikisha.learned.learned_file import LearnedFile, write_learned
 from shikisha.learned.step_samples import RunSample, run_samples
@@ -33,27 +34,39 @@ Untold = Annotated[
 ]
 
 
-def steps(shared: SharedOptions, to: Out, worth: Worth = 0.05, labels: Labels = "", trial: Untold = False) -> ExitCode:
+def steps(
+    shared: SharedOptions,
+    to: Out,
+    worth: Worth = 0.05,
+    labels: Labels = "",
+    trial: Untold = False,
+    tenant: TenantOption = None,
+) -> ExitCode:
     """Learn from the journal which worker should do which step.
 
     Uses graded runs, failed checks and workers' agreement. Use the file as `value:FILE?over=CONDUCTOR`.
     """
-    return _learn(shared, to, worth, labels, trial, forms=False)
+    return _learn(shared, to, worth, session.read_runs(shared, tenant, labels)[1], trial, forms=False)
 
 
-def plans(shared: SharedOptions, to: Out, worth: Worth = 0.05, labels: Labels = "", trial: Untold = False) -> ExitCode:
+def plans(
+    shared: SharedOptions,
+    to: Out,
+    worth: Worth = 0.05,
+    labels: Labels = "",
+    trial: Untold = False,
+    tenant: TenantOption = None,
+) -> ExitCode:
     """Learn from the journal which plan to perform: workers, checks of steps, phrases that help a worker.
 
     Uses graded runs, failed checks and agreement. Use it as `value:FILE?over=CONDUCTOR&also=fixed:single`.
     """
-    return _learn(shared, to, worth, labels, trial, forms=True)
+    return _learn(shared, to, worth, session.read_runs(shared, tenant, labels)[1], trial, forms=True)
 
 
-def _learn(shared: SharedOptions, to: Path, worth: float, labels: str, trial: bool, *, forms: bool) -> ExitCode:
+def _learn(shared: SharedOptions, to: Path, worth: float, runs: Sequence[Run], trial: bool, *, forms: bool) -> ExitCode:
     output.refuse_unwritable(to)
-    wanted = frozenset(name.strip() for name in labels.split(",") if name.strip())
-    runs = session.run_async(lambda: session.read_runs(shared))
-    samples = samples_with_labels(run_samples(runs), wanted)
+    samples = run_samples(runs)
     evidence = evaluate_step_value(samples, worth)
     _show(evidence, shared.json)
     refusal = refusal_of(evidence, samples)
@@ -64,17 +77,12 @@ def _learn(shared: SharedOptions, to: Path, worth: float, labels: str, trial: bo
     model = fit_step_value(samples, phrases=PHRASES if forms else ())
     model = model if forms else replace(model, check_gain=0.0)
     used = [run.run for run in samples]
-    learned = model.to_file(used, sorted(wanted), evidence.gain, time())
+    learned = model.to_file(used, evidence.gain, time())
     measured = evidence.trial is not None and evidence.trial.excludes_harm
     learned = replace(learned, content={**learned.content, "forms": forms, "trial": not measured})
     write_learned(to, learned)
     _say(to, learned, len(samples), measured=measured)
     return ExitCode.OK
-
-
-def samples_with_labels(samples: Sequence[RunSample], labels: frozenset[str]) -> list[RunSample]:
-    """Return the runs whose labels are all among these: what has others may not be learned from for these tasks."""
-    return [run for run in samples if run.labels <= labels]
 
 
 def refusal_of(evidence: StepValueEvidence, samples: Sequence[RunSample]) -> str:

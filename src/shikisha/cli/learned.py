@@ -17,6 +17,7 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
 from shikisha.core.errors import ConfigError
 from shikisha.core.run import Run
+from shikisha.core.task import scope_as_json
 
 if TYPE_CHECKING:
     from shikisha.config.learned_overview import LearnedRow
@@ -56,7 +57,12 @@ def learned(shared: SharedOptions, check: Erased = False, diff: Other = None, of
             {
                 "learned": [
                     {"what": row.what, "file": row.file, "version": row.version, "runs": len(row.runs)}
-                    | {"labels": list(row.labels), "brought": row.brought, "retired": row.retired, "used": row.used}
+                    | {
+                        "scope": row.scope and scope_as_json(row.scope),
+                        "brought": row.brought,
+                        "retired": row.retired,
+                        "used": row.used,
+                    }
                     | {"erased": gone.get(row.file, 0)}
                     for row in rows
                 ]

@@ -15,7 +15,7 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions, command
+from shikisha.cli.options import SharedOptions, TenantOption, command
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
 from shikisha.core.run import Run
@@ -31,9 +31,9 @@ from shikisha.learned.lessons import (
     failure_lessons,
     judge_lessons,
     load_book,
-    make_lesson,
     merge_lessons,
     named_lesson,
+    reflected_lesson,
     widen_lessons,
 )
 from shikisha.learned.memory_index import MemoryIndex, MemoryNote
@@ -67,7 +67,12 @@ Labels = Annotated[str, typer.Option("--labels", help="Learn from runs with thes
 @group.command("learn")
 @command
 def learn(
-    shared: SharedOptions, file: Book, reflector: Reflector = "", dollars: Dollars = 0.0, labels: Labels = ""
+    shared: SharedOptions,
+    file: Book,
+    reflector: Reflector = "",
+    dollars: Dollars = 0.0,
+    labels: Labels = "",
+    tenant: TenantOption = None,
 ) -> ExitCode:
     """Write lessons from failed runs, and judge those that were on trial.
 
@@ -76,21 +81,22 @@ def learn(
     output.refuse_unwritable(file)
     if reflector and not dollars:
         raise ConfigError("--reflector: say how much reflection may cost with --dollars")
-    wanted = frozenset(name.strip() for name in labels.split(",") if name.strip())
+    scope, runs = session.read_runs(shared, tenant, labels)
+    known = load_book(file) if file.exists() else None
+    if known is not None and known.source.scope != scope:
+        raise ConfigError(f"{file}: it has lessons of {known.source.scope}: name another file for those of {scope}")
 
-    async def main() -> tuple[list[Run], list[Lesson]]:
-        async with session.open_existing_journal(shared) as journal:
-            runs = [run for run in await session.read_all_runs(journal) if set(run.started.labels) <= wanted]
-            lessons = failure_lessons(runs)
-            if reflector:
-                async with session.open_container(shared) as container:
-                    lessons += await _reflect(container, journal, runs, reflector, dollars)
-            return runs, lessons
+    async def reflect() -> list[Lesson]:
+        async with (
+            session.open_existing_journal(shared) as journal,
+            session.open_container(shared) as container,
+        ):
+            return await _reflect(container, journal, runs, reflector, dollars)
 
-    old = load_book(file).lessons if file.exists() else ()
-    runs, new = session.run_async(main)
+    old = () if known is None else known.lessons
+    new = [*failure_lessons(runs), *(session.run_async(reflect) if reflector else ())]
     lessons = widen_lessons(judge_lessons(merge_lessons(old, new), runs), runs)
-    book = book_file(lessons, sorted(wanted), time())
+    book = book_file(lessons, scope, time())
     write_learned(file, book)
     _show(lessons, as_json=shared.json)
     output.print_note(f"{file}: {len(lessons)} lessons, version {book.short_version}; use it with [learned] lessons")
@@ -105,18 +111,21 @@ async def _reflect(
 
     pool = container.pool([reflector])
     engine = Engine(journal, secret_store=container.secret_store, guarded_labels=container.guarded_labels)
-    spent, found = 0.0, list[Lesson]()
+    spent, refused, found = 0.0, 0, list[Lesson]()
     for run in reversed(failed_runs(runs)[-_MOST_REFLECTIONS:]):
         if spent >= dollars or run.started.domain == "reflection":
             continue
         score = run.grade.score if run.grade is not None else None
-        task = Task(f"{_QUESTION}\n\n{describe_run(run, score)}", domain="reflection", labels=run.started.labels)
+        task = Task(f"{_QUESTION}\n\n{describe_run(run, score)}", domain="reflection")
+        task = replace(task, labels=tuple(sorted(run.scope.labels)), tenant=run.started.tenant)
         caps = replace(container.caps, dollars=dollars - spent)
         written = await engine.run(task, pool, fixed_conductor(f"single?worker={reflector}"), caps)
         spent += written.counted.dollars or 0.0
-        if written.answer:
-            found.append(make_lesson(written.answer, " ".join(run.started.prompt.split()), [run.id]))
-    output.print_note(f"{len(found)} lessons written for {format_dollars(spent)}")
+        lesson = reflected_lesson(written.answer or "", run.started.prompt, run.id)
+        found += [] if lesson is None else [lesson]
+        refused += lesson is None
+    none = f"; {refused} answers were no lesson" if refused else ""
+    output.print_note(f"{len(found)} lessons written for {format_dollars(spent)}{none}")
     return found
 
 
@@ -136,11 +145,11 @@ def search(shared: SharedOptions, text: Text, file: AnyBook = None, count: Count
     Notes are taken from the journal first, and those of erased runs go.
     """
     if file is not None:
-        _show(load_book(file).recall(text), as_json=shared.json)
+        book = load_book(file)
+        _show(book.recall(text, book.source.scope), as_json=shared.json)
         return ExitCode.OK
-    wanted = frozenset(name.strip() for name in labels.split(",") if name.strip())
     with _synchronized(shared) as memory:
-        found = memory.recall(text, count, tenant=None, labels=wanted, now=time())
+        found = memory.recall(text, count, tenant=None, labels=session.read_labels(labels), now=time())
     if shared.json:
         output.print_json({"notes": [{**asdict(one.note), "score": one.score} for one in found]})
         return ExitCode.OK
@@ -157,7 +166,7 @@ def export(shared: SharedOptions, file: AnyBook = None, labels: Labels = "") -> 
         for lesson in load_book(file).lessons:
             output.print_answer(json.dumps(_row(lesson), ensure_ascii=False))
         return ExitCode.OK
-    wanted = frozenset(name.strip() for name in labels.split(",") if name.strip())
+    wanted = session.read_labels(labels)
     with _synchronized(shared) as memory:
         for note in memory.notes():
             if set(note.labels) <= wanted:

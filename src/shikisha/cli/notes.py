@@ -8,9 +8,11 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions
+from shikisha.cli.options import SharedOptions, TenantOption
 from shikisha.config.adapters import text_encoding
+from shikisha.config.container import load_config
 from shikisha.core.budget import format_dollars
+from shikisha.core.task import Scope, join_scopes, scope_as_json
 from shikisha.notes.step_outcomes import step_outcomes
 from shikisha.notes.worker_notes import WorkerNote, WorkerNotes, load_notes
 
@@ -21,7 +23,14 @@ ForText = Annotated[str, typer.Option("--for", metavar="TEXT", help="Say what is
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many notes to show.")]
 
 
-def notes(shared: SharedOptions, out: Out = None, file: From = None, text: ForText = "", limit: Limit = 20) -> ExitCode:
+def notes(
+    shared: SharedOptions,
+    out: Out = None,
+    file: From = None,
+    text: ForText = "",
+    limit: Limit = 20,
+    tenant: TenantOption = None,
+) -> ExitCode:
     """Show what outcomes say about each worker, by kind of subtask.
 
     Right and wrong come from graded runs (feedback, graders, judges) and failed checks. With --out, the notes become a
@@ -29,7 +38,7 @@ def notes(shared: SharedOptions, out: Out = None, file: From = None, text: ForTe
 
     Where a worker's runs go worse than its notes foretold, what it did before is forgotten, and the command says so.
     """
-    found = load_notes(file, text_encoding()) if file is not None else session.run_async(lambda: _collect(shared))
+    found = load_notes(file, text_encoding()) if file is not None else _collect(shared, tenant)
     if out is not None:
         found.save(out)
         output.print_note(f"{out}: {len(found.notes)} notes, version {found.version[:12]}")
@@ -43,7 +52,8 @@ def notes(shared: SharedOptions, out: Out = None, file: From = None, text: ForTe
                 "falls": [asdict(fall) for fall in found.falls],
                 "notes": [
                     {"worker": note.worker, "terms": note.terms, "tries": note.tries, "right": note.right}
-                    | {"dollars": note.dollars, "basis": note.bases, "runs": note.runs, "labels": note.labels}
+                    | {"dollars": note.dollars, "basis": note.bases, "runs": note.runs}
+                    | scope_as_json(note.scope)
                     for note in _largest(found, limit)
                 ],
             }
@@ -57,11 +67,15 @@ def notes(shared: SharedOptions, out: Out = None, file: From = None, text: ForTe
     return ExitCode.OK
 
 
-async def _collect(shared: SharedOptions) -> WorkerNotes:
-    async with session.open_container(shared) as container:
-        forget = container.settings.notes.forget
-    runs = await session.read_runs(shared)
+def _collect(shared: SharedOptions, tenant: str | None) -> WorkerNotes:
+    forget = load_config(shared.config).settings.notes.forget
+    _, runs = session.read_runs(shared, tenant, labels=None)
     return WorkerNotes.collect(step_outcomes(runs), text_encoding(), forget=forget)
+
+
+def _whole(found: WorkerNotes) -> Scope:
+    """Return the scope that may know all of it: who reads the file has it."""
+    return join_scopes(note.scope for note in found.notes)
 
 
 def _largest(found: WorkerNotes, limit: int) -> list[WorkerNote]:
@@ -71,7 +85,7 @@ def _largest(found: WorkerNotes, limit: int) -> list[WorkerNote]:
 def _show_notes(found: WorkerNotes, workers: list[str], limit: int) -> None:
     rows = [
         (one.worker, f"{one.all_right:.1f}", f"{one.all_tries:.0f}", format_dollars(one.dollars), "all work")
-        for one in found.estimate("", workers)
+        for one in found.estimate("", workers, _whole(found))
     ]
     rows += [
         (note.worker, f"{note.right:.1f}", str(note.tries), format_dollars(note.dollars / note.tries), _kind(note))
@@ -93,7 +107,7 @@ def _kind(note: WorkerNote) -> str:
 
 
 def _show_estimates(found: WorkerNotes, text: str, workers: list[str], *, as_json: bool) -> None:
-    estimates = sorted(found.estimate(text, workers), key=lambda one: -one.mean)
+    estimates = sorted(found.estimate(text, workers, _whole(found)), key=lambda one: -one.mean)
     if as_json:
         rows = [{"worker": one.worker, "chance": one.mean, "tries": one.tries, "right": one.right} for one in estimates]
         output.print_json({"version": found.version, "for": text, "workers": rows})

@@ -25,6 +25,10 @@ from shikisha.core.errors import MissingExtra, PlanError, ShikishaError, TaskErr
 
 Command = Callable[..., ExitCode | None]
 
+TenantOption = Annotated[
+    str | None,
+    typer.Option("--tenant", help="Whose runs to learn from, for its tasks alone; '' is the operator's."),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="The configuration file; by default $SHIKISHA_CONFIG or ./shikisha.toml."),

@@ -265,16 +265,11 @@ def _open_policy(path: Path) -> WatchedPolicy:
 def _worker_history(watched: WatchedPolicy, watching: PolicyWatchOptions, shared: SharedOptions) -> "WorkerHistory":
     if watching.log is not None:
         return history_of_log(watching.log, watched.policy)
-    runs, journal = session.run_async(lambda: _read_all_runs(shared))
-    return history_of_runs(runs, watched.policy, watched.version, journal)
-
-
-async def _read_all_runs(shared: SharedOptions) -> tuple[list[Run], str]:
-    """Return all runs of the journal, the oldest first, and the name of the journal."""
     named = shared.journal or ""
-    return await session.read_runs(
-        shared
-    ), "the journal" if not named or "://" in named else named  # a URL may hold a password
+    journal = "the journal" if not named or "://" in named else named  # a URL may hold a password
+    # The policy sees nothing of what is watched, unless `_write_reroute` makes one: of the runs of its own scope.
+    _, runs = session.read_runs(shared, watched.policy.about.scope.tenant, None)
+    return history_of_runs(runs, watched.policy, watched.version, journal)
 
 
 def _judge_workers(watched: WatchedPolicy, traffic: "WorkerHistory", watching: PolicyWatchOptions) -> PolicyWatchReport:

@@ -43,7 +43,7 @@ def practise(
         ):
             pool = container.pool()
             order = order_by_need(items, model, pool.names)[:most]
-            practice = Practice(container, journal, pool, container.conductor(conductor, pool), budget)
+            practice = Practice(container, journal, pool, container.conductor(conductor, pool), budget, model.scope)
             await practice.perform(order, time)
             return practice
 

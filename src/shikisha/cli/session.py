@@ -20,8 +20,8 @@ from shikisha.config.container import Container, load_config
 from shikisha.config.environment import JOURNAL_FILE, state_folder
 from shikisha.core.errors import ConfigError, RunStillOpen, TaskError, UnknownRun
 from shikisha.core.events import Event, RunStatus
-from shikisha.core.run import Run
-from shikisha.core.task import Task, storage_problem
+from shikisha.core.run import Run, runs_in_scope
+from shikisha.core.task import Scope, Task, storage_problem
 from shikisha.journal import open_journal
 from shikisha.journal.stored_events import NAMED_RUNS, matching_run
 from shikisha.server import store
@@ -33,7 +33,6 @@ T = TypeVar("T")
 
 STDIN = "-"
 _MAX_TASK_BYTES = 10_000_000
-_ALL_RUNS = 2**31
 
 
 def run_async(main: Callable[[], Coroutine[object, object, T]]) -> T:
@@ -80,15 +79,19 @@ async def open_existing_journal(shared: SharedOptions) -> AsyncIterator["Journal
         yield opened
 
 
-async def read_all_runs(journal: "Journal") -> list[Run]:
-    """Return all runs of a journal, the oldest first."""
-    return [Run.fold(await journal.read(one.id)) for one in reversed(await journal.runs(limit=_ALL_RUNS))]
+def read_runs(shared: SharedOptions, tenant: str | None, labels: str | None = "") -> tuple[Scope, list[Run]]:
+    """Return a tenant's runs with no labels but these (a,b; None: any), the oldest first, and the scope of all."""
+
+    async def main() -> list[Run]:
+        async with open_existing_journal(shared) as journal:
+            return await journal.all_runs()
+
+    return runs_in_scope(run_async(main), tenant, None if labels is None else read_labels(labels))
 
 
-async def read_runs(shared: SharedOptions) -> list[Run]:
-    """Return all runs of the command's journal, the oldest first, for a command that learns from them."""
-    async with open_existing_journal(shared) as journal:
-        return await read_all_runs(journal)
+def read_labels(text: str) -> frozenset[str]:
+    """Return the labels in a,b."""
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
 async def find_run(journal: "Journal", name: str) -> str:

@@ -4,6 +4,7 @@ Invariants: a skill is used only after a replay on this journal's right runs; wh
 skill from elsewhere is data until it was replayed.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from time import time
 from typing import Annotated
@@ -12,7 +13,7 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions, command
+from shikisha.cli.options import SharedOptions, TenantOption, command
 from shikisha.core.errors import ConfigError
 from shikisha.learned.skills import (
     Skill,
@@ -37,10 +38,9 @@ Labels = Annotated[str, typer.Option("--labels", help="Mine runs with these labe
 
 @group.command("mine")
 @command
-def mine(shared: SharedOptions, folder: Folder, labels: Labels = "") -> ExitCode:
+def mine(shared: SharedOptions, folder: Folder, labels: Labels = "", tenant: TenantOption = None) -> ExitCode:
     """Find plans that right runs had in common, keep those that other right runs confirm, and retire what drifted."""
-    wanted = frozenset(name.strip() for name in labels.split(",") if name.strip())
-    runs = [run for run in session.run_async(lambda: session.read_runs(shared)) if set(run.started.labels) <= wanted]
+    _, runs = session.read_runs(shared, tenant, labels)
     before = read_skills(folder)
     known = [skill if skill.retired else retire_drifted(skill, runs) for skill in before]
     drifted = [skill for skill, old in zip(known, before, strict=True) if skill.retired != old.retired]
@@ -65,14 +65,15 @@ def show(shared: SharedOptions, folder: Folder) -> ExitCode:
 
 @group.command("import")
 @command
-def import_(shared: SharedOptions, source: Source, folder: Folder) -> ExitCode:
+def import_(shared: SharedOptions, source: Source, folder: Folder, tenant: TenantOption = None) -> ExitCode:
     """Bring in a skill from elsewhere, and replay it on this journal's right runs."""
     if not (source / "plan.json").is_file():
         raise ConfigError(f"{source}: expected SKILL.md and plan.json: a text alone cannot be replayed")
     skill = read_skill(source, ours=False)
     if (folder / skill.name).exists():
         raise ConfigError(f"{folder / skill.name}: there is a skill of this name")
-    replayed = replay_on_runs(skill, session.run_async(lambda: session.read_runs(shared)))
+    scope, runs = session.read_runs(shared, tenant, ",".join(skill.scope.labels))
+    replayed = replay_on_runs(replace(skill, scope=scope), runs)
     write_skill(folder, replayed, time())
     _show([replayed], as_json=shared.json)
     tried, same = replayed.replays

@@ -7,6 +7,7 @@ to be better on tasks that the search has not seen.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Annotated
@@ -15,10 +16,11 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions, import_errors_name_extra
+from shikisha.cli.options import SharedOptions, TenantOption, import_errors_name_extra
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
-from shikisha.core.run import Run
+from shikisha.core.run import Run, runs_in_scope
+from shikisha.core.task import Scope
 from shikisha.engine.engine import Engine
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from shikisha.journal import Journal
     from shikisha.learned.prompt_search import SearchResult
 
-_ALL = 2**31  # runs
 Spec = Annotated[str, typer.Option("--conductor", "-C", help="The prompted conductor to tune: lm:WORKER.")]
 Reflector = Annotated[
     str, typer.Option("--reflector", help="The worker that reads what came of runs and edits advice.")
@@ -57,6 +58,7 @@ def tune(
     worth: Worth = 0.05,
     seed: Seed = 0,
     run_cost: RunCost = None,
+    tenant: TenantOption = None,
 ) -> ExitCode:
     """Tune the advice that a prompted conductor gets.
 
@@ -70,17 +72,18 @@ def tune(
         from shikisha.learned.prompt_search import PromptSearch
         from shikisha.learned.tuned_prompt import load_advice, prompt_file
 
-    async def main() -> "tuple[SearchResult, str]":
+    async def main() -> "tuple[SearchResult, Scope]":
         async with (
             session.open_container(shared) as container,
             session.open_command_journal(shared, container) as journal,
         ):
-            runs = [Run.fold(await journal.read(one.id)) for one in await journal.runs(limit=_ALL)]
+            scope, runs = runs_in_scope(await journal.all_runs(), "" if taskset else tenant)
             items = load_items(taskset, runs)
             name = f"{to.name} {conductor} {reflector} {taskset} {seed}"
-            tuner = _tuner(name, container, journal, conductor, reflector, items)
+            tuner = _tuner(name, container, journal, conductor, reflector, items, scope)
             before = container.settings.learned.prompt
-            advice = "" if before is None else str(load_advice(container.folder / before).content["advice"])
+            known = None if before is None else load_advice(container.folder / before)
+            advice = str(known.content["advice"]) if known is not None and known.scope.admits(scope) else ""
             loop = asyncio.get_running_loop()
             search = PromptSearch(
                 len(items),
@@ -95,16 +98,19 @@ def tune(
                 seed,
             )
             costs = _costs(container, runs, conductor, run_cost)
-            return await asyncio.to_thread(search.run, advice, *costs), advice
+            result = await asyncio.to_thread(search.run, advice, *costs)
+            # Advice of a set that a person named is for every tenant, unless it began with a tenant's.
+            public = bool(taskset) and (not advice or (known is not None and known.scope.shared))
+            return result, replace(scope, labels=frozenset(tuner.labels), shared=public)
 
-    result, _ = session.run_async(main)
+    result, scope = session.run_async(main)
     _report(result, as_json=shared.json)
     if not result.accepted:
         output.print_note(f"nothing is written: {result.why}")
         return ExitCode.OK
     from shikisha.learned.learned_file import write_learned
 
-    written = prompt_file(result.advice, result.evidence, (), result.gain, time())
+    written = prompt_file(result.advice, result.evidence, scope, result.gain, time())
     write_learned(to, written)
     output.print_note(f"{to}: advice, version {written.short_version}; use it with [learned] prompt")
     return ExitCode.OK
@@ -122,14 +128,21 @@ def load_items(taskset: str, runs: Sequence[Run]) -> "list[TaskItem]":
 
 
 def _tuner(
-    name: str, container: "Container", journal: "Journal", conductor: str, reflector: str, items: "list[TaskItem]"
+    name: str,
+    container: "Container",
+    journal: "Journal",
+    conductor: str,
+    reflector: str,
+    items: "list[TaskItem]",
+    scope: Scope,
 ) -> "JournaledTuner":
     from shikisha.config.prompt_tuner import JournaledTuner, prompted_part
 
     pool = container.pool()
     engine = Engine(journal, secret_store=container.secret_store, guarded_labels=container.guarded_labels)
     planner = prompted_part(container.conductor(conductor, pool))
-    return JournaledTuner(name, engine, journal, pool, planner, items, container.pool([reflector]), container.caps)
+    ask, caps = container.pool([reflector]), container.caps
+    return JournaledTuner(name, engine, journal, pool, planner, items, ask, caps, scope)
 
 
 def _costs(container: "Container", runs: Sequence[Run], conductor: str, said: float | None) -> tuple[float, float]:

@@ -2,8 +2,8 @@
 
 Lessons that are still on trial are shown to a share of the tasks only, drawn by content; what was shown and what was
 withheld is in the proposal, so that the journal can say whether a lesson helps. Invariants: advice and lessons are
-quoted data and change what the planner reads, not what it may do (5); what has labels is used only for tasks that bear
-all of them.
+quoted data and change what the planner reads, not what it may do (5); they are used only for tasks of the scope of the
+runs that they come from.
 """
 
 from dataclasses import dataclass, replace
@@ -35,16 +35,16 @@ class AdvisedConductor:
 
     async def propose(self, situation: Situation) -> Proposal:
         """Return what the inner conductor proposes with advice and lessons."""
-        labels = situation.task.labels
+        scope = situation.task.scope
         parts, said, beside = list[str](), list[str](), dict[str, str]()
         prompt = self.prompt
         if self.registry is not None:
             prompt = registered_file(self.registry, situation.task.content_hash, PROMPT).learned
-        if prompt is not None and prompt.holds_for(labels):
+        if prompt is not None and prompt.scope.admits(scope):
             parts.append(advice_of(prompt, "advice"))
             said.append(f"advice {prompt.short_version}")
-        if self.book is not None and self.book.source.holds_for(labels):
-            found = self.book.recall(situation.task.prompt)
+        if self.book is not None:
+            found = self.book.recall(situation.task.prompt, scope)
             shown = [lesson for lesson in found if self._shows(lesson, situation)]
             parts += [lesson.text for lesson in shown]
             if found:

@@ -82,6 +82,10 @@ class PolicyConductor:
 
     async def propose(self, situation: Situation) -> Proposal:
         """Propose a step for the worker to ask next, or the empty plan that keeps an answer."""
+        if not self.policy.about.scope.admits(situation.task.scope):
+            raise PlanError(
+                "it was learned from runs that a task of this tenant and these labels may not see", self.name
+            )
         point = self.mix.of(situation.task.content_hash)
         options = self._lots(situation)
         seen, full = self._balanced(self._seen(situation, point, options), situation)

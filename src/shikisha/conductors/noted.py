@@ -8,13 +8,13 @@ Invariants: a note is data; it adds no worker and raises no budget (1, 5). The n
 so that the journal says what was seen. Deliberately absent: reading runs (`notes.step_outcomes`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Protocol, runtime_checkable
 
 from shikisha.core.budget import format_dollars
-from shikisha.core.task import Task
+from shikisha.core.task import Scope, Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.worker import Card
 from shikisha.notes.worker_notes import NoteEstimate, WorkerNotes
@@ -33,8 +33,8 @@ class NoteSource(Protocol):
         """The version, for the journal."""
         ...
 
-    def estimate(self, text: str, workers: Sequence[str], labels: Iterable[str] = ()) -> list[NoteEstimate]:
-        """Return what is known of each worker at a text, in their order."""
+    def estimate(self, text: str, workers: Sequence[str], reader: Scope) -> list[NoteEstimate]:
+        """Return what a task of this scope may know of each worker at a text, in their order."""
         ...
 
 
@@ -71,8 +71,8 @@ class NotedConductor:
         """Return the cards with what is known, and the name of the worker that is to be tried (or "")."""
         names = [card.name for card in cards]
         clauses = list(split_clauses(task.prompt))[:_MOST_CLAUSES]
-        found = [(clause, self.notes.estimate(clause, names, task.labels)) for clause in clauses]
-        overall = found[0][1] if found else self.notes.estimate("", names, task.labels)
+        found = [(clause, self.notes.estimate(clause, names, task.scope)) for clause in clauses]
+        overall = found[0][1] if found else self.notes.estimate("", names, task.scope)
         tried = self._least_tried(task, overall)
         said = [" ".join(self._said(place, overall, found, tried)) for place in range(len(cards))]
         noted = [f"{card.description} {more}".strip() for card, more in zip(cards, said, strict=True)]

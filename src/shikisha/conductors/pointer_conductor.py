@@ -7,7 +7,7 @@ Invariants: it names only workers of the pool (1); the same task, cards and note
 numpy alone. Where a task has no part that it can tell, the fallback plans, and the plan says so (9).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -38,7 +38,7 @@ from shikisha.conductors.task_reader import OTHER_ROLES, REFERENCES, WORDS_BUCKE
 from shikisha.conductors.weight_file import WeightFile, open_weights, write_weights
 from shikisha.core.errors import ConfigError
 from shikisha.core.subtasks import WORDINGS
-from shikisha.core.task import Task
+from shikisha.core.task import Scope, Task
 from shikisha.core.text import one_line
 from shikisha.engine.conductor import Conductor, NoPlan, Proposal, Situation
 from shikisha.engine.worker import Card
@@ -72,8 +72,8 @@ class PoolKnowledge:
         return cls(by_kind, by_kind, by_wording, by_wording, np.full(workers, -1))
 
 
-# Given the pool's cards and the task's data labels: what is known of the workers.
-KnowledgeSource = Callable[[Sequence[Card], Iterable[str]], PoolKnowledge]
+# Given the pool's cards and the task's scope: what is known of the workers.
+KnowledgeSource = Callable[[Sequence[Card], Scope], PoolKnowledge]
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class PointerConductor:
         known = (
             PoolKnowledge.nothing(len(cards), kinds)
             if self._knowledge is None
-            else self._knowledge(cards, situation.task.labels)
+            else self._knowledge(cards, situation.task.scope)
         )
         policy = self._model.decide(read, cards, known).policy()
         votes = next((at for at, card in enumerate(situation.cards) if card.kind == VOTE_KIND), None)
@@ -296,13 +296,13 @@ def notes_knowledge(notes: WorkerNotes, reader: TaskReader) -> KnowledgeSource:
     bits = 2 ** np.arange(len(phrases))
     told = [int(bits @ [phrase <= set(note.terms) for phrase in phrases]) for note in notes.notes]
 
-    def known(cards: Sequence[Card], labels: Iterable[str]) -> PoolKnowledge:
-        shown, places = frozenset(labels), {card.name: at for at, card in enumerate(cards)}
+    def known(cards: Sequence[Card], task: Scope) -> PoolKnowledge:
+        places = {card.name: at for at, card in enumerate(cards)}
         found = PoolKnowledge.nothing(len(cards), len(reader.kinds))
         sums = [array.copy() for array in (found.tries, found.right, found.told_tries, found.told_right)]
         for at, note in enumerate(notes.notes):
             worker = places.get(note.worker)
-            if worker is None or not shown.issuperset(note.labels):
+            if worker is None or not note.scope.admits(task):
                 continue
             for by_kind, by_wording, count in ((sums[0], sums[2], note.tries), (sums[1], sums[3], note.right)):
                 by_kind[worker] += kinds[at] * count

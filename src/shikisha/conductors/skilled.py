@@ -53,11 +53,11 @@ class SkilledConductor:
             most = min(most, situation.left.steps)
         found = list[tuple[str, Plan]]()
         for skill in self.skills:
-            if skill.admitted and set(skill.labels) <= set(task.labels):
+            if skill.admitted and skill.scope.admits(task.scope):
                 plan = skill.plan(task.prompt, names)
                 if plan is not None and len(plan) <= most:
                     found.append((f"{SKILL_NOTE}{skill.name}", plan))
-        composed = compose_plan(self._parts, task.prompt, names, task.labels, most) if self._parts else None
+        composed = compose_plan(self._parts, task.prompt, names, task.scope, most) if self._parts else None
         if composed is not None:
             found.append((COMPOSED_NOTE + ", ".join(composed.skills), composed.plan))
         return found[0] if found and all(plan == found[0][1] for _, plan in found) else None

@@ -64,7 +64,7 @@ class ValueConductor:
 
     async def propose(self, situation: Situation) -> Proposal:
         """Return the plan of highest worth; the first proposer's own where the model may not be used."""
-        allowed = set(self.model.labels) <= set(situation.task.labels)
+        allowed = self.model.scope.admits(situation.task.scope)
         acts = allowed and _draw(self.model.version, "acts", situation) < self.share
         explores = acts and _draw(self.model.version, "explores", situation) < self.explore
         if acts and not explores and not situation.rounds and self.forms:
@@ -76,7 +76,10 @@ class ValueConductor:
             if again is not None:
                 return again
         first = await self.proposers[0].propose(situation)
-        if first.plan.ships or not allowed or any(step.each is not None for step in first.plan.steps):
+        if not allowed:
+            said = f"values {self.model.version} are of another tenant's runs, or have labels that the task lacks"
+            return replace(first, note=_joined(first.note, said))
+        if first.plan.ships or any(step.each is not None for step in first.plan.steps):
             return first  # a step that is done for each of many items has no one chance
         if not acts:
             said = _joined(first.note, f"values {self.model.version} stand by (trial)")

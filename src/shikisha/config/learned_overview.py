@@ -13,6 +13,7 @@ from typing import TypeAlias
 from shikisha.config.container import Container
 from shikisha.config.learned_switches import SKILL_SWITCH, SwitchedOff
 from shikisha.core.errors import ConfigError
+from shikisha.core.task import Scope, join_scopes
 from shikisha.learned.learned_file import LearnedGain, read_learned
 from shikisha.learned.lessons import Lesson, LessonBook, LessonState, load_book
 from shikisha.learned.skills import Skill, read_skill
@@ -25,7 +26,7 @@ _NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True, slots=True)
 class LearnedRow:
-    """One thing learned: what and which file, its version, runs, labels, what it brought, and whether it is used.
+    """One thing learned: what and which file, its version, runs, scope, what it brought, and whether it is used.
 
     `switch` is the name of its switch; `off` says who switched it off; `refused` that its file cannot be used.
     """
@@ -34,7 +35,7 @@ class LearnedRow:
     file: str
     version: str
     runs: tuple[str, ...]
-    labels: tuple[str, ...]
+    scope: Scope | None
     brought: str
     retired: str
     used: bool
@@ -115,7 +116,7 @@ def _guarded(what: str, file: Path, switch: _Switch, read: _Reader) -> LearnedRo
         return read(what, file, switch)
     except ConfigError as error:
         return LearnedRow(
-            what, str(file), "", (), (), f"refused: {error}", "", used=False, switch=switch.name,
+            what, str(file), "", (), None, f"refused: {error}", "", used=False, switch=switch.name,
             configured=switch.configured, off=switch.off, refused=True,
         )  # fmt: skip
 
@@ -131,7 +132,7 @@ def _file_row(what: str, file: Path, switch: _Switch) -> LearnedRow:
     found = read_learned(file)
     brought = _NOT_MEASURED if found.gain is None else found.gain.describe()
     return LearnedRow(
-        what, str(file), found.version, found.evidence, found.labels, brought, versions, switch.used, found.made,
+        what, str(file), found.version, found.evidence, found.scope, brought, versions, switch.used, found.made,
         switch.name, found.gain, switch.configured, switch.off,
     )  # fmt: skip
 
@@ -139,11 +140,11 @@ def _file_row(what: str, file: Path, switch: _Switch) -> LearnedRow:
 def _notes_row(what: str, file: Path, switch: _Switch) -> LearnedRow:
     found = load_notes(file)
     runs = tuple(dict.fromkeys(run for note in found.notes for run in note.runs))
-    labels = tuple(sorted({label for note in found.notes for label in note.labels}))
+    scope = join_scopes(note.scope for note in found.notes)
     made = file.stat().st_mtime
     forgotten = "; ".join(f"forgot {fall.worker} up to run {fall.run}" for fall in found.falls[-5:])
     return LearnedRow(
-        what, str(file), found.version, runs, labels, _NOT_MEASURED, forgotten, switch.used, made, switch.name,
+        what, str(file), found.version, runs, scope, _NOT_MEASURED, forgotten, switch.used, made, switch.name,
         configured=switch.configured, off=switch.off,
     )  # fmt: skip
 
@@ -158,7 +159,7 @@ def _lessons_row(what: str, file: Path, switch: _Switch) -> LearnedRow:
     why = "; ".join(f"retired {one.id}: {_why_retired(one)}" for one in retired[:5])
     source = book.source
     return LearnedRow(
-        what, str(file), source.version, source.evidence, source.labels, brought, why, switch.used, source.made,
+        what, str(file), source.version, source.evidence, source.scope, brought, why, switch.used, source.made,
         switch.name, None if best is None else best.gain, switch.configured, switch.off,
     )  # fmt: skip
 
@@ -175,7 +176,7 @@ def _skill_rows(folder: Path, all_skills: _Switch, off: Mapping[str, SwitchedOff
         state = "" if skill.admitted else "not used: not every replay was right"
         state = f"retired: {skill.retired}" if skill.retired else state
         return LearnedRow(
-            f"skill {skill.name}", str(file), source.version, skill.evidence, skill.labels,
+            f"skill {skill.name}", str(file), source.version, skill.evidence, skill.scope,
             f"right in {same} of {tried} replays", state, switch.used and all_skills.used and skill.admitted,
             source.made, switch.name, None, switch.configured, switch.off or all_skills.off,
         )  # fmt: skip

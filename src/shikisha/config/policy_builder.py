@@ -22,6 +22,7 @@ from shikisha.outcomes.log_reader import (
     RunOutcome,
     ignored_columns,
     log_hash,
+    log_scope,
     open_log,
     run_outcomes,
     sample_tasks,
@@ -68,7 +69,8 @@ class LearnRequest:
     `test_signal` a policy will know the score of an answer before it decides; `random_assignment` says that workers of
     a partial log without propensities were drawn without regard to the task. With `drop_outdated` nothing is learned of
     what a worker did before a lasting fall; tasks are in order of time. Of a log with more than `max_outcomes` a sample
-    of the tasks is read, so that memory and time stay bounded.
+    of the tasks is read, so that memory and time stay bounded. Of a journal the runs of `tenant` with no
+    labels but `labels` count.
     """
 
     log: Path | None = None
@@ -83,6 +85,8 @@ class LearnRequest:
     random_assignment: bool = False
     drop_outdated: bool = False
     max_outcomes: int = MAX_OUTCOMES
+    tenant: str | None = None
+    labels: frozenset[str] = frozenset()
 
 
 def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
@@ -104,7 +108,9 @@ def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
             notes += (f"{log.judged_share:.0%} of the scores come from a language model alone",)
         source = _OutcomeSource(name, log_hash(folder), _cost_kind(log), notes)
         texts = any((folder / f"responses.{ending}").exists() for ending in ("parquet", "jsonl"))
-        return _fit_policy(order, build_outcome_matrix(log, order.workers, whole=texts), source, runs, tell)
+        scope = log_scope(folder)
+        policy = _fit_policy(order, build_outcome_matrix(log, order.workers, whole=texts), source, runs, tell)
+        return replace(policy, about=replace(policy.about, scope=scope))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +217,9 @@ def _log_folder(order: LearnRequest, tell: ProgressCallback) -> Iterator[tuple[P
     tell("reading the journal")
     with TemporaryDirectory(prefix="shikisha-learn-") as made:
         folder = Path(made) / "log"
-        written = import_outcomes("journal", Sources([order.journal]), folder, as_lines=True)
+        written = import_outcomes(
+            "journal", Sources([order.journal], tenant=order.tenant, labels=order.labels), folder, as_lines=True
+        )
         left = tuple(f"left out of the journal: {reason}: {count:,}" for reason, count in written.left.items())
         remarks = tuple(f"in the journal: {what}: {count:,}" for what, count in written.remarks.items())
         yield folder, _journal_name(order.journal), (*left, *remarks)

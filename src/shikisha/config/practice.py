@@ -9,6 +9,7 @@ import numpy as np
 from shikisha.config.container import Container
 from shikisha.core.events import AnswerGraded, GradeMark, RunStatus
 from shikisha.core.run import Run
+from shikisha.core.task import Scope
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Pool
@@ -46,6 +47,7 @@ class Practice:
     pool: Pool
     conductor: Conductor
     budget: float
+    scope: Scope  # of the step values that chose the tasks: what is practised is learned from for the same tenant
     tasks: int = 0
     right: int = 0
     spent: float = 0.0
@@ -69,7 +71,9 @@ class Practice:
             caps = self.container.caps
             dollars = left if caps.dollars is None else min(left, caps.dollars)
             pool = item.pool or self.pool
-            run = await engine.run(item.task, pool, self.conductor, replace(caps, dollars=dollars), run_id=run_id)
+            labels = tuple(sorted(self.scope.labels.union(item.task.labels)))
+            task = replace(item.task, labels=labels, tenant=self.scope.tenant)
+            run = await engine.run(task, pool, self.conductor, replace(caps, dollars=dollars), run_id=run_id)
             self.spent += run.counted.dollars or 0.0
             if run.status is RunStatus.CAPPED and dollars == left:
                 self.why = "the budget is spent"

@@ -7,7 +7,7 @@ the search's dollars as its cap.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from shikisha.conductors.advised import AdvisedConductor
@@ -18,7 +18,7 @@ from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import AnswerGraded, GradeMark, RunStatus
 from shikisha.core.run import Run
-from shikisha.core.task import Task
+from shikisha.core.task import Scope, Task
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Pool
@@ -45,14 +45,14 @@ class KnownAnswerGrader:
         return grade_from_score(self.name, float(same), answer, "expected the answer that was right before")
 
 
-def items_from_runs(runs: Sequence[Run], labels: frozenset[str] = frozenset()) -> list[TaskItem]:
-    """Return the tasks of a journal whose right answer is known, each once; their labels are all among these."""
+def items_from_runs(runs: Sequence[Run]) -> list[TaskItem]:
+    """Return the tasks of these runs whose right answer is known, each once."""
     found: dict[str, TaskItem] = {}
     for run in runs:
         grade = run.grade
         if run.erased is not None or run.answer is None or grade is None or grade.score is None:
             continue
-        if grade.score >= _RIGHT and set(run.started.labels) <= labels and not run.id.startswith("tune-"):
+        if grade.score >= _RIGHT and not run.id.startswith("tune-"):
             found[run.task.content_hash] = TaskItem(run.task, KnownAnswerGrader(run.answer))
     return list(found.values())
 
@@ -85,7 +85,9 @@ class JournaledTuner:
     items: Sequence[TaskItem]
     reflector: Pool
     caps: Caps
+    scope: Scope
     pools: Sequence[Pool] = ()  # one for each task, where tasks bring their own
+    labels: set[str] = field(default_factory=set)  # of all that its runs brought, which the advice bears
 
     async def perform(self, advice: str, place: int, left: float) -> TunedRun:
         """Return what came of a task with this advice."""
@@ -95,6 +97,7 @@ class JournaledTuner:
         run = await self._run(self._id("task", advice, item.task.content_hash), item.task, pool, conductor, left)
         if run.grade is None:
             await self._grade(run, item.grader)
+        self.labels.update(run.scope.labels)
         score = 0.0 if run.grade is None or run.grade.score is None else run.grade.score
         expected = getattr(item.grader, "expected", "")
         return TunedRun(score, _paid(run), run.id, describe_run(run, score, str(expected)))
@@ -103,7 +106,8 @@ class JournaledTuner:
         """Return what the reflector says."""
         conductor = fixed_conductor(f"single?worker={self.reflector[0].card.name}")
         run_id = self._id("reflection", prompt, str(number))
-        run = await self._run(run_id, Task(prompt, domain="reflection"), self.reflector, conductor, left)
+        task = Task(prompt, domain="reflection", labels=tuple(sorted(self.labels)), tenant=self.scope.tenant)
+        run = await self._run(run_id, task, self.reflector, conductor, left)
         return Reflection(run.answer or "", _paid(run))
 
     async def _run(self, run_id: str, task: Task, pool: Pool, conductor: Conductor, left: float) -> Run:

@@ -154,6 +154,7 @@ class RunStarted(Event):
     as_sent: Body = ""
     parallel_tool_calls: bool | None = None
     tool_choice: str = ""
+    tenant: str | None = None  # not in runs of earlier versions: for those that were served, the server's table has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

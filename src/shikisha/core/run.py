@@ -6,13 +6,13 @@ Deliberately absent: any way to change a run (write an event instead).
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import gmtime, strftime
 from typing import TypeAlias
 
 from shikisha.core.budget import Amount, Usage
-from shikisha.core.errors import Fault
+from shikisha.core.errors import ConfigError, Fault
 from shikisha.core.events import (
     AnswerChanged,
     AnswerGraded,
@@ -50,7 +50,7 @@ from shikisha.core.events import (
 )
 from shikisha.core.item_list import join_answers
 from shikisha.core.plan import MOST_ITEMS, Plan, item_step
-from shikisha.core.task import Task, TaskBodies
+from shikisha.core.task import Scope, Task, TaskBodies
 
 _IDLE_EVENTS = (QuestionAnswered, RunResumed, AnswerGraded, RewardGiven, BodiesErased)
 # Crockford's base 32: no i, l, o or u, so that an id can be read out and typed.
@@ -314,7 +314,7 @@ class Run:
     def task(self) -> Task:
         """The task, as every worker was shown it."""
         begun = self.started
-        task = Task(begun.prompt, begun.context, begun.task_id, begun.domain, begun.labels)
+        task = Task(begun.prompt, begun.context, begun.task_id, begun.domain, begun.labels, tenant=begun.tenant)
         bodies = TaskBodies(
             history=begun.history,
             attachments=begun.attachments,
@@ -325,6 +325,12 @@ class Run:
             as_sent=begun.as_sent,
         )
         return task.with_bodies(bodies, parallel_tool_calls=begun.parallel_tool_calls, tool_choice=begun.tool_choice)
+
+    @property
+    def scope(self) -> Scope:
+        """Whose data the run is, and the labels of its task and of all that its steps brought."""
+        brought = [step.finished.labels for turn in self.rounds for step in turn.steps.values() if step.finished]
+        return Scope(self.started.tenant, frozenset(self.started.labels).union(*brought))
 
     @property
     def answer(self) -> str | None:
@@ -504,3 +510,23 @@ class Run:
                 attempt.outcome = event
                 return
         raise ValueError(f"run {self.id}: attempt {event.attempt} of step {event.step} ended but never started")
+
+
+def runs_in_scope(
+    runs: Iterable[Run], tenant: str | None, labels: Collection[str] | None = ()
+) -> tuple[Scope, list[Run]]:
+    """Return the runs of a tenant ("": the operator) that have no labels but these (None: any), and the scope of all.
+
+    Without a `tenant` the runs must be of one: ConfigError names those that there are.
+    """
+    found = list(runs)
+    if tenant is None:
+        owners = sorted({run.started.tenant for run in found if run.started.tenant is not None})
+        if len(owners) > 1:
+            names = ", ".join(repr(name) for name in owners)
+            raise ConfigError(f"the runs are of several tenants: name one with --tenant ({names}; '' is the operator)")
+        tenant = owners[0] if owners else ""
+    if labels is None:
+        labels = frozenset[str]().union(*(run.scope.labels for run in found if run.started.tenant == tenant))
+    scope = Scope(tenant, frozenset(labels))
+    return scope, [run for run in found if run.scope.admits(scope)]

@@ -8,7 +8,7 @@ conductor can be shown it by accident.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -74,9 +74,57 @@ class TaskBodies(TypedDict):
     as_sent: str
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose data this is, or was derived from: a tenant ("": the operator, who needs no key), and the data's labels.
+
+    `tenant` None: not known, so that it is shown to nobody. `shared`: a person made it for every tenant, of no tenant's
+    runs.
+    """
+
+    tenant: str | None
+    labels: frozenset[str]
+    shared: bool = False
+
+    def admits(self, reader: "Scope") -> bool:
+        """Whether a task of this scope may be shown it: of the same tenant, with all of the labels."""
+        same = self.tenant is not None and self.tenant == reader.tenant
+        return (same or self.shared) and self.labels <= reader.labels
+
+
+OPERATOR = Scope("", frozenset())
+EVERYBODY = Scope("", frozenset(), shared=True)  # what no run taught, such as a log that a person brought
+
+
+def scope_as_json(scope: Scope) -> dict[str, Json]:
+    """Return a scope as files of what was learned keep it."""
+    return {"tenant": scope.tenant, "labels": sorted(scope.labels), "shared": scope.shared}
+
+
+def read_scope(given: object) -> Scope:
+    """Return the scope that `scope_as_json` wrote; ValueError for anything else."""
+    match given:
+        case {"tenant": str(tenant), "labels": list(labels), "shared": bool(shared)}:
+            if all(isinstance(label, str) for label in labels):
+                return Scope(tenant, frozenset(map(str, labels)), shared)
+    raise ValueError(f"scope: expected tenant, labels and shared, found {given!r:.80}")
+
+
+def join_scopes(scopes: Iterable[Scope]) -> Scope:
+    """Return the scope of what is derived from all of these; ValueError where they are of several tenants."""
+    found = list(scopes)
+    owners = {scope.tenant for scope in found if not scope.shared}
+    if len(owners) > 1:
+        raise ValueError(f"one tenant's data is never learned from together with another's: {owners}")
+    labels = frozenset[str]().union(*(scope.labels for scope in found))
+    return Scope(next(iter(owners), ""), labels, shared=bool(found) and not owners)
+
+
 @dataclass(frozen=True)
 class Task:
     """A prompt with optional context; `id` names a record, `domain` a task type, `labels` anything rules match on.
+
+    `tenant` says whose it is, as in `Scope`.
 
     `history` is the conversation before the prompt; `attachments` belong to the prompt; `exchanges` are calls of the
     client's tools that were made and answered since. For the last step alone: `tools` (function tools as the chat API
@@ -102,6 +150,7 @@ class Task:
     options: Mapping[str, Json] = field(default_factory=dict, hash=False)
     tool_choice: str = ""
     as_sent: Mapping[str, Json] = field(default_factory=dict, hash=False)
+    tenant: str | None = ""
 
     def __post_init__(self) -> None:
         if not self.prompt.strip():
@@ -117,6 +166,11 @@ class Task:
         """Whether there is nothing but prompt, context and labels."""
         said = self.history or self.attachments or self.exchanges or self.tools or self.options or self.tool_choice
         return not (said or self.as_sent) and self.answer_schema is None and self.parallel_tool_calls is None
+
+    @property
+    def scope(self) -> Scope:
+        """Whose data it is, and the labels of what is known of it before it is performed."""
+        return Scope(self.tenant, frozenset(self.labels))
 
     @cached_property
     def content_hash(self) -> str:
@@ -196,7 +250,7 @@ class Task:
         own = (self.prompt, self.context, self.id, self.domain, self.labels)
         if self.bare and (prompt, context, name, domain, labels) == own:
             return self
-        task = Task(prompt, context, name, domain, labels)
+        task = Task(prompt, context, name, domain, labels, tenant=self.tenant)
         if self.bare:
             return task
         bodies = self.bodies()

@@ -453,7 +453,7 @@ def _tool_request(turns: _AgentTurns, made: GuardedTool) -> Request:
     if made.tool.argument:
         text = str(made.arguments.get(made.tool.argument, ""))
     try:
-        shown = Task(text, id=task.id, domain=task.domain, labels=task.labels)
+        shown = Task(text, id=task.id, domain=task.domain, labels=task.labels, tenant=task.tenant)
     except TaskError as error:
         raise WorkerError(FaultKind.BAD_ARGUMENTS, f"{made.tool.argument or 'arguments'}: {error}") from None
     return Request(shown, text, labels=labels)

@@ -57,7 +57,8 @@ class AutonomyClass:
     """A class of tasks and its mode. Empty domains or conductors fit any; `labels` must all be on the task.
 
     `expires` is how many seconds a question stays open (None: for ever). `belongs` says whether a prompt is of the
-    class where no domain or label tells it (None: every prompt is).
+    class where no domain or label tells it (None: every prompt is). `tenant`: it was learned of this tenant's runs and
+    fits these alone.
     """
 
     name: str = ""
@@ -70,11 +71,13 @@ class AutonomyClass:
     on_failure: OnFailure = OnFailure.KEEP
     clock: Callable[[], float] = time
     belongs: Callable[[str], bool] | None = None
+    tenant: str | None = None
 
     def fits(self, task: Task, conductor: str) -> bool:
         """Whether a task under this conductor is of this class."""
         matches = (not self.domains or task.domain in self.domains) and set(self.labels) <= set(task.labels)
         matches = matches and (not self.conductors or conductor in self.conductors)
+        matches = matches and (self.tenant is None or self.tenant == task.tenant)
         return matches and (self.belongs is None or self.belongs(task.prompt))
 
     @property

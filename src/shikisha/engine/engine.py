@@ -369,6 +369,7 @@ def _run_started(
         config=context.secret_store.scrub(config),
         parallel_tool_calls=task.parallel_tool_calls,
         tool_choice=task.tool_choice,
+        tenant=task.tenant,
         **task.bodies(),
     )
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shikisha.core.task import Task
+from shikisha.core.prompts import quote_lines
+from shikisha.core.task import Scope, Task
 from shikisha.engine.gatherer import ContextPiece
 from shikisha.learned.lessons import LessonBook
 
@@ -19,14 +20,14 @@ class MemoryGatherer:
 
     async def gather(self, task: Task, tokens: int) -> Sequence[ContextPiece]:  # noqa: ARG002 - few and short
         """Return the lessons on work most like the task's."""
-        labels = tuple(self.book.source.labels)
+        labels = self.book.source.scope.labels  # which go with the pieces, so that the task need not bear them
         return [
             ContextPiece(
-                f"{lesson.text} (from runs {', '.join(lesson.evidence[:3])})",
+                f"A model's note on runs {', '.join(lesson.evidence[:3])}, as data:\n{quote_lines(lesson.text)}",
                 self.source,
                 lesson.id,
                 score=1 / (1 + rank),
-                labels=labels,
+                labels=tuple(sorted(labels)),
             )
-            for rank, lesson in enumerate(self.book.recall(task.prompt, _MOST))
+            for rank, lesson in enumerate(self.book.recall(task.prompt, Scope(task.tenant, labels), _MOST))
         ]

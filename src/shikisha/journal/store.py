@@ -8,19 +8,21 @@ ends and the connections close. Deliberately absent: changing or deleting events
 from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from shikisha.core.errors import JournalUnavailable, UnknownRun
 from shikisha.core.events import Event, RunStatus
+from shikisha.core.run import Run, root_run_id
 from shikisha.journal import queries
 from shikisha.journal.chain import TransactionWork
 from shikisha.journal.drivers import JournalDriver, parse_store_url, store_module
 from shikisha.journal.erasure import Eraser, ErasureResult
 from shikisha.journal.run_index import PAGE_EVENTS, IndexProgress, forget_words, index_events
-from shikisha.journal.schema import prepare_tables
+from shikisha.journal.schema import SERVED, prepare_tables
 from shikisha.journal.stored_events import RunOverview
 from shikisha.journal.verification import (
     ChainCheckpoint,
@@ -33,7 +35,13 @@ from shikisha.journal.verification import (
 from shikisha.journal.writer import JournalWriter
 
 T = TypeVar("T")
+_ALL_RUNS = 2**31
 _PAGE = 200  # events an export holds at a time
+
+
+def _tenants(connection: Connection) -> dict[str, str]:
+    """Return whose the served runs are."""
+    return {row.run: row.tenant for row in connection.execute(select(SERVED.c.run, SERVED.c.tenant))}
 
 
 class Journal:
@@ -96,6 +104,15 @@ class Journal:
         await self.flush()
         indexed = status is not None and await self._try_to_index()
         return await self._driver.read(partial(queries.newest_runs, limit=limit, status=status, indexed=indexed))
+
+    async def all_runs(self) -> list[Run]:
+        """Return all runs, the oldest first, each with its tenant: that of a run of an earlier version too."""
+        found = [Run.fold(await self.read(one.id)) for one in reversed(await self.runs(limit=_ALL_RUNS))]
+        unknown = [run for run in found if run.started.tenant is None]
+        owners = await self.query(_tenants) if unknown else {}
+        for run in unknown:  # a run that no server was asked for is the operator's
+            run.started = replace(run.started, tenant=owners.get(root_run_id(run.id), ""))
+        return found
 
     async def index(self, pages: int | None = None, page_events: int = PAGE_EVENTS) -> IndexProgress:
         """Take what was stored lately into the index of runs, at most so many pages of it; return how far that led."""

@@ -18,6 +18,7 @@ from math import log, prod
 
 import numpy as np
 
+from shikisha.core.task import join_scopes
 from shikisha.learned.step_encoder import NgramEncoder, fit_encoder
 from shikisha.learned.step_samples import ACTS, RunSample, StepAnswer, StepUnit
 from shikisha.learned.step_value import (
@@ -72,10 +73,11 @@ def fit_step_value(
     names = tuple(sorted({one.worker for run in samples for unit in run.units for one in unit.answers}))
     texts = [split_phrases(unit.subtask, phrases)[0] for run in samples for unit in run.units]
     reads = encoder if encoder is not None else fit_encoder(texts)
+    scope = join_scopes(run.scope for run in samples)
     if not names:
         prior = _precisions(_OWN_PRECISION, reads.size + OWN_WEIGHTS + len(phrases), len(phrases))
         empty, none = np.zeros((0, len(prior))), _prior_mean(len(prior), len(phrases))
-        return StepValue(reads, (), empty, empty, none, 1 / prior, (), (), 0.0, tuple(phrases))
+        return StepValue(reads, (), empty, empty, none, 1 / prior, (), (), scope, 0.0, tuple(phrases))
     rows = _table(samples, reads, names, phrases)
     graded = [run.right for run in samples if run.right is not None]
     start = float(np.clip(np.mean(graded) if graded else 0.5, 0.05, 0.95)) ** 0.5
@@ -97,6 +99,7 @@ def fit_step_value(
         *model,
         paid,
         tries,
+        scope,
         gain,
         tuple(phrases),
         *merged,

@@ -54,14 +54,12 @@ def run_notes(run: Run, origin: RunOrigin = RunOrigin()) -> Iterator[MemoryNote]
     grade = run.grade
     score = None if grade is None else grade.score
     wrong = score is not None and score < _RIGHT
-    labels = tuple(sorted(begun.labels))
-    session = origin.session and f"{origin.tenant}/{origin.session}"
+    labels, tenant = tuple(sorted(run.scope.labels)), origin.tenant if begun.tenant is None else begun.tenant
+    session = origin.session and f"{tenant}/{origin.session}"
     important = 1.0 if wrong else min(1.0, (run.charged.dollars or 0.0) / _DEAR)
 
     def note(kind: str, text: str, speaker: str, importance: float) -> MemoryNote:
-        return MemoryNote(
-            text[:MAX_NOTE], (run.id,), kind, origin.tenant, labels, speaker, session, 0, begun.at, importance
-        )
+        return MemoryNote(text[:MAX_NOTE], (run.id,), kind, tenant, labels, speaker, session, 0, begun.at, importance)
 
     asked = _cut(begun.prompt)
     if run.answer:

@@ -2,14 +2,14 @@
 
 Invariants: a file is JSON and holds no code; its version is the hash of its content, and a file that was edited by hand
 is refused; reading takes bounded work; a file is written completely or not at all. `evidence` names the runs that it
-comes from, so that it can be made again, or dropped, when these are erased; `labels` are those of their data, and what
-has labels is used only for tasks that bear all of them.
+comes from, so that it can be made again, or dropped, when these are erased; `scope` says whose data it is made of and
+with which labels, and it is used only for tasks of that tenant that bear all of them.
 """
 
 import json
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from math import isfinite, prod
@@ -19,9 +19,11 @@ import numpy as np
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.messages import Json
+from shikisha.core.task import Scope, read_scope, scope_as_json
 from shikisha.routing.arrays import Floats
 
 MAX_LEARNED_BYTES = 2**26
+_FORMAT = 2
 _SHOWN = 12  # characters of a version
 
 
@@ -57,15 +59,15 @@ class LearnedFile:
 
     kind: str
     content: Mapping[str, Json]
-    evidence: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
+    evidence: tuple[str, ...]
+    scope: Scope
     gain: LearnedGain | None = None
     made: float = field(default=0.0, compare=False)
 
     @property
     def version(self) -> str:
         """The hash of all but the time."""
-        body = {**asdict(self), "made": 0.0}
+        body = {**self.as_json(), "made": 0.0}
         return sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -73,14 +75,14 @@ class LearnedFile:
         """The version as people see it."""
         return self.version[:_SHOWN]
 
-    def holds_for(self, labels: Collection[str]) -> bool:
-        """Whether a task with these labels may use it."""
-        return set(self.labels) <= set(labels)
+    def as_json(self) -> dict[str, object]:
+        """Return its fields."""
+        return {**asdict(self), "scope": scope_as_json(self.scope)}
 
 
 def write_learned(file: Path, learned: LearnedFile) -> str:
     """Write a learned file; return its version. ConfigError where it cannot be written."""
-    body = {"format": f"shikisha-{learned.kind}/1", "version": learned.version, **asdict(learned)}
+    body = {"format": f"shikisha-{learned.kind}/{_FORMAT}", "version": learned.version, **learned.as_json()}
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -108,20 +110,22 @@ def parse_learned(data: bytes, name: str, kind: str = "") -> LearnedFile:
     try:
         body = json.loads(data)
         version, form = body["version"], body["format"]
+        if form == f"shikisha-{body['kind']}/1":
+            raise ConfigError(f"{name}: an earlier version wrote it, which kept no tenant of its runs: learn it again")
         gain = None if body["gain"] is None else _read_gain(body["gain"])
         found = LearnedFile(
             _text(body["kind"]),
             _mapping(body["content"]),
             _texts(body["evidence"]),
-            _texts(body["labels"]),
+            read_scope(body["scope"]),
             gain,
             _number(body["made"]),
         )
         same = version == found.version
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise ConfigError(f"{name}: no learned file: {type(error).__name__}: {error}") from None
-    if form != f"shikisha-{found.kind}/1" or (kind and found.kind != kind):
-        raise ConfigError(f"{name}: expected the format shikisha-{kind or found.kind}/1, found {form!r}")
+    if form != f"shikisha-{found.kind}/{_FORMAT}" or (kind and found.kind != kind):
+        raise ConfigError(f"{name}: expected the format shikisha-{kind or found.kind}/{_FORMAT}, found {form!r}")
     if not same:
         raise ConfigError(f"{name}: its content is not that of version {str(version)[:_SHOWN]}: it was changed by hand")
     return found

@@ -6,8 +6,9 @@ that it fits are shown it or not by a draw that the journal has, so that both si
 is kept, one that harms, or does not help after many tasks, is retired. Two lessons that contradict each other are both
 on trial until outcomes tell.
 
-Invariants: no lesson without evidence; a book is made again without a run that was erased; what has labels is shown
-only to tasks that bear them; a lesson is one line of at most MAX_LESSON characters and is quoted wherever it is shown.
+Invariants: no lesson without evidence; a book is made again without a run that was erased; lessons are shown only to
+tasks of their runs' tenant that bear their labels; a lesson is one line of at most MAX_LESSON characters, is quoted as
+data wherever it is shown, and is no refusal and no order to the model.
 """
 
 import re
@@ -23,6 +24,7 @@ from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.events import CheckStatus
 from shikisha.core.messages import Json
 from shikisha.core.run import Run
+from shikisha.core.task import Scope
 from shikisha.evals.statistics import wilson
 from shikisha.learned.learned_file import LearnedFile, LearnedGain, read_learned, write_learned
 from shikisha.learned.step_encoder import text_features
@@ -42,6 +44,19 @@ _MOST = 80  # of each side, after which a lesson that was not shown to help is r
 _LEAST_FAILURES = 3
 # A lesson is judged every night, and the luckiest night counts: the interval to be kept is wider by this (lessons.py).
 _LOOKS = 1.35
+# What a reflector says in place of a lesson: nothing, a refusal, talk of a person or of its role, an order, a key.
+_NO_LESSON = re.compile(
+    r"(n/?a|none|nothing|no lesson|unknown)\W*$|\W*(i|i['’]m|i['’]ve|sorry|as an? (ai|assistant|language))\b"
+    r"|(you are|you're|the user)\b|.*\b(ignore|disregard|forget|override|bypass)\b.*\b(instruction|rule|prompt|system)"
+    r"|.*(\bsk-\w|\bmy (\w+ )?(key|password|token)\b|<\||https?://)",
+    re.IGNORECASE | re.DOTALL,
+)
+_LABEL = re.compile(r"[^:\n]{0,30}\blesson\b[^:\n]{0,30}:\s*", re.IGNORECASE)  # "The lesson above says: "
+_ADVICE_WORDS = re.compile(  # which say nothing of what the advice is about
+    "an?|the|of|in|on|at|to|for|and|or|is|are|be|it|its|this|that|these|you|your|we|before|after|first|last|always|never|"
+    "please|then|when|if|with|check|verify|ensure|make|sure|remember|answer|answering|give|giving|result"
+)
+_RESTATED = 0.8  # share of a text's words that are the task's own, from which it only restates that
 _ID = re.compile("[0-9a-f]{12}")
 _SPACE = re.compile(r"\s+")
 
@@ -106,7 +121,7 @@ class TextPostings:
 
 @dataclass(eq=False)
 class LessonBook:
-    """Lessons with an index over what they are about; `source` has their file's version and labels."""
+    """Lessons with an index over what they are about; `source` has their file's version and scope."""
 
     lessons: tuple[Lesson, ...]
     source: LearnedFile
@@ -118,8 +133,13 @@ class LessonBook:
         self._owners = [at for at, _ in rows]
         self._index = TextPostings([line for _, line in rows])
 
-    def recall(self, prompt: str, count: int = _RECALLED) -> list[Lesson]:
-        """Return the lessons on work most like this task's, the likest first; none that is retired."""
+    def recall(self, prompt: str, reader: Scope, count: int = _RECALLED) -> list[Lesson]:
+        """Return the lessons on work most like this task's, the likest first; none that is retired.
+
+        None either where the task's scope, `reader`, may not be shown them.
+        """
+        if not self.source.scope.admits(reader):
+            return []
         near = defaultdict[int, float](float)
         for row, alike in self._index.alike(prompt).items():
             near[self._owners[row]] = max(near[self._owners[row]], alike)
@@ -138,6 +158,22 @@ def make_lesson(text: str, about: str, evidence: Sequence[str]) -> Lesson:
         raise ValueError("a lesson has a text and the runs that teach it")
     lines = "\n".join(line for one in about.split("\n") if (line := _SPACE.sub(" ", one).strip()))
     return Lesson(sha256(said.encode()).hexdigest()[:12], said, lines, tuple(dict.fromkeys(evidence)))
+
+
+def reflected_lesson(text: str, prompt: str, run: str) -> Lesson | None:
+    """Return the lesson that a reflector wrote after a run; None for what is none, such as a refusal or an order."""
+    said = _LABEL.sub("", _SPACE.sub(" ", text).strip(), count=1)
+    words, asked = ({*re.findall(r"\w+", one.casefold())} for one in (said, prompt))
+    if len(words) < 3 or _NO_LESSON.match(said) or len(words & asked) >= _RESTATED * len(words):
+        return None
+    return make_lesson(said, _SPACE.sub(" ", prompt).strip(), [run])
+
+
+def _subject(text: str) -> frozenset[str]:
+    """Return what a lesson is about, without the words of any advice: two with the same subject say the same."""
+    return frozenset(
+        word.rstrip("s") for word in re.findall(r"\w+", text.casefold()) if not _ADVICE_WORDS.fullmatch(word)
+    )
 
 
 def failure_lessons(runs: Iterable[Run]) -> list[Lesson]:
@@ -186,7 +222,11 @@ def merge_lessons(old: Sequence[Lesson], new: Sequence[Lesson]) -> list[Lesson]:
     for lesson in new:
         near = TextPostings([one.text for one in kept]).alike(lesson.text)
         at = max(near, key=near.__getitem__, default=-1)
-        if at >= 0 and near[at] >= _SAME:
+        if at >= 0 and near[at] < _SAME and (subject := _subject(lesson.text)):
+            at = next((place for place, one in enumerate(kept) if _subject(one.text) == subject), -1)
+        elif at >= 0 and near[at] < _SAME:
+            at = -1
+        if at >= 0:
             runs = tuple(dict.fromkeys((*kept[at].evidence, *lesson.evidence)))
             lines = dict.fromkeys((*kept[at].about.split("\n"), *lesson.about.split("\n")))
             kept[at] = replace(kept[at], evidence=runs, about="\n".join(list(lines)[:_MOST_WORK]))
@@ -264,7 +304,7 @@ def change_lesson(file: Path, name: str, state: LessonState, made: float) -> tup
     """Write a lesson's state into its file; return both. UnknownName unless just one lesson's id begins so."""
     book = load_book(file)
     changed = replace(named_lesson(book, name), state=state)
-    written = book_file([changed if one.id == changed.id else one for one in book.lessons], book.source.labels, made)
+    written = book_file([changed if one.id == changed.id else one for one in book.lessons], book.source.scope, made)
     write_learned(file, written)
     return changed, written
 
@@ -277,7 +317,7 @@ def named_lesson(book: LessonBook, name: str) -> Lesson:
     return fitting[0]
 
 
-def book_file(lessons: Sequence[Lesson], labels: Sequence[str], made: float) -> LearnedFile:
+def book_file(lessons: Sequence[Lesson], scope: Scope, made: float) -> LearnedFile:
     """Return a book as a learned file."""
     rows: list[Json] = [
         {
@@ -292,7 +332,7 @@ def book_file(lessons: Sequence[Lesson], labels: Sequence[str], made: float) -> 
         for one in lessons
     ]
     evidence = tuple(dict.fromkeys(run for one in lessons for run in one.evidence))
-    return LearnedFile(LESSONS, {"lessons": rows}, evidence, tuple(sorted(labels)), None, made)
+    return LearnedFile(LESSONS, {"lessons": rows}, evidence, scope, None, made)
 
 
 def load_book(file: Path) -> LessonBook:

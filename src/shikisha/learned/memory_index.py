@@ -245,8 +245,8 @@ class MemoryIndex:
         query: str,
         count: int = 10,
         *,
-        tenant: str | None = "",
-        labels: Collection[str] = (),
+        tenant: str | None,
+        labels: Collection[str],
         now: float = 0.0,
         most_characters: int | None = None,
     ) -> list[RecalledNote]:

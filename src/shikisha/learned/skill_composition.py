@@ -11,11 +11,12 @@ over sentence may mean; that is a planner's work.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shikisha.core.errors import PlanError
 from shikisha.core.plan import Plan, Step
+from shikisha.core.task import Scope
 from shikisha.learned.skills import HOLE, MAX_PROMPT, Skill, SkillStep, fill_holes, is_value
 
 _MOST_WORK = 20_000  # parts that are tried at places of a task's text
@@ -34,7 +35,7 @@ class SkillPart:
     widths: tuple[int, ...]
     steps: tuple[SkillStep, ...]
     takes: int
-    labels: tuple[str, ...]
+    scope: Scope
     skills: tuple[str, ...]
 
 
@@ -57,14 +58,14 @@ def cut_skills(skills: Iterable[Skill]) -> tuple[SkillPart, ...]:
 
 
 def compose_plan(
-    parts: Sequence[SkillPart], prompt: str, workers: Sequence[str], labels: Collection[str], most: int
+    parts: Sequence[SkillPart], prompt: str, workers: Sequence[str], reader: Scope, most: int
 ) -> ComposedPlan | None:
     """Return the one plan of at most `most` steps that parts give for a task; None where they give none, or several."""
     prompt = prompt.strip()
     if not prompt or len(prompt) > MAX_PROMPT:
         return None
     usable = [
-        part for part in parts if set(part.labels) <= set(labels) and all(step.worker in workers for step in part.steps)
+        part for part in parts if part.scope.admits(reader) and all(step.worker in workers for step in part.steps)
     ]
     return _Cover(prompt, usable, workers, most).only_plan()
 
@@ -174,7 +175,7 @@ def _part(stretch: str, steps: Sequence[SkillStep], takes: int, skill: Skill) ->
         for step in steps
     )
     widths = tuple(skill.width(hole) for hole in holes)
-    return SkillPart(tuple(HOLE.split(stretch)[::2]), widths, renumbered, takes, skill.labels, ())
+    return SkillPart(tuple(HOLE.split(stretch)[::2]), widths, renumbered, takes, skill.scope, ())
 
 
 def _taken(steps: Sequence[SkillStep]) -> list[int] | None:

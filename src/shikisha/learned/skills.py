@@ -6,8 +6,8 @@ that was right there. A folder holds `SKILL.md` (the open format: name and descr
 a learned file with its evidence and the hash of both.
 
 Invariants: a skill is data: workers by name, subtasks, access lists; one that was edited by hand is refused, and one
-from elsewhere is not used until it was replayed here; matching takes time linear in the task and the skill; what has
-labels is used only for tasks that bear them.
+from elsewhere is not used until it was replayed here; matching takes time linear in the task and the skill; it is
+used only for tasks of its scope.
 """
 
 import re
@@ -23,6 +23,7 @@ from shikisha.core.errors import ConfigError, PlanError
 from shikisha.core.messages import Json
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
+from shikisha.core.task import Scope
 from shikisha.evals.statistics import wilson
 from shikisha.learned.fit_step_value import PHRASES
 from shikisha.learned.learned_file import LearnedFile, read_learned, write_learned
@@ -71,7 +72,7 @@ class Skill:
     steps: tuple[SkillStep, ...]
     evidence: tuple[str, ...]
     replays: tuple[int, int]
-    labels: tuple[str, ...] = ()
+    scope: Scope
     widths: tuple[int, ...] = ()
     retired: str = ""  # why, if its right rate has dropped
 
@@ -135,7 +136,7 @@ class Skill:
             "replays": list(self.replays),
             "page": sha256(self.page().encode()).hexdigest(),
         }
-        return LearnedFile(SKILL, content, self.evidence, tuple(sorted(self.labels)), None, made)
+        return LearnedFile(SKILL, content, self.evidence, self.scope, None, made)
 
     def page(self) -> str:
         """Return `SKILL.md`."""
@@ -157,13 +158,13 @@ class _RightRun:
     prompt: str
     plan: Plan
     workers: tuple[str, ...]
-    labels: tuple[str, ...]
+    scope: Scope
 
 
 def mine_skills(runs: Iterable[Run], known: Sequence[Skill] = ()) -> list[Skill]:
     """Return the skills that right runs have in common and that hold-out runs confirm; none that is known already."""
     right = [one for run in runs if (one := _right_run(run)) is not None][-_MAX_RUNS:]
-    left = [one for one in right if not any(skill.match(one.prompt) is not None for skill in known)]
+    left = [one for one in right if not any(one.scope == s.scope and s.match(one.prompt) is not None for s in known)]
     found = list[Skill]()
     while left:
         first = left.pop(0)
@@ -177,7 +178,7 @@ def mine_skills(runs: Iterable[Run], known: Sequence[Skill] = ()) -> list[Skill]
             tried = None if skill is None else replay_skill(skill, others[MIN_TASKS - 1 :])
             if tried is not None and tried.admitted:
                 found.append(tried)
-                left = [one for one in left if tried.match(one.prompt) is None]
+                left = [one for one in left if one.scope != tried.scope or tried.match(one.prompt) is None]
                 break
     return found
 
@@ -218,7 +219,7 @@ def retire_drifted(skill: Skill, runs: Iterable[Run]) -> Skill:
             continue
         if note.startswith((SKILL_NOTE, COMPOSED_NOTE)) and not by_skill:
             continue  # another skill's: it says nothing of planners
-        if skill.match(run.started.prompt) is not None:
+        if skill.scope.admits(run.scope) and skill.match(run.started.prompt) is not None:
             counts[by_skill][0] += 1
             counts[by_skill][1] += grade.score
     own, others = ((int(count), right) for count, right in (counts[True], counts[False]))
@@ -251,7 +252,7 @@ def _right_run(run: Run) -> _RightRun | None:
     plan = plain_plan(turns[0].plan, beside.get(PLANNED_ACCESS, ""))
     if any(step.each is not None for step in plan.steps):
         return None
-    return _RightRun(run.id, prompt, plan, run.started.pool, run.started.labels)
+    return _RightRun(run.id, prompt, plan, run.started.pool, run.scope)
 
 
 def plain_plan(plan: Plan, planned_access: str = "") -> Plan:
@@ -281,7 +282,7 @@ def plain_plan(plan: Plan, planned_access: str = "") -> Plan:
 
 def _is_alike(one: _RightRun, two: _RightRun) -> bool:
     shape = [step.access for step in one.plan.steps] == [step.access for step in two.plan.steps]
-    if not shape or one.labels != two.labels:
+    if not shape or one.scope != two.scope:
         return False
     return _common_words(one, two) >= _LEAST_COMMON
 
@@ -304,7 +305,7 @@ def _generalize(runs: Sequence[_RightRun], name: str) -> Skill | None:
     pieces = _pieces(words[0], fixed)
     if not 1 < len(pieces) <= MAX_HOLES + 1 or sum(map(len, pieces)) < _LEAST_COMMON * len(runs[0].prompt):
         return None
-    draft = Skill(name, pieces, (), (), (0, 0))
+    draft = Skill(name, pieces, (), (), (0, 0), runs[-1].scope)
     plans, filled = [], list[tuple[str, ...]]()
     for one in runs:
         values = draft.match(one.prompt)
@@ -323,7 +324,7 @@ def _generalize(runs: Sequence[_RightRun], name: str) -> Skill | None:
     widths = tuple(most if most == 1 else most + _MORE_WORDS for most in seen)
     if any(_is_vague(step.subtask, seen) for step in steps):
         return None
-    return replace(draft, steps=steps, evidence=tuple(one.run for one in runs), labels=last.labels, widths=widths)
+    return replace(draft, steps=steps, evidence=tuple(one.run for one in runs), widths=widths)
 
 
 def _is_vague(subtask: str, seen: Sequence[int]) -> bool:
@@ -397,7 +398,7 @@ def read_skill(folder: Path, *, ours: bool = True) -> Skill:
         found = content.get("widths", [])
         widths = tuple(int(str(most)) for most in found) if isinstance(found, list) else ()
         counts = (int(str(replays[0])), int(str(replays[1])))
-        skill = Skill(name, tuple(map(str, pieces)), steps, learned.evidence, counts, learned.labels, widths)
+        skill = Skill(name, tuple(map(str, pieces)), steps, learned.evidence, counts, learned.scope, widths)
         skill = replace(skill, retired=str(content.get("retired", "")))
         page = (folder / "SKILL.md").read_text("utf-8")
     except OSError as error:

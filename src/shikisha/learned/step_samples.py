@@ -14,6 +14,7 @@ from shikisha.core.events import AttemptFinished, CheckStatus
 from shikisha.core.plan import Plan
 from shikisha.core.run import RoundRecord, Run
 from shikisha.core.subtasks import CHECK_OPENING
+from shikisha.core.task import Scope
 from shikisha.retrieval.terms import split_clauses
 
 _VERDICTS = (CheckStatus.PASS, CheckStatus.FAIL)
@@ -66,7 +67,7 @@ class StepUnit:
 
 @dataclass(frozen=True, slots=True)
 class RunSample:
-    """A run's units and its grade (None: not graded), its task, dollars, labels, and the propensity of its plans.
+    """A run's units and its grade (None: not graded), its task, dollars, scope, and the propensity of its plans.
 
     `arm` is ACTS where values chose the plan, STANDS_BY where they left it to the conductor in force, DRAWN where
     they explored, else empty.
@@ -77,7 +78,7 @@ class RunSample:
     units: tuple[StepUnit, ...]
     right: float | None
     dollars: float
-    labels: frozenset[str] = frozenset()
+    scope: Scope
     propensity: float | None = None
     conductor: str = ""
     arm: str = ""
@@ -110,7 +111,7 @@ def run_sample(run: Run) -> RunSample | None:
         units,
         right,
         run.charged.dollars or 0.0,
-        frozenset(run.started.labels),
+        run.scope,
         chance,
         run.started.conductor,
         _arm(run),

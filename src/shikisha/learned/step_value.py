@@ -4,7 +4,7 @@ A worker's weights are drawn to those of all workers, so that a new worker begin
 moves it little. One weight says what the planner's own choice of the worker is worth, and one for each standing phrase
 ("Reply with the result only.") what it brings to say it to this worker. `check_gain` says how often a
 checker that would be right itself finds and mends a wrong result. Invariants: a prediction is a chance, for any text
-and any name; a model is data (a `LearnedFile`); what has labels answers only for tasks that bear them.
+and any name; a model is data (a `LearnedFile`); it answers only for tasks of its scope.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.task import Scope
 from shikisha.learned.learned_file import LearnedFile, LearnedGain, decode_array, encode_array, read_learned
 from shikisha.learned.step_encoder import NgramEncoder, StepEncoder
 from shikisha.routing.arrays import Floats, Ints
@@ -43,6 +44,7 @@ class StepValue:
     common_variance: Floats
     dollars: tuple[float, ...]
     tries: tuple[int, ...]
+    scope: Scope
     check_gain: float = 0.0
     phrases: tuple[str, ...] = ()
     merged_tries: int = 0
@@ -50,7 +52,6 @@ class StepValue:
     planning: float = 0.0
     verdicts: Verdicts = (0.02, 0.7)
     version: str = ""
-    labels: tuple[str, ...] = ()
 
     def chances(
         self,
@@ -107,9 +108,7 @@ class StepValue:
         at = self.workers.index(worker) if worker in self.workers else None
         return None if at is None or not self.tries[at] else self.dollars[at]
 
-    def to_file(
-        self, evidence: Sequence[str], labels: Sequence[str], gain: LearnedGain | None, made: float
-    ) -> LearnedFile:
+    def to_file(self, evidence: Sequence[str], gain: LearnedGain | None, made: float) -> LearnedFile:
         """Return the model as a learned file."""
         content = {
             "workers": list(self.workers),
@@ -129,7 +128,7 @@ class StepValue:
             "common": encode_array(self.common),
             "common_variance": encode_array(self.common_variance),
         }
-        return LearnedFile(STEP_VALUE, content, tuple(evidence), tuple(sorted(labels)), gain, made)
+        return LearnedFile(STEP_VALUE, content, tuple(evidence), self.scope, gain, made)
 
 
 def split_phrases(text: str, phrases: Sequence[str]) -> tuple[str, list[float]]:
@@ -197,6 +196,7 @@ def step_value_of(learned: LearnedFile, name: str) -> StepValue:
         spread,
         dollars,
         counts,
+        learned.scope,
         gain,
         phrases,
         int(merged_tries),
@@ -204,7 +204,6 @@ def step_value_of(learned: LearnedFile, name: str) -> StepValue:
         planning,
         (alarm, catch),
         learned.short_version,
-        learned.labels,
     )
 
 

@@ -21,6 +21,7 @@ from shikisha.core.errors import ConfigError
 from shikisha.core.events import CallRole, EndReached, QuestionKind, ToolsOffered
 from shikisha.core.messages import Json
 from shikisha.core.run import Run
+from shikisha.core.task import Scope, join_scopes
 from shikisha.core.text import one_line
 from shikisha.core.tools import ToolEffect, load_offer
 from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, EscalationRules, review_reasons
@@ -98,6 +99,7 @@ class ProposedClasses:
     """The classes of a file; `find` says which a task belongs to."""
 
     classes: tuple[TaskClass, ...]
+    scope: Scope
     evidence: tuple[str, ...] = ()
     tolerance: float = 0.05
 
@@ -140,6 +142,7 @@ class ProposedClasses:
                 labels=each.labels,
                 rules=each.rules,
                 belongs=partial(belongs, each.name),
+                tenant=self.scope.tenant,
             )
             for each in self.classes
             if each.confirmed_by
@@ -147,7 +150,7 @@ class ProposedClasses:
 
 
 def propose_classes(runs: Sequence[Run], tolerance: float = 0.05) -> ProposedClasses:
-    """Return the classes of these runs, oldest first; ConfigError where they are too few to say anything."""
+    """Return the classes of one tenant's runs, oldest first; ConfigError where they are too few to say anything."""
     if not 0 < tolerance < 1:
         raise ConfigError(f"tolerance: expected the share of wrong answers to live with, from 0 to 1, not {tolerance}")
     finished = [run for run in runs if run.erased is None and run.finished is not None and run.started.depth == 0]
@@ -161,7 +164,9 @@ def propose_classes(runs: Sequence[Run], tolerance: float = 0.05) -> ProposedCla
     if not found:
         raise ConfigError(f"no {LEAST_TASKS} of the {half} older runs have the same labels: no class can be told")
     named = _with_names(found)
-    proposal = ProposedClasses(tuple(named), tuple(run.id for run in older), tolerance)
+    proposal = ProposedClasses(
+        tuple(named), join_scopes(run.scope for run in older), tuple(run.id for run in older), tolerance
+    )
     return replace(proposal, classes=audit_classes(proposal, newer))
 
 
@@ -382,7 +387,7 @@ def classes_file(proposal: ProposedClasses, made: float) -> LearnedFile:
     content: dict[str, Json] = {
         "classes": rows, "tolerance": proposal.tolerance, "encoder": shipped_encoder().version
     }  # fmt: skip
-    return LearnedFile(CLASSES_KIND, content, proposal.evidence, (), None, made)
+    return LearnedFile(CLASSES_KIND, content, proposal.evidence, proposal.scope, None, made)
 
 
 def read_classes(learned: LearnedFile, name: str) -> ProposedClasses:
@@ -395,7 +400,7 @@ def read_classes(learned: LearnedFile, name: str) -> ProposedClasses:
         if not isinstance(rows, list) or len(rows) > 99:
             raise ValueError("expected at most 99 classes")
         found = tuple(_read_class(row, encoder.width) for row in rows)
-        proposal = ProposedClasses(found, learned.evidence, float(str(content["tolerance"])))
+        proposal = ProposedClasses(found, learned.scope, learned.evidence, float(str(content["tolerance"])))
         if any(one.name == other.name for one, other in combinations(found, 2)):
             raise ValueError("two classes have the same name")
     except (ValueError, KeyError, TypeError) as error:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.task import Scope
 from shikisha.learned.learned_file import LearnedFile, LearnedGain, read_learned
 
 PROMPT = "prompt"
@@ -14,10 +15,10 @@ MAX_ADVICE = 4_000  # characters
 
 
 def prompt_file(
-    advice: str, evidence: Sequence[str], labels: Sequence[str], gain: LearnedGain | None, made: float
+    advice: str, evidence: Sequence[str], scope: Scope, gain: LearnedGain | None, made: float
 ) -> LearnedFile:
     """Return advice as a learned file."""
-    return LearnedFile(PROMPT, {"advice": advice}, tuple(evidence), tuple(sorted(labels)), gain, made)
+    return LearnedFile(PROMPT, {"advice": advice}, tuple(evidence), scope, gain, made)
 
 
 def load_advice(file: Path) -> LearnedFile:

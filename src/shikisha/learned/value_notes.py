@@ -3,13 +3,14 @@
 `WorkerNotes` weighs notes by how alike wordings are and shares blame among runs; step values have learned which
 wordings are of one kind. Their chance p with its variance v says as much as n = 1 / (v p (1 - p)) outcomes would, and
 at least as much as an even share of the worker's calls among the kinds; n p of these count as right. Invariant: the
-same file gives the same counts; what has labels answers only for tasks that bear them.
+same file gives the same counts; it answers only for tasks of its scope.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
 
+from shikisha.core.task import Scope
 from shikisha.learned.step_value import StepValue
 from shikisha.notes.worker_notes import NoteEstimate
 
@@ -27,9 +28,9 @@ class ValueNotes:
         """The version of the step values."""
         return self.values.version
 
-    def estimate(self, text: str, workers: Sequence[str], labels: Iterable[str] = ()) -> list[NoteEstimate]:
+    def estimate(self, text: str, workers: Sequence[str], reader: Scope) -> list[NoteEstimate]:
         """Return what is known of each worker at a text, in their order."""
-        if not set(self.values.labels) <= set(labels):
+        if not self.values.scope.admits(reader):
             return [NoteEstimate(name, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0) for name in workers]
         means, spread = self.values.logits([text, ""], list(workers))
         found = []

@@ -18,6 +18,7 @@ from shikisha.core.events import AttemptFinished, CheckStatus, GradeBasis
 from shikisha.core.plan import Plan, item_place
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
 from shikisha.core.subtasks import CHECK_OPENING, subtask_core
+from shikisha.core.task import Scope
 from shikisha.notes.run_chances import PartForm
 from shikisha.retrieval.terms import split_word
 
@@ -36,7 +37,7 @@ _MOST_COMPARED = 200  # characters: longer texts differ where results do not
 class WorkerOutcome:
     """One answered step: `share` (0 to 1) is how likely it was right; `basis` is whose word that rests on.
 
-    `terms` are the subtask's words without names and numbers, `labels` those of the task's data, `wording` the subtask
+    `terms` are the subtask's words without names and numbers, `scope` that of the run, `wording` the subtask
     with both masked. `run_right` is the run's grade; None where a failed check says so and the grade does not. `part`
     numbers the work in its run, and `form` says how it was done; `judges` marks a check or a count of votes, and
     `replaced` says whether the run went on with another result than this answer (None: not known).
@@ -50,7 +51,7 @@ class WorkerOutcome:
     basis: GradeBasis
     dollars: float
     seconds: float
-    labels: frozenset[str] = frozenset()
+    scope: Scope
     wording: str = ""
     run_right: bool | None = None
     part: int | None = None
@@ -248,6 +249,6 @@ def _outcome(run: Run, plan: Plan, index: int, attempt: Attempt, share: float, b
         basis=basis,
         dollars=attempt.charged.dollars or 0.0,
         seconds=0.0 if finished is None else finished.seconds,
-        labels=frozenset(run.started.labels),
+        scope=run.scope,
         wording=subtask_wording(plan.step_of(index).subtask),
     )

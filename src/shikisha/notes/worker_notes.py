@@ -11,7 +11,7 @@ of it right all the same, where its chance is the estimate for its worker at its
 A worker whose fall explains its runs better than its notes do (`worker_falls`) counts as another worker since then:
 what it did before takes part in sharing blame and is in no note. The notes say since which run, and why.
 
-Invariants: a note that was made from labeled data answers only for tasks that bear these labels; the file's version
+Invariants: a note answers only for tasks of the tenant and the labels of its runs; the file's version
 is the hash of its content, and a file that was edited by hand is refused; nothing in it is code. Notes are made from
 a journal and made again without a run that was erased. Deliberately absent: what cards say. A conductor sees both.
 """
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
+from shikisha.core.task import Scope, join_scopes, read_scope, scope_as_json
 from shikisha.notes.run_chances import PartTrial, RunModel
 from shikisha.notes.step_outcomes import MOST_WORDING, WorkerOutcome, subtask_terms, subtask_wording
 from shikisha.notes.worker_falls import FallWatch, WorkerFall
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
     from shikisha.retrieval.text_encoder import Floats
 
 EncodeTexts: TypeAlias = Callable[[Sequence[str]], "Floats"]
-FORMAT = "shikisha-notes/2"
-# Worker, terms, labels.
-_NoteKey: TypeAlias = tuple[str, tuple[str, ...], tuple[str, ...]]
+FORMAT = "shikisha-notes/3"
+# Worker, terms, scope.
+_NoteKey: TypeAlias = tuple[str, tuple[str, ...], Scope]
 _SHRINKAGE = 1.5  # outcomes that the worker's own average is worth at a kind of work
 _WORKER_SHRINKAGE = 4.0  # outcomes that the average of all workers is worth for a worker
 _LEAST_ALIKE = 0.15  # cosine below which two wordings have nothing to do with one another
@@ -65,7 +66,7 @@ class WorkerNote:
     seconds: float
     bases: tuple[str, ...]
     runs: tuple[str, ...]
-    labels: tuple[str, ...] = ()
+    scope: Scope
     wording: str = ""
 
 
@@ -124,7 +125,9 @@ class WorkerNotes:
         """Return the notes that these outcomes make, in the journal's order.
 
         Blame for wrong runs is shared over all of them. With `forget`, what a worker did before it fell is left out.
+        ValueError where they are of several tenants.
         """
+        join_scopes(one.scope for one in outcomes)
         found, falls = cls._of(outcomes, encode), list[WorkerFall]()
         uncertain = any(not one.certain for one in outcomes)
         kernel, model = found._kernel() if uncertain or forget else {}, RunModel()
@@ -149,7 +152,8 @@ class WorkerNotes:
         groups = defaultdict[_NoteKey, list[WorkerOutcome]](list)
         for one in outcomes:
             groups[_key(one)].append(one)
-        notes = tuple(_note(key, found) for key, found in sorted(groups.items()))
+        keys = sorted(groups, key=lambda key: (key[0], key[1], sorted(key[2].labels)))
+        notes = tuple(_note(key, groups[key]) for key in keys)
         return cls(notes, _version(notes), encode)
 
     def _kernel(self) -> dict[tuple[str, ...], dict[tuple[str, ...], float]]:
@@ -174,17 +178,16 @@ class WorkerNotes:
             near = kernel[note.terms].items()
             tries = sum(weight * at[note.worker, terms][0] for terms, weight in near if (note.worker, terms) in at)
             right = sum(weight * at[note.worker, terms][1] for terms, weight in near if (note.worker, terms) in at)
-            found[note.worker, note.terms, note.labels] = _shrunk(tries, right, of_worker[note.worker], average)
+            found[note.worker, note.terms, note.scope] = _shrunk(tries, right, of_worker[note.worker], average)
         return found
 
-    def estimate(self, text: str, workers: Sequence[str], labels: Iterable[str] = ()) -> list[NoteEstimate]:
-        """Return what is known of each worker at a text, in their order."""
-        shown = frozenset(labels)
+    def estimate(self, text: str, workers: Sequence[str], reader: Scope) -> list[NoteEstimate]:
+        """Return what a task of this scope may know of each worker at a text, in their order."""
         alike = self._alike(subtask_terms(text), subtask_wording(text))
         tries, right = defaultdict[str, float](float), defaultdict[str, float](float)
         totals = defaultdict[str, list[float]](lambda: [0.0, 0.0, 0.0])
         for place, note in enumerate(self.notes):
-            if note.worker not in workers or not shown.issuperset(note.labels):
+            if note.worker not in workers or not note.scope.admits(reader):
                 continue
             total = totals[note.worker]
             total[0] += note.tries
@@ -230,7 +233,7 @@ class WorkerNotes:
         body: dict[str, object] = {
             "format": FORMAT,
             "version": self.version,
-            "notes": [asdict(note) for note in self.notes],
+            "notes": [_row(note) for note in self.notes],
         }
         body |= {"falls": [asdict(fall) for fall in self.falls]} if self.falls else {}
         part = file.with_name(f"{file.name}.part")
@@ -260,11 +263,16 @@ def load_notes(file: Path, encode: EncodeTexts | None = None) -> WorkerNotes:
     return WorkerNotes(notes, version, encode, falls)
 
 
+def _row(note: WorkerNote) -> dict[str, object]:
+    return {**asdict(note), "scope": scope_as_json(note.scope)}
+
+
 def _read_note(row: Mapping[str, object]) -> WorkerNote:
-    terms, bases, runs, labels = (_read_texts(row[name]) for name in ("terms", "bases", "runs", "labels"))
+    terms, bases, runs = (_read_texts(row[name]) for name in ("terms", "bases", "runs"))
     tries, right, dollars, seconds = (_read_number(row[name]) for name in ("tries", "right", "dollars", "seconds"))
     wording = str(row.get("wording", ""))[:MOST_WORDING]
-    return WorkerNote(str(row["worker"]), terms, int(tries), right, dollars, seconds, bases, runs, labels, wording)
+    scope = read_scope(row["scope"])
+    return WorkerNote(str(row["worker"]), terms, int(tries), right, dollars, seconds, bases, runs, scope, wording)
 
 
 def _read_fall(row: Mapping[str, object]) -> WorkerFall:
@@ -335,11 +343,11 @@ def _shrunk(tries: float, right: float, total: Sequence[float], average: float) 
 
 
 def _key(one: WorkerOutcome) -> _NoteKey:
-    return one.worker, one.terms, tuple(sorted(one.labels))
+    return one.worker, one.terms, one.scope
 
 
 def _note(key: _NoteKey, found: Sequence[WorkerOutcome]) -> WorkerNote:
-    worker, terms, labels = key
+    worker, terms, scope = key
     bases = tuple(basis for basis in map(str, GradeBasis) if any(str(one.basis) == basis for one in found))
     runs = tuple(dict.fromkeys(one.run for one in found))
     return WorkerNote(
@@ -351,14 +359,14 @@ def _note(key: _NoteKey, found: Sequence[WorkerOutcome]) -> WorkerNote:
         round(sum(one.seconds for one in found), 3),
         bases,
         runs[-_MOST_RUNS:],
-        labels,
+        scope,
         found[0].wording,
     )
 
 
 def _version(notes: Sequence[WorkerNote], falls: Sequence[WorkerFall] = ()) -> str:
     """Return the hash of the notes' content, and of what was forgotten where something was."""
-    rows = [asdict(note) for note in notes]
+    rows = [_row(note) for note in notes]
     body: object = {"notes": rows, "falls": [asdict(fall) for fall in falls]} if falls else rows
     return sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 

@@ -6,6 +6,7 @@ None, which is unknown and not wrong; the right answer to a task is never part o
 a quarter of a million outcomes take 20 MB.
 """
 
+import json
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pydantic import BaseModel, Field
 from shikisha.core import toml
 from shikisha.core.budget import Price, Usage
 from shikisha.core.errors import ConfigError, UnknownName
-from shikisha.core.task import Task
+from shikisha.core.task import EVERYBODY, OPERATOR, Scope, Task, join_scopes, read_scope
 from shikisha.outcomes.table_files import ColumnSpec, ColumnType, TableColumns, count_rows, names_of, read_columns
 
 _TASKS = (
@@ -51,6 +52,8 @@ _RUN_COLUMNS = (
     ColumnSpec("score", ColumnType.NUMBER, nullable=True),
     ColumnSpec("cost_usd", ColumnType.NUMBER, nullable=True),
 )
+SCOPES_FILE = "scopes.json"  # whose runs it was made of, where it was
+_MAX_SCOPES = 2**20
 RUNS_TABLE = "conducted"  # the table of runs, which logs of journals have
 _OPENS, _CLOSES = "<answer>", "</answer>"
 _OPTIONAL_COLUMNS = {
@@ -326,6 +329,17 @@ def run_outcomes(folder: Path) -> tuple[RunOutcome, ...]:
         RunOutcome(name, task, bool(parted), _none_if_nan(one), _none_if_nan(cost))
         for name, task, parted, one, cost in rows
     )
+
+
+def log_scope(folder: Path) -> Scope:
+    """Return for whose tasks a log may be learned from: any, unless it was made of runs; ConfigError for several."""
+    file = folder / SCOPES_FILE
+    if not file.exists():  # of runs, an earlier version wrote it
+        return OPERATOR if names_of(folder, RUNS_TABLE) else EVERYBODY
+    try:
+        return join_scopes(read_scope(row) for row in json.loads(file.read_bytes()[:_MAX_SCOPES]))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{file}: {error}: import the runs of one tenant (`learn --from-journal --tenant`)") from None
 
 
 def log_hash(folder: Path) -> str:

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from shikisha.core.budget import Price
 from shikisha.core.errors import ConfigError
-from shikisha.core.task import Task, storage_problem
-from shikisha.outcomes.log_reader import RUNS_TABLE, ReferenceAnswer, RunOutcome
+from shikisha.core.task import Scope, Task, scope_as_json, storage_problem
+from shikisha.outcomes.log_reader import RUNS_TABLE, SCOPES_FILE, ReferenceAnswer, RunOutcome
 from shikisha.outcomes.table_files import ColumnType, TableLine, save_table
 
 _STEMS = ("tasks", "outcomes", "responses")
@@ -129,6 +129,7 @@ class LogBuilder:
         repeats: RepeatPolicy = RepeatPolicy.REFUSED,
         reading: tuple[str, Callable[[str], str | None]] | None = None,
     ) -> None:
+        self.scopes = set[Scope]()  # of the runs that it is made of
         self._reading = reading
         self._left: Counter[str] = Counter()
         self._remarks: Counter[str] = Counter()
@@ -204,6 +205,9 @@ class LogBuilder:
                     save_table(Path(fresh), stem, held, lines, as_lines=as_lines)
                 if self._prices:
                     (Path(fresh) / "workers.toml").write_text(_prices_toml(self._prices), encoding="utf-8")
+                if self.scopes:
+                    rows = sorted((scope_as_json(scope) for scope in self.scopes), key=json.dumps)
+                    (Path(fresh) / SCOPES_FILE).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
                 _replace_log(folder, Path(fresh))
         except OSError as error:
             raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
@@ -378,7 +382,11 @@ def _optional(every: Collection[Sequence[LoggedAnswer]]) -> Iterator[tuple[str, 
 def _replace_log(folder: Path, fresh: Path) -> None:
     """Move the new files in; a log that was there goes, even where it had files that the new one has not."""
     stems = (*_STEMS, RUNS_TABLE)
-    for name in ("workers.toml", *(f"{stem}{suffix}" for stem in stems for suffix in (".parquet", ".jsonl"))):
+    for name in (
+        "workers.toml",
+        SCOPES_FILE,
+        *(f"{stem}{suffix}" for stem in stems for suffix in (".parquet", ".jsonl")),
+    ):
         (folder / name).unlink(missing_ok=True)
     for file in sorted(fresh.iterdir()):
         file.replace(folder / file.name)

@@ -12,6 +12,7 @@ import numpy as np
 
 from shikisha.core.errors import UnknownName
 from shikisha.core.plan import Plan
+from shikisha.core.task import OPERATOR, Scope
 from shikisha.routing.arrays import Flags, Floats
 from shikisha.routing.state import Actions, DecisionRule, DecisionState, TaskTypes
 from shikisha.routing.stopping_rule import StoppingRule
@@ -174,6 +175,7 @@ class PolicyOrigin:
     """Where a policy comes from: the log and its hash, number of tasks, date, and notes for readers.
 
     `advice` says in one line which workers to keep, and what that saves; empty where that was not measured.
+    `scope` says for whose tasks it may act: those of the tenant whose runs it was learned from.
     """
 
     log: str
@@ -185,6 +187,7 @@ class PolicyOrigin:
     notes: tuple[str, ...] = ()
     settings: Mapping[str, float] = field(default_factory=dict)
     advice: str = ""
+    scope: Scope = OPERATOR
 
 
 @dataclass(frozen=True, slots=True)

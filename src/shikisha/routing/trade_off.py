@@ -92,7 +92,8 @@ class TradeOff:
                 best = max(self.points, key=lambda point: (point.accuracy - wish.value * point.cost, -point.cost))
                 return OperatingMix(best, best, 0.0)
             case TargetMetric.BEST:
-                return OperatingMix(self.points[-1], self.points[-1], 0.0)
+                best = max(self.points, key=lambda point: (point.accuracy, -point.cost))
+                return OperatingMix(best, best, 0.0)
 
     def for_cost(self, cost: float) -> OperatingMix:
         """Return the most accurate mix whose mean cost is at most this; ConfigError below the cheapest setting."""

@@ -64,6 +64,7 @@ def child_task(request: Request) -> Task:
         exchanges=request.exchanges,
         answer_schema=request.schema,
         options=request.wishes.options,
+        tenant=task.tenant,
     )
 
 

@@ -46,8 +46,8 @@ from shikisha.core.events import (
     QuestionKind,
     ToolsOffered,
 )
-from shikisha.core.run import Attempt, RoundRecord, Run
-from shikisha.core.task import Task
+from shikisha.core.run import Attempt, RoundRecord, Run, runs_in_scope
+from shikisha.core.task import EVERYBODY, Task
 from shikisha.core.text import with_confidence
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.graders.inferred_scores import (
@@ -71,42 +71,45 @@ PARTS = "calls for a part of a plan, or that saw others' results: no worker's ow
 FURTHER = "further runs of a task, of which the answers count and the draws do not"
 FormLookup = Callable[[Task], AnswerForm | None]
 _LoggedTasks = set[tuple[str, str]]  # the tasks whose sequence is in the log
-_ALL = 2**31  # runs
 
 
 def import_journals(given: Sources, log: LogBuilder) -> None:
     """Read journals: files or database URLs. Not from within an event loop (there is `gather_journal`)."""
-    begun: _LoggedTasks = set()
+    runs = list[Run]()
     for name in given.names:
         path = name.removeprefix("sqlite:///")
         if "://" not in path and not Path(path).is_file():  # opening it would make a new one
             raise ConfigError(f"{path}: there is no such journal")
-        asyncio.run(_gather_from(name, log, begun))
+        runs += asyncio.run(_read_runs(name))
+    if given.labels is not None:
+        every = len(runs)
+        _, runs = runs_in_scope(runs, given.tenant, given.labels)
+        for _ in range(every - len(runs)):
+            log.skip("runs of another tenant, or with labels that are not named")
+    gather_runs(runs, log)
 
 
-async def _gather_from(name: str, log: LogBuilder, begun: _LoggedTasks) -> None:
+async def _read_runs(name: str) -> list[Run]:
     async with open_journal(name) as journal:
-        await _gather_all(journal, log, None, begun)
+        return await journal.all_runs()
 
 
 async def write_outcome_log(journal: "Journal", folder: Path, form: FormLookup | None = None) -> LogSummary:
-    """Write the outcomes of an open journal as a log into the folder, in the place of one that is there.
+    """Write the outcomes of an evaluation's journal as a log into the folder, in the place of one that is there.
+
+    It may be learned from for everybody: its tasks are of a set that a person named.
 
     `form` tells the form in which answers to a task are compared, where it is known better than from the runs.
     """
     log = LogBuilder(KIND, RepeatPolicy.MERGED)
     await gather_journal(journal, log, form)
+    log.scopes = {EVERYBODY}
     return log.write(folder)
 
 
 async def gather_journal(journal: "Journal", log: LogBuilder, form: FormLookup | None = None) -> None:
     """Read every run of an open journal, oldest first."""
-    await _gather_all(journal, log, form, set())
-
-
-async def _gather_all(journal: "Journal", log: LogBuilder, form: FormLookup | None, begun: _LoggedTasks) -> None:
-    for summary in reversed(await journal.runs(limit=_ALL)):
-        _gather_run(Run.fold(await journal.read(summary.id)), log, form, begun)
+    gather_runs(await journal.all_runs(), log, form)
 
 
 def gather_runs(runs: Iterable[Run], log: LogBuilder, form: FormLookup | None = None) -> None:
@@ -120,6 +123,7 @@ def _gather_run(run: Run, log: LogBuilder, form: FormLookup | None, begun: _Logg
     if run.erased is not None:
         log.skip("runs whose texts were erased")
         return
+    log.scopes.add(run.scope)
     scored = _ScoredRun.of(run, form(run.task) if form else None)
     asked = LoggedTask(run.task, ReferenceAnswer(None, None if scored.form is None else str(scored.form)))
     draws = _round_draws(run, log, begun)

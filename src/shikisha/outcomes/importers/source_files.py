@@ -13,7 +13,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -166,6 +166,7 @@ class Sources:
 
     `score` and `domain` are the names under which scores and types of tasks are found (a place inside a column's JSON
     as in `metadata.team`), `columns` those of a table by what they hold, `form` how answers are read in responses.
+    Of journals, `labels` (None: every run counts) names the labels that a run of `tenant` may have (`runs_in_scope`).
     """
 
     names: Sequence[str]
@@ -173,6 +174,8 @@ class Sources:
     domain: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     form: str | None = None
+    tenant: str | None = None
+    labels: Collection[str] | None = None
 
     def domain_of(self, row: SourceRow) -> str:
         """Return the type of a row's task: what stands where `domain` says; empty where nothing does."""

@@ -212,10 +212,14 @@ def _fit_pools(data: StoppingData, pools: Sequence[tuple[int, ...]]) -> list[Fit
     states.share(pools[-1])
     if boosted is not data:
         reading = fit_stopping(boosted, pools[0], states=states)
-        gain = fitted_frontier(reading).by_task - fitted_frontier(plain).by_task
-        if gain.mean() > gain.std() / np.sqrt(len(gain)):
+        if trees_pay(fitted_frontier(reading), fitted_frontier(plain)):
             return [reading, *(fit_stopping(boosted, pool, states=states) for pool in pools[1:])]
     return [plain, *(fit_stopping(data, pool) for pool in pools[1:])]
+
+
+def trees_pay(reading: Frontier, plain: Frontier) -> bool:
+    """Whether the paired 95 % interval of what trees bring on tasks outside their fits excludes harm."""
+    return paired_gain("", reading, plain).low > 0
 
 
 def assign_folds(hashes: Sequence[str], salt: str, count: int = FOLDS) -> Ints:

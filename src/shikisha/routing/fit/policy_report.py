@@ -11,6 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from shikisha.core.budget import format_dollars
+from shikisha.core.task import scope_as_json
 from shikisha.core.text import one_line
 from shikisha.evals.entrant_metrics import ConfidenceInterval
 from shikisha.evals.report_text import span
@@ -268,7 +269,7 @@ def policy_as_json(policy: Policy, version: str) -> Mapping[str, object]:
     best = best_single_worker(policy)
     return {
         "version": version,
-        "about": asdict(policy.about),
+        "about": asdict(policy.about) | {"scope": scope_as_json(policy.about.scope)},
         "best_single": {"name": best.name, "accuracy": best.score, "dollars": best.dollars},
         "workers": [asdict(worker) for worker in policy.workers],
         "few_outcomes": [worker.name for worker in workers_with_few_outcomes(policy)],

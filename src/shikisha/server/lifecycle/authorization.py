@@ -112,8 +112,7 @@ class RunAuthorizer:
         model = self.catalogue.find(requested.model, by)
         labels = tuple(sorted(join_labels(requested.task.labels, requested.options.labels, by.labels)))
         domain = requested.options.domain or requested.task.domain
-        same = (labels, domain) == (requested.task.labels, requested.task.domain)
-        task = requested.task if same else replace(requested.task, labels=labels, domain=domain)
+        task = replace(requested.task, labels=labels, domain=domain, tenant=by.tenant)
         cards = _allowed_by_key(self._configured, by)
         cards = _chosen_by_request(cards, requested.options.workers, self.container)
         cards = _able_to_perform(_cleared_for_labels(cards, task, self._guarded), task)

@@ -77,7 +77,7 @@ async def continue_session(service: RunService, by: Principal, requested: Reques
         room -= len(run.task.prompt) + len(said)
         if room < 0:
             break
-        labels = join_labels(labels, run.task.labels, result_labels(run))
+        labels = join_labels(labels, run.scope.labels)
         found.append((ChatMessage(Speaker.USER, run.task.prompt), ChatMessage(Speaker.ASSISTANT, said)))
     history = tuple(message for pair in reversed(found) for message in pair)
     return replace(
@@ -118,9 +118,3 @@ def _spoken_turns(run: Run) -> Iterator[SpokenTurn]:
         if each.plan is not None and each.plan.steps:
             result = each.results[-1] if each.results else None
             yield SpokenTurn(run.started.pool[each.plan.steps[-1].worker], result.text if result else None)
-
-
-def result_labels(run: Run) -> frozenset[str]:
-    """Return the labels of all that a run's steps brought."""
-    steps = [step for each in run.rounds for step in each.steps.values()]
-    return join_labels(*(step.result.labels for step in steps if step.result is not None))

@@ -104,7 +104,7 @@ def learned_view(container: Container, text: str = "", state: str = "", page: in
     every = () if book is None else book.lessons
     counts = {name: sum(one.state == name for one in every) for name in _STATES}
     if book is not None and text:
-        chosen: Sequence[Lesson] = book.recall(text, _MOST_FOUND)
+        chosen: Sequence[Lesson] = book.recall(text, book.source.scope, _MOST_FOUND)
     else:
         chosen = sorted(
             (one for one in every if not state or one.state == state), key=lambda one: _STATES.index(one.state)

@@ -34,7 +34,6 @@ from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RequestedRun, confirmed_plan_request
 from shikisha.server.lifecycle.service import RunService
-from shikisha.server.lifecycle.sessions import result_labels
 from shikisha.server.pages.login import CheckedForm, PageRoute, PageSession, RunnerLogin, Service, form_text, redirect
 from shikisha.server.pages.run_page import StepPhase
 from shikisha.server.pages.sessions_page import TurnView, session_turns
@@ -290,7 +289,7 @@ async def _with_labels(service: RunService, turn: TurnView) -> TurnView:
     """Return a turn that the next one repeats with the labels that its workers added."""
     if turn.served.erased is not None:
         return turn
-    return replace(turn, labels=result_labels(Run.fold(await service.journal.read(turn.served.run))))
+    return replace(turn, labels=Run.fold(await service.journal.read(turn.served.run)).scope.labels)
 
 
 def _try_page(

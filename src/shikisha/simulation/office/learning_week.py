@@ -22,6 +22,7 @@ from shikisha.core.budget import Caps
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.core.prompts import PlanFormat, PromptStyle
 from shikisha.core.run import Run
+from shikisha.core.task import OPERATOR
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder
@@ -103,7 +104,7 @@ class LearningState:
         if switches.lessons:
             known = () if self.book is None else self.book.lessons
             lessons = judge_lessons(merge_lessons(known, failure_lessons(self.runs)), self.runs)
-            self.book = LessonBook(tuple(lessons), book_file(lessons, (), 0.0)) if lessons else None
+            self.book = LessonBook(tuple(lessons), book_file(lessons, OPERATOR, 0.0)) if lessons else None
 
 
 def planned_by_simulation(item: OfficeTask, luck: int = 0) -> LanguageModelConductor:

@@ -10,7 +10,7 @@ from shikisha.core.budget import Caps
 from shikisha.core.errors import FaultKind, PlanError, WorkerError
 from shikisha.core.events import RunStatus
 from shikisha.core.plan import Plan, Step
-from shikisha.core.prompts import PlanFormat, PromptStyle, RepeatedTask, render_plan_lists
+from shikisha.core.prompts import PLAN_CHARACTERS, PlanFormat, PromptStyle, RepeatedTask, render_plan_lists
 from shikisha.core.run import Result, RoundResult
 from shikisha.core.task import Task
 from shikisha.engine.conductor import Proposal, Situation
@@ -23,6 +23,7 @@ CARDS = (Card("a", "adds"), Card("b", "writes"))
 GOOD = Plan((Step("add", 0), Step("write it up", 1, (0,))))
 OUTSIDER = render_plan_lists(Plan((Step("go", 7),)))
 EMPTY = render_plan_lists(Plan())
+CUT_OFF = "(cut off)"
 FALLBACK = ScriptedConductor([Plan((Step("stand in", 0),))], "fixed:stand-in")
 
 
@@ -38,6 +39,8 @@ class Endpoint:
         text = self.texts[len(self.seen) - 1]
         if text is None:
             raise WorkerError(FaultKind.TIMEOUT)
+        if text == CUT_OFF:
+            raise WorkerError(FaultKind.TRUNCATED, "the answer ran into its output limit", partial="half a pl")
         return Reply(text, model="planner-2026")
 
 
@@ -110,6 +113,18 @@ async def test_a_silent_model_leads_to_the_fallback() -> None:
     proposal = await propose(endpoint)
     assert (proposal.substituted, len(endpoint.seen)) == ("fixed:stand-in", 1)
     assert "gave no answer (timeout)" in proposal.note
+
+
+async def test_a_plan_that_is_cut_off_is_asked_for_once_more_at_half_the_length() -> None:
+    endpoint = Endpoint([CUT_OFF, GOOD.dumps()])
+    proposal = await propose(endpoint, form=PlanFormat.JSON)
+    assert (proposal.plan, proposal.substituted) == (GOOD, None)
+    assert [each.text for each in proposal.rejected] == ["half a pl"]
+    for asked, most in zip(endpoint.seen, (PLAN_CHARACTERS, PLAN_CHARACTERS // 2), strict=True):
+        assert f"'maxLength': {most}" in str(asked.schema)
+    assert "half as many words" in endpoint.seen[1].turns[-1].text
+    proposal = await propose(Endpoint([CUT_OFF, CUT_OFF]))
+    assert proposal.substituted == "fixed:stand-in"
 
 
 async def test_without_a_fallback_the_models_fault_is_the_conductors() -> None:

@@ -1,6 +1,8 @@
 """What a conductor reads, and plans as text: nothing escapes its place, everything reads back."""
 
 import json
+from collections.abc import Mapping
+from typing import cast
 
 import jsonschema
 import pytest
@@ -11,7 +13,7 @@ from shikisha.core.budget import Price
 from shikisha.core.call import Card
 from shikisha.core.errors import Fault, FaultKind, PlanError
 from shikisha.core.events import CheckStatus
-from shikisha.core.messages import Attachment, ChatMessage, MediaKind, Speaker, ToolCall, ToolExchange, ToolResult
+from shikisha.core.messages import Attachment, ChatMessage, Json, MediaKind, Speaker, ToolCall, ToolExchange, ToolResult
 from shikisha.core.plan import Plan, Step
 from shikisha.core.plan_parser import parse_plan
 from shikisha.core.prompts import (
@@ -29,6 +31,7 @@ from shikisha.core.prompts import (
 )
 from shikisha.core.run import CheckVerdict, Result, RoundResult
 from shikisha.core.task import Task
+from shikisha.workers.chat import response_format, strict_schema
 
 POOL = 7
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
@@ -185,6 +188,26 @@ def test_the_schema_takes_what_the_parser_takes() -> None:
     assert parse_plan(json.dumps(instance), 3) == plan
 
 
+def test_the_schema_bounds_a_plan_to_earlier_steps_and_to_so_many_words() -> None:
+    def fits(*steps: tuple[str, list[int]], first: bool = False) -> bool:
+        given = [{"worker": 0, "subtask": text, "access": access} for text, access in steps]
+        schema = plan_schema(3, 3, first=first, characters=9)
+        return bool(jsonschema.Draft202012Validator(schema).is_valid({"reasoning": "", "steps": given}))
+
+    assert fits(("a", []), ("b", [0]), ("c", [0, 1]))
+    assert fits()
+    assert not fits(first=True)
+    assert not fits(("a", [0]))
+    assert not fits(("a", []), ("b", [1]))
+    assert not fits(("a", []), ("b", [0, 0]))
+    assert not fits(("a" * 10, []))
+    assert not fits(("", []))
+    assert not fits(*[("a", [])] * 4)
+    six = [{"worker": 0, "subtask": "a", "access": [place]} for place in (5, 0, 0, 0, 0, 0)]
+    long = {"reasoning": "", "steps": six}
+    assert jsonschema.Draft202012Validator(plan_schema(1, 8)).is_valid(long)  # the parser sees the rest
+
+
 @pytest.mark.parametrize("wrong", [{"worker": 3}, {"access": [4]}, {"subtask": 1}, {"extra": 1}])
 def test_the_schema_refuses_what_no_plan_can_be(wrong: dict[str, object]) -> None:
     step = {"worker": 0, "subtask": "a", "access": []} | wrong
@@ -200,3 +223,9 @@ def test_map_steps_are_spoken_of_only_where_they_are_allowed() -> None:
     jsonschema.validate(instance, plan_schema(3, maps=True))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(instance, plan_schema(3))
+
+
+def test_openai_is_held_to_a_plans_schema_in_strict_mode() -> None:
+    for first in (True, False):
+        form = response_format(cast("Mapping[str, Json]", strict_schema(plan_schema(3, first=first))))
+        assert cast("dict[str, object]", form["json_schema"])["strict"] is True

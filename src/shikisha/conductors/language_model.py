@@ -17,6 +17,7 @@ from shikisha.core.errors import FaultKind, PlanError, WorkerError
 from shikisha.core.plan import Plan
 from shikisha.core.plan_parser import parse_plan
 from shikisha.core.prompts import (
+    PLAN_CHARACTERS,
     PlanFormat,
     PromptStyle,
     RepeatedTask,
@@ -31,6 +32,7 @@ from shikisha.engine.pool import Member
 from shikisha.engine.worker import ChatMessage, Json, Request, Speaker
 
 PLAN_ATTEMPTS = 2
+_SHORTER = "That ran into the limit of your output. Write the whole plan once more, in half as many words."
 _REPEATED = "its plan only repeats the task for the first worker"
 # Enough of a rejected text to show it to the model again.
 _REJECTED_CHARACTERS = 20_000
@@ -107,14 +109,22 @@ class LanguageModelConductor:
 
     async def _asked(self, at: Situation, ask: ModelCall, rejected: list[Rejection]) -> Proposal:
         """Return the model's proposal; texts that were no plans go to `rejected`."""
-        turns = self._turns(at)
+        turns, characters = self._turns(at), PLAN_CHARACTERS
         for _ in range(PLAN_ATTEMPTS):
-            reply = await ask(self.member, Request(at.task, "Write a plan.", turns=turns, schema=self._schema(at)))
+            schema = self._schema(at, characters)
             try:
+                reply = await ask(self.member, Request(at.task, "Write a plan.", turns=turns, schema=schema))
                 plan = self._plan(reply.text, at)
+            except WorkerError as error:
+                if error.fault.kind is not FaultKind.TRUNCATED:
+                    raise
+                rejected.append(Rejection(error.fault.partial or "", error.fault.message, "plan"))
+                turns = (*turns, *_retry_turns(error.fault.partial or "", _SHORTER))
+                characters //= 2
+                continue
             except PlanError as error:
                 rejected.append(Rejection(reply.text, error.what, error.where))
-                turns = (*turns, *_retry_turns(reply.text, error))
+                turns = (*turns, *_retry_turns(reply.text, parse_error_message(error)))
                 continue
             return Proposal(plan, reply.text, version=reply.model, final=len(at.rounds) + 1 >= self.rounds)
         raise NoPlan(f"its model wrote no plan in {PLAN_ATTEMPTS} tries", self.name, rejected)
@@ -137,16 +147,17 @@ class LanguageModelConductor:
             return text
         return f"{text}\n\n{_ADVICE}\n{quote_lines(self.advice)}"
 
-    def _schema(self, at: Situation) -> Mapping[str, Json] | None:
+    def _schema(self, at: Situation, characters: int) -> Mapping[str, Json] | None:
         if self.style.form is not PlanFormat.JSON:
             return None
-        return plan_schema(len(at.cards), _max_steps(at), maps=at.left.map_items > 0)
+        maps, first = at.left.map_items > 0, not at.rounds
+        return plan_schema(len(at.cards), _max_steps(at), maps=maps, first=first, characters=characters)
 
 
 def _max_steps(at: Situation) -> int:
     return max(1, min(at.left.plan_steps, at.left.steps))
 
 
-def _retry_turns(text: str, error: PlanError) -> tuple[ChatMessage, ChatMessage]:
+def _retry_turns(text: str, problem: str) -> tuple[ChatMessage, ChatMessage]:
     said = text[:_REJECTED_CHARACTERS] or "(nothing)"
-    return ChatMessage(Speaker.ASSISTANT, said), ChatMessage(Speaker.USER, parse_error_message(error))
+    return ChatMessage(Speaker.ASSISTANT, said), ChatMessage(Speaker.USER, problem)

@@ -16,8 +16,9 @@ class LmTable(ConfigTable):
 
     kind: Literal["lm"] = Field(description="a language model behind a chat endpoint writes the plans")
     endpoint: str = Field(description="a worker of [workers] that writes the plans; it need not be in the pool")
-    fallback: str | None = Field(
-        default=None, description="the conductor that plans when this one writes no valid plan"
+    fallback: str = Field(
+        default="fixed:single",
+        description="the conductor that plans when this one writes no valid plan; by default one worker gets the task",
     )
     form: PlanFormat | None = Field(
         default=None, description="how plans are written; by default json where the endpoint has structured_output"

@@ -304,11 +304,10 @@ class ConductorFactory:
     def _lm(self, name: str, table: LmTable, pool: Pool | None, depth: int) -> LanguageModelConductor:
         endpoint = self.endpoint(table.endpoint)
         form = table.form or (PlanFormat.JSON if endpoint.structured else PlanFormat.LISTS)
-        fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
         return LanguageModelConductor(
             name,
             endpoint.member,
-            fallback,
+            self.make(table.fallback, pool, depth + 1),
             PromptStyle(form, table.described, table.examples),
             table.rounds,
             table.shown,

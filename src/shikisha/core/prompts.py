@@ -37,6 +37,7 @@ from shikisha.core.run import Result, RoundResult
 from shikisha.core.task import Task
 
 QUOTE = "| "
+PLAN_CHARACTERS = 600  # of reasoning, and of each subtask, where an endpoint can be held to a plan's schema
 SHOWN_CHARACTERS = 8_000  # of one answer, to the conductor only: workers are shown granted answers whole
 
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
@@ -160,21 +161,39 @@ def render_plan_lists(plan: Plan) -> str:
     return f"model_id = [{ordinals}]\nsubtasks = [{subtasks}]\naccess_list = [{access}]"
 
 
-def plan_schema(pool_size: int, max_steps: int = MAX_STEPS, *, maps: bool = False) -> Mapping[str, Json]:
+def plan_schema(
+    pool_size: int,
+    max_steps: int = MAX_STEPS,
+    *,
+    maps: bool = False,
+    first: bool = False,
+    characters: int = PLAN_CHARACTERS,
+) -> Mapping[str, Json]:
     """Return the JSON Schema of the JSON twin, with room for reasoning before the steps.
 
-    It holds an endpoint to existing ordinals; what a schema cannot say (earlier steps only) is for `parse_plan`.
+    It holds an endpoint to existing ordinals, earlier steps, and `characters` of reasoning and of each subtask: a small
+    model that is not bounded writes until it is cut off. `first`: the plan has a step. That a step is named once in an
+    access list, and in order, is for `parse_plan` to see.
     """
-    entry: Mapping[str, Json] = {"type": "integer", "minimum": 0, "maximum": max(max_steps - 2, 0)}
-    if maps:
-        entry = {"anyOf": [entry, {"type": "string", "pattern": f"^{EACH_PATTERN}$"}]}
-    access: Mapping[str, Json] = {"type": "array", "items": entry}
-    step = _object(
-        worker={"type": "integer", "minimum": 0, "maximum": max(pool_size - 1, 0)},
-        subtask={"type": "string"},
-        access=access,
-    )
-    return _object(reasoning={"type": "string"}, steps={"type": "array", "maxItems": max_steps, "items": step})
+    text: Mapping[str, Json] = {"type": "string", "maxLength": characters}
+    worker: Mapping[str, Json] = {"type": "integer", "minimum": 0, "maximum": max(pool_size - 1, 0)}
+    steps = []
+    for place in range(max_steps):
+        entry: Mapping[str, Json] = {"type": "integer", "minimum": 0, "maximum": max(place - 1, 0)}
+        if maps:
+            entry = {"anyOf": [entry, {"type": "string", "pattern": f"^{EACH_PATTERN}$"}]}
+        access: Mapping[str, Json] = {"type": "array", "maxItems": place, "items": entry}
+        steps.append(_object(worker=worker, subtask={**text, "minLength": 1}, access=access))
+    # An array of each length: grammars know no array whose length is open and whose places differ.
+    lengths: list[Json] = [
+        {"type": "array", "prefixItems": steps[:count], "minItems": count, "maxItems": count}
+        for count in range(1, min(max_steps, MAX_STEPS) + 1)
+    ]
+    if not first:
+        lengths.insert(0, {"type": "array", "maxItems": 0, "items": steps[0]})
+    if max_steps > MAX_STEPS:
+        lengths.append({"type": "array", "minItems": MAX_STEPS + 1, "maxItems": max_steps, "items": steps[-1]})
+    return _object(reasoning=text, steps={"anyOf": lengths})
 
 
 def _object(**properties: Mapping[str, Json]) -> Mapping[str, Json]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
@@ -198,6 +199,8 @@ class ChatWorker:
         self._settings = settings
         self._card = card
         self._secret_store = secret_store
+        host = urlsplit(settings.base_url).hostname or ""
+        self._strict = host.endswith((".openai.com", ".azure.com"))  # they hold to less than others, and to the letter
         self._connections = HttpConnections(card, settings.base_url, settings.max_bytes, headers, secret_store)
 
     async def perform(self, request: Request) -> Reply:
@@ -289,7 +292,8 @@ class ChatWorker:
             body["logprobs"] = True
         # OpenAI's schemas are of objects: for a list, the prompt says what is wanted, and a check looks.
         if settings.structured_output and request.schema is not None and request.schema.get("type") != "array":
-            body["response_format"] = response_format(request.schema)
+            schema = strict_schema(request.schema) if self._strict else request.schema
+            body["response_format"] = response_format(schema if isinstance(schema, Mapping) else request.schema)
         if wishes.tools:
             body["tools"] = list(wishes.tools)
             if wishes.parallel_tool_calls is not None:
@@ -444,6 +448,15 @@ def response_format(schema: Mapping[str, Json]) -> dict[str, Json]:
     if schema.get("type") == "object" and _fits_strict_mode(schema):
         form["strict"] = True
     return {"type": "json_schema", "json_schema": form}
+
+
+def strict_schema(schema: Json) -> Json:
+    """Return a schema without bounds that OpenAI's strict mode does not know; places of an array become its last."""
+    if isinstance(schema, Mapping):
+        kept = {name: strict_schema(part) for name, part in schema.items() if name not in ("minLength", "maxLength")}
+        places = kept.pop("prefixItems", None)
+        return kept | {"items": places[-1]} if isinstance(places, list) and places else kept
+    return [strict_schema(part) for part in schema] if isinstance(schema, list) else schema
 
 
 def _fits_strict_mode(schema: Json, levels: int = _STRICT_LEVELS) -> bool:

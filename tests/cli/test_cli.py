@@ -199,9 +199,10 @@ class TestPlan:
         told = cli.json("plan", "--parse", "nowhere.txt", "--pool-size", "2", code=ExitCode.INPUT)
         assert "cannot be read" in str(told["error"])
 
-    def test_a_conductor_that_makes_no_plan_exits_2(self, cli: Cli) -> None:
-        told = cli.json("plan", "q", "-C", "lm:a", code=ExitCode.INPUT)
-        assert "wrote no plan in 2 tries" in str(told["error"])
+    def test_where_no_fallback_is_named_one_worker_stands_in_visibly(self, cli: Cli) -> None:
+        told = cli.json("plan", "q", "-C", "lm:a")
+        assert told["substituted"] == "fixed:single"
+        assert "wrote no plan in 2 tries" in str(told["note"])
 
     def test_a_fallback_is_told(self, cli: Cli) -> None:
         told = cli.json("plan", "q", "-C", "lm:a?fallback=fixed:single")

@@ -14,15 +14,18 @@ from recorded_pools import MP13
 from shikisha.conductors.learned_policy import PolicyConductor, policy_conductor
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.plan import ANSWER, ANSWER_ALONE
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.core.text import with_confidence
+from shikisha.core.visibility import request_messages, view_hash
 from shikisha.engine.conductor import Situation
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Card, Reply, Request
 from shikisha.outcomes.log_reader import OutcomeLog
+from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer, LoggedTask
 from shikisha.routing.fit.log_replay import ReplayResult, replay_mix
 from shikisha.routing.fit.model_selection import CASCADE, POLICY, TABLE, LearningOptions, fit_candidates, select_policy
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
@@ -258,3 +261,32 @@ async def test_a_worker_s_own_confidence_is_journaled_and_read_by_the_response_m
         given = run.rounds[0].results[0]
         assert given is not None
         assert given.confidence is None
+
+
+@pytest.mark.parametrize("wording", ["", ANSWER_ALONE])
+async def test_a_policy_sends_the_words_that_it_was_learned_from(wording: str, log: OutcomeLog, file: Path) -> None:
+    policy, _ = load_policy(file)
+    path = file.with_name("worded.policy")
+    save_policy(replace(policy, about=replace(policy.about, wording=wording)), path)
+    run = (await performed(policy_conductor(str(path)), log, log.task_ids[:1]))[0]
+    plan = run.rounds[0].plan
+    assert plan is not None
+    assert plan.steps[0].subtask == (wording or ANSWER)
+    shown = request_messages(Request(run.task, plan.steps[0].subtask))
+    assert run.rounds[0].steps[0].attempts[0].started.view == view_hash(shown)
+    assert (shown[0].text == run.task.prompt) is not bool(wording)
+
+
+def test_a_policy_is_learned_from_the_words_of_most_outcomes(log: OutcomeLog, tmp_path: Path) -> None:
+    answers = [(task, log.find(task, name)) for task in log.task_ids for name in log.workers]
+    kept = LogBuilder("log")
+    for place, (task, outcome) in enumerate(answers):
+        assert outcome is not None
+        worded = LoggedAnswer(
+            outcome.worker, task, outcome.score, outcome.answer, wording="" if place % 3 else ANSWER_ALONE
+        )
+        kept.add(LoggedTask(log.task(task), log.gold(task)), worded)
+    kept.write(tmp_path / "log")
+    mixed = OutcomeLog.read(tmp_path / "log")
+    panel = build_outcome_matrix(mixed)
+    assert int(panel.there.sum()) == mixed.wordings()[""] == sum(1 for place in range(len(answers)) if place % 3)

@@ -1,6 +1,7 @@
 """From runs to a log and back: what the journal's importer makes of runs that the engine performed."""
 
 import asyncio
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import journals
 import pytest
 from importing import Imported, command, imported
+from paths import ROOT
 from test_children import conducting
 from test_step import Wants
 
@@ -21,6 +23,7 @@ from shikisha.core.plan import ANSWER, ANSWER_ALONE, Plan, Step
 from shikisha.core.prompts import render_plan_lists
 from shikisha.core.run import Run
 from shikisha.core.task import Task
+from shikisha.core.visibility import PART_NOW
 from shikisha.engine.approvals import Decision, ScriptedApprover
 from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import Conductor, Proposal, Situation
@@ -33,9 +36,10 @@ from shikisha.evals.reward import grade_events
 from shikisha.journal import Journal, open_journal
 from shikisha.outcomes.importers.journal_runs import PARTS, gather_runs, write_outcome_log
 from shikisha.outcomes.log_reader import OutcomeLog, run_outcomes
-from shikisha.outcomes.log_writer import LogBuilder, LogSummary, RepeatPolicy
+from shikisha.outcomes.log_writer import OTHER_WORDS, LogBuilder, LogSummary, RepeatPolicy
 from support import engine, member, pool_of, whole_plan
 
+OLD_JOURNAL = ROOT / "tests" / "data" / "v0.1" / "journal.sqlite"
 TASK = Task("Six times seven?", id="sums/1", domain="sums")
 ONE = whole_plan((0, ()))
 CHECKER = ScriptedGrader({"42": 1.0, "so 42": 1.0, "41": 0.0})
@@ -106,6 +110,23 @@ def test_the_task_itself_is_put_in_several_ways(tmp_path: Path, subtask: str) ->
     found = performed(tmp_path, Kept(pool_of(ann="42"), Plan((Step(subtask, 0),))))
     assert found.scores("ann") == [1.0]
     assert [(run.parted, run.score) for run in run_outcomes(tmp_path / "log")] == [(False, 1.0)]
+
+
+def test_answers_to_other_words_are_not_merged_and_keep_their_words(tmp_path: Path) -> None:
+    ways = [Kept(pool_of(ann="42"), Plan((Step(subtask, 0),))) for subtask in (ANSWER, ANSWER_ALONE, ANSWER)]
+    found = performed(tmp_path, *ways, Kept(pool_of(bob="41"), Plan((Step(ANSWER_ALONE, 0),))))
+    assert (found.scores("ann"), found.more("samples")) == ([1.0], [2, 1])
+    assert found.told["left"] == {OTHER_WORDS: 1}
+    assert found.log.wordings() == {"": 1, ANSWER_ALONE: 1}
+    assert (found.one("sums/1", "ann").wording, found.one("sums/1", "bob").wording) == ("", ANSWER_ALONE)
+
+
+def test_a_run_of_before_own_words_keeps_the_words_that_it_sent(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    shutil.copy(OLD_JOURNAL, path)
+    wordings = imported("journal", path).log.wordings()
+    assert wordings[PART_NOW + ANSWER] > 0
+    assert not wordings[""]
 
 
 def test_a_worker_that_stood_in_gets_the_score_and_the_other_none(tmp_path: Path) -> None:

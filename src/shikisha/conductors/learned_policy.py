@@ -27,7 +27,7 @@ import numpy as np
 
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, PlanError, ShikishaError
-from shikisha.core.plan import ANSWER_ALONE, Plan, Step
+from shikisha.core.plan import ANSWER, Plan, Step
 from shikisha.core.run import Result, RoundResult
 from shikisha.core.text import with_confidence
 from shikisha.engine.conductor import Proposal, Situation
@@ -117,7 +117,7 @@ class PolicyConductor:
                 chance = 1.0 - sum(each.chance for each in options if each.worker != policy_worker)
             else:
                 worker, what, chance = option.worker, "explores", option.chance
-        plan = Plan((Step(ANSWER_ALONE, _ordinal(situation.cards, worker)),))
+        plan = Plan((Step(self.policy.about.wording or ANSWER, _ordinal(situation.cards, worker)),))
         passed = f"; at capacity: {', '.join(full)}" if full else ""
         note = self._note(point, f"{what} {worker!r}{passed}", situation)
         return Proposal(plan, note=note, version=self.version, propensity=chance)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from shikisha.core.budget import Price, Usage
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.plan import ANSWER, ANSWER_ALONE, Plan, Step
+from shikisha.core.visibility import PART_NOW
 from shikisha.engine.worker import Card
 
 VOTE = "vote"
@@ -141,7 +142,7 @@ class RoleAssignment:
 
 def asks_whole(step: Step, prompt: str) -> bool:
     """Whether a step asks its worker for the whole task: its subtask says only that, and it sees no results."""
-    told = " ".join(step.subtask.split()).casefold()
+    told = " ".join(step.subtask.removeprefix(PART_NOW).split()).casefold()
     return not step.access and (told.rstrip(".") in _WHOLE_TASK_PHRASES or told == " ".join(prompt.split()).casefold())
 
 

@@ -27,6 +27,7 @@ from shikisha.outcomes.log_reader import (
     run_outcomes,
     sample_tasks,
 )
+from shikisha.plots.number_format import plural
 from shikisha.routing.fit.baselines import measure_baselines
 from shikisha.routing.fit.check_signal import apply_test_signal
 from shikisha.routing.fit.drift_detection import drop_outdated
@@ -106,11 +107,15 @@ def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
         notes += find_cost_oddities(log)
         if log.judged_share:
             notes += (f"{log.judged_share:.0%} of the scores come from a language model alone",)
+        wordings = log.wordings(order.workers)
+        if len(wordings) > 1:
+            left = wordings.total() - next(iter(wordings.values()))
+            notes += (f"{plural(left, 'outcome')} in other words than most are left out: a policy sends one wording",)
         source = _OutcomeSource(name, log_hash(folder), _cost_kind(log), notes)
         texts = any((folder / f"responses.{ending}").exists() for ending in ("parquet", "jsonl"))
-        scope = log_scope(folder)
+        scope, wording = log_scope(folder), next(iter(wordings), "")
         policy = _fit_policy(order, build_outcome_matrix(log, order.workers, whole=texts), source, runs, tell)
-        return replace(policy, about=replace(policy.about, scope=scope))
+        return replace(policy, about=replace(policy.about, scope=scope, wording=wording))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from shikisha.core.messages import Attachment, ChatMessage, Json, Speaker, dump_
 from shikisha.core.plan import Plan
 from shikisha.core.run import Result
 
+PART_NOW = "Your part now:\n"  # before a subtask
+
 
 def grant_results(plan: Plan, index: int, results: Sequence[Result | None]) -> tuple[GrantedStep, ...]:
     """Return what step `index` may see of the earlier steps: its access list's entries, no more and no fewer."""
@@ -64,7 +66,7 @@ def request_messages(request: Request) -> tuple[ChatMessage, ...]:
         said.append(ChatMessage(Speaker.ASSISTANT, _answer(earlier)))
         pending, attached = [], ()
     if request.subtask != task.prompt and not own:
-        pending.append(f"Your part now:\n{request.subtask}")
+        pending.append(f"{PART_NOW}{request.subtask.removeprefix(PART_NOW)}")
     elif not pending:
         pending.append("Answer this.")
     # OpenAI's JSON mode refuses a chat that does not mention JSON; a client's own chat is left as it is.

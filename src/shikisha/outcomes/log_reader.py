@@ -8,6 +8,7 @@ a quarter of a million outcomes take 20 MB.
 
 import json
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,6 +44,7 @@ _OUTCOMES = (
     ColumnSpec("propensity", ColumnType.NUMBER, required=False, nullable=True),
     ColumnSpec("judged", ColumnType.NUMBER, required=False, nullable=True),
     ColumnSpec("turn", ColumnType.WHOLE, required=False, nullable=True),
+    ColumnSpec("wording", required=False, nullable=True),
 )
 _RESPONSES = (ColumnSpec("task_id"), ColumnSpec("worker"), ColumnSpec("response", nullable=True))
 _RUN_COLUMNS = (
@@ -86,8 +88,9 @@ class Outcome:
     `score` is in [0, 1] and None where it was not graded; `answer` None: none was found in what the worker wrote;
     `usage` and `dollars` None: not recorded. `cost_kind` says how the dollars came about (`derived`: from list prices).
     `seconds` is how long the call took, `propensity` the probability with which this worker was asked (given what came
-    before), `judged` how far the score is a language model's word alone (0: not at all, or not
-    recorded), `turn` which ask of the task this was, from 0 (None: unknown).
+    before), `judged` how far the score is a language model's word alone (0: not at all, or not recorded), `turn` which
+    ask of the task this was, from 0 (None: unknown), `wording` what the worker was asked besides the task ("": nothing,
+    or not recorded).
     """
 
     task_id: str
@@ -101,6 +104,7 @@ class Outcome:
     propensity: float | None = None
     judged: float = 0.0
     turn: int | None = None
+    wording: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,7 @@ class OutcomeLog:
         self._answers = outcomes.texts["answer"]
         self._scores_only = not any(answer is not None for answer in self._answers)
         self._cost_kinds = outcomes.texts["cost_kind"]
+        self._wordings = outcomes.texts["wording"]
         self._more = {name: _pack_optional(outcomes, name, most) for name, most in _OPTIONAL_COLUMNS.items()}
 
     @classmethod
@@ -185,6 +190,13 @@ class OutcomeLog:
         """Return what the right answer to a task is, for graders only."""
         place = self._place(task_id)
         return ReferenceAnswer(self._tasks.texts["answer"][place], self._tasks.texts["answer_kind"][place])
+
+    def wordings(self, workers: Collection[str] = ()) -> Counter[str]:
+        """Return how many outcomes (of these workers) each wording has, the most frequent first."""
+        named = {self._worker_places[name] for name in workers or self._worker_places}
+        width = len(self._worker_places)
+        rows = (row for cell, row in enumerate(self._cells) if row >= 0 and cell % width in named)
+        return Counter(dict(Counter(self._wordings[row] or "" for row in rows).most_common()))
 
     def find(self, task_id: str, worker: str) -> Outcome | None:
         """Return the outcome of this worker on this task, or None where there is none."""
@@ -274,7 +286,7 @@ class OutcomeLog:
             _none_if_nan(self._more[name][row]) if self._more[name] else None for name in _OPTIONAL_COLUMNS
         )
         kind = self._cost_kinds[row]
-        more = (seconds, propensity, judged or 0.0, None if turn is None else int(turn))
+        more = (seconds, propensity, judged or 0.0, None if turn is None else int(turn), self._wordings[row] or "")
         return Outcome(task_id, worker, score, self._answers[row], usage, dollars, kind, *more)
 
 

@@ -7,7 +7,8 @@ have them, the texts are those of the first graded sample (else of the first tha
 turn and propensity are those of the sample that was asked first. Whatever is left out is counted under its reason;
 unknown values are null. A log has these columns only where some row fills them: `latency_s`, `propensity` (the
 probability with which the worker was chosen, given what came before), `judged` (the share of the row's graded samples
-that only a language model graded), `turn` (which ask of the task this was, from 0) and `samples`.
+that only a language model graded), `turn` (which ask of the task this was, from 0), `wording` (what the worker was
+asked besides the task) and `samples`. Answers to other words are never merged: models react to words.
 """
 
 import json
@@ -29,6 +30,7 @@ from shikisha.outcomes.table_files import ColumnType, TableLine, save_table
 
 _STEMS = ("tasks", "outcomes", "responses")
 _UNKNOWN = ReferenceAnswer(None, None)
+OTHER_WORDS = "further answers to a task that was put in other words"
 # The largest value of a parquet column of 64-bit integers.
 _MOST = 2**63 - 1
 _SURROGATES = re.compile("[\ud800-\udfff]")  # of surrogate pairs
@@ -79,7 +81,8 @@ class LoggedAnswer:
     """One answer of one worker, and where the source has it.
 
     `answer` is what was extracted from the `response`. Dollars are recorded ones unless `cost` says otherwise. `judged`
-    is 1 where the score is a language model's word alone.
+    is 1 where the score is a language model's word alone. `wording` is what the worker was asked besides the task; ""
+    where the task came in the client's own words.
     """
 
     worker: str
@@ -95,6 +98,7 @@ class LoggedAnswer:
     propensity: float | None = None
     judged: float | None = None
     turn: int | None = None
+    wording: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,9 @@ class LogBuilder:
             self._same += len(samples)
             return
         for sample in samples:
+            if kept and sample.wording != kept[0].wording:  # they are answers to other words
+                self.skip(OTHER_WORDS)
+                continue
             better = any(_rank(one) >= _rank(sample) for one in kept)
             # Only the best sample's texts are written, so the others' are not held in memory.
             kept.append(replace(sample, answer=None, response=None) if better else sample)
@@ -342,6 +349,7 @@ def _outcome(pair: tuple[str, str], samples: Sequence[LoggedAnswer], columns: It
         "propensity": _mean(samples, lambda one: one.propensity if one.turn == turn else None),
         "judged": _mean(samples, lambda one: one.judged),
         "turn": turn,
+        "wording": samples[0].wording,
         "samples": len(samples),
     }
     return {name: line[name] for name in columns}
@@ -375,6 +383,8 @@ def _optional(every: Collection[Sequence[LoggedAnswer]]) -> Iterator[tuple[str, 
         yield "judged", ColumnType.NUMBER
     if any(one.turn is not None for samples in every for one in samples):
         yield "turn", ColumnType.WHOLE
+    if any(samples[0].wording for samples in every):
+        yield "wording", ColumnType.TEXT
     if any(len(samples) > 1 for samples in every):
         yield "samples", ColumnType.WHOLE
 

@@ -175,7 +175,8 @@ class PolicyOrigin:
     """Where a policy comes from: the log and its hash, number of tasks, date, and notes for readers.
 
     `advice` says in one line which workers to keep, and what that saves; empty where that was not measured.
-    `scope` says for whose tasks it may act: those of the tenant whose runs it was learned from.
+    `scope` says for whose tasks it may act: those of the tenant whose runs it was learned from. `wording` is what its
+    workers were asked besides the task ("": nothing), and are asked again.
     """
 
     log: str
@@ -188,6 +189,7 @@ class PolicyOrigin:
     settings: Mapping[str, float] = field(default_factory=dict)
     advice: str = ""
     scope: Scope = OPERATOR
+    wording: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,6 +264,8 @@ def serialize_policy(policy: Policy) -> bytes:
     about = asdict(policy.about)
     if not policy.about.advice:  # a file without it keeps the version that it had before there was advice
         del about["advice"]
+    if not policy.about.wording:  # nor is this in files of before wordings were kept
+        del about["wording"]
     about["scope"] = scope_as_json(policy.about.scope)
     if policy.about.scope == OPERATOR:  # as files of earlier versions are, which kept no tenant
         del about["scope"]

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from shikisha.conductors.topologies import asks_whole
 from shikisha.core.budget import Amount
+from shikisha.core.call import Request
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import (
     AnswerGraded,
@@ -49,6 +50,7 @@ from shikisha.core.events import (
 from shikisha.core.run import Attempt, RoundRecord, Run, runs_in_scope
 from shikisha.core.task import EVERYBODY, Task
 from shikisha.core.text import with_confidence
+from shikisha.core.visibility import PART_NOW, request_messages, view_hash
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.graders.inferred_scores import (
     InferredScore,
@@ -142,7 +144,7 @@ def _gather_run(run: Run, log: LogBuilder, form: FormLookup | None, begun: _Logg
                     log.skip("calls that wanted the client's tools before they answered")
             else:
                 drawn = draws.get(turn.index, _NO_DRAW) if _by_planned_worker(attempt, turn, run) else _NO_DRAW
-                answer = _logged_answer(attempt, scored, drawn)
+                answer = replace(_logged_answer(attempt, scored, drawn), wording=_wording(attempt, turn, run))
                 log.add(asked, _with_tool_loop(answer, attempt, turn) if _is_agent_step(attempt, turn) else answer)
     if run.started.parent is None:
         log.add_run(asked, _run_outcome(run))
@@ -183,6 +185,23 @@ def _is_whole(attempt: Attempt, turn: RoundRecord, run: Run) -> bool:
     """Whether the call is for a step that is the task itself."""
     step = attempt.started.step
     return step is not None and turn.plan is not None and asks_whole(turn.plan.step_of(step), run.task.prompt)
+
+
+def _wording(attempt: Attempt, turn: RoundRecord, run: Run) -> str:
+    """Return what the worker was asked besides the task; "" where it got the task in the client's own words.
+
+    Runs of before own words were passed on put the same step in words: the hash of what was shown tells.
+    """
+    step = turn.plan.step_of(attempt.started.step) if turn.plan and attempt.started.step is not None else None
+    if step is None:
+        return ""
+    request = Request(run.task, step.subtask)
+    if not request.own_words:
+        return step.subtask
+    plain = run.task.bare and attempt.started.reason is AttemptReason.FIRST
+    if plain and attempt.started.view not in ("", view_hash(request_messages(request))):
+        return f"{PART_NOW}{step.subtask}"
+    return ""
 
 
 def _round_draws(run: Run, log: LogBuilder, begun: _LoggedTasks) -> Mapping[int, "_Draw"]:

@@ -206,9 +206,12 @@ def build_outcome_matrix(
 ) -> OutcomeMatrix:
     """Return the matrix of a log, or of these workers of it; `types` are a policy's, else the log's own.
 
-    `whole`: compare complete responses with the answer marked in them, where the log has those, not the answer alone.
+    Of outcomes in several wordings, those in the most frequent one are taken: answers to other words are another
+    worker's. `whole`: compare complete responses with the answer marked in them, where the log has those, not the
+    answer alone.
     """
     names = tuple(workers) or log.workers
+    wording = next(iter(log.wordings(names)), "")
     tasks = [log.task(task_id) for task_id in log.task_ids]
     if not tasks:
         raise ConfigError(f"{log.folder}: there are no tasks to learn from")
@@ -223,7 +226,8 @@ def build_outcome_matrix(
     answer_texts: list[list[str | None]] = [[] for _ in names]
     evidence: list[TaskEvidence] = []
     for row, task in enumerate(tasks):
-        outcomes = [log.find(task.id, name) for name in names]
+        found = [log.find(task.id, name) for name in names]
+        outcomes = [each if each is None or each.wording == wording else None for each in found]
         texts_said = [
             None if outcome is None else log.response_text(outcome, kept.get(task.id))
             for outcome, kept in zip(outcomes, responses, strict=True)

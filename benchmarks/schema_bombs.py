@@ -8,6 +8,9 @@ bomb's document, while a process of its own asks /healthz all the time; then, in
 that no client has: a tool of an MCP server over HTTP (inputSchema and outputSchema), a grader, and a handoff check.
 There the longest time is counted for which the event loop did not come back. /healthz is measured before as well, while
 as many clients send harmless requests: what the machine itself makes of it.
+
+The door `others` is that of a second key: how long its honest requests with a schema take at an otherwise quiet server,
+and how long while six clients of the first key send the patterns that backtrack longest.
 """
 
 import argparse
@@ -21,6 +24,7 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -42,6 +46,7 @@ from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
 from shikisha.workers import mcp
 
 AT_ONCE = 8
+ATTACKERS, ASKED = 6, 100
 FEWEST = 500  # answers of /healthz while nobody attacks
 Bomb = tuple[dict[str, Json], str]
 CONFIG = """
@@ -283,6 +288,18 @@ def bomb_junk(chance: random.Random) -> Bomb:
     return {chance.choice(words): junk(5) for _ in range(6)}, chance.choice((nested(5), "[[1,[2]]]", '"a"'))
 
 
+def worst_bombs() -> list[Bomb]:
+    """Return the bombs that hold a thread longest: patterns that backtrack until their time is over."""
+    schemas: list[dict[str, Json]] = [{"items": {"pattern": pattern}} for pattern in CARELESS]
+    return [(schema, json.dumps(["a" * 9_000 + "!"] * 20)) for schema in schemas]
+
+
+HONEST: Bomb = (  # too much for the event loop, and done in some milliseconds
+    {"type": "array", "items": {"type": "object", "properties": {"name": {"pattern": "^[A-Z][a-z]+$"}}}},
+    json.dumps([{"name": "Shikisha"}] * 2_000),
+)
+
+
 # --- the doors of a server
 
 
@@ -323,7 +340,7 @@ DOORS: Mapping[str, Callable[[int, Json], tuple[str, object]]] = {
 
 async def endpoint(count: int, seed: int) -> None:
     """Serve the worker's endpoint: it answers with the document of the bomb that the prompt names."""
-    made = bombs(count, seed)
+    made = [*bombs(count, seed), *worst_bombs(), HONEST]
 
     def choose(asked: ReceivedChatRequest) -> ScriptedAnswer:
         named = re.search(r"bomb (\d+)", " ".join(text for _, text in asked.messages))
@@ -386,7 +403,7 @@ async def child(*arguments: object) -> AsyncIterator[asyncio.subprocess.Process]
         await process.wait()
 
 
-async def bombard(at: Server, requests: Sequence[bytes]) -> tuple[Counter[str], float]:
+async def bombard(at: Server, requests: Sequence[bytes], at_once: int = AT_ONCE) -> tuple[Counter[str], float]:
     """Send the requests, some at a time; return what came of them, and the most seconds that one took."""
     left, told, longest = list(reversed(requests)), Counter[str](), 0.0
 
@@ -402,7 +419,7 @@ async def bombard(at: Server, requests: Sequence[bytes]) -> tuple[Counter[str], 
             except (OSError, TimeoutError) as error:
                 told[type(error).__name__] += 1
 
-    await asyncio.gather(*(send() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(send() for _ in range(at_once)))
     return told, longest
 
 
@@ -432,6 +449,42 @@ async def serving(folder: Path, count: int, seed: int, doors: Sequence[str]) -> 
                 figures += _told(told, at, longest)
             await probing.end()
     return figures
+
+
+async def others(folder: Path, count: int, seed: int) -> list[Figure]:
+    """Measure the requests of one key while another one attacks."""
+    async with child("--endpoint", "--count", count, "--seed", seed) as worker:
+        assert worker.stdout is not None
+        url = (await worker.stdout.readline()).decode().strip()
+        async with server(folder, CONFIG.format(url=url), log=folder / "server.log") as at:
+            async with connections(at.host, at.port, 1) as (connection,):
+                wanted = at.request("/keys", {"name": "other", "tenant": "other", "scopes": ["run"]})
+                answer = await connection.ask(wanted)
+                assert answer.status == 201, answer.data
+                key = json.loads(answer.data.partition(b"\r\n\r\n")[2])["secret"]
+            worst = worst_bombs()
+            honest = replace(at, key=key).request(*at_chat(count + len(worst), HONEST[0]))
+            attacks = [at.request(*at_chat(count + place, schema)) for place, (schema, _) in enumerate(worst)]
+
+            async def asked() -> list[float]:
+                async with connections(at.host, at.port, 1) as (connection,):
+                    answers = [await asyncio.wait_for(connection.ask(honest), 120) for _ in range(ASKED)]
+                assert {each.status for each in answers} == {200}
+                return sorted(1000 * each.seconds for each in answers)
+
+            await asked()
+            quiet = await asked()
+            attacking = asyncio.create_task(bombard(at, attacks * (100 // len(attacks) + 1), ATTACKERS))
+            await asyncio.sleep(1)
+            attacked, ended = await asked(), attacking.done()
+            attacking.cancel()
+            p99 = [each[int(0.99 * (len(each) - 1))] for each in (quiet, attacked)]
+            return [
+                Figure(f"a schema request, p99 of {ASKED}, quiet", p99[0], "ms"),
+                Figure(f"  while {ATTACKERS} clients of another key attack", p99[1], "ms"),
+                Figure("  times the quiet one", p99[1] / p99[0], "", 3),
+                Figure("  the attack ended before", float(ended), "", 0),
+            ]
 
 
 def _health(what: str, took: Sequence[float], *, aim: bool) -> list[Figure]:
@@ -578,6 +631,9 @@ async def main(count: int, seed: int, doors: Sequence[str]) -> list[Figure]:
     if served := [door for door in doors if door in DOORS]:
         with tempfile.TemporaryDirectory() as folder:
             figures += await serving(Path(folder), count, seed, served)
+    if "others" in doors:
+        with tempfile.TemporaryDirectory() as folder:
+            figures += await others(Path(folder), count, seed)
     return figures + await everywhere_else(count, seed, [door for door in doors if door in INSIDE])
 
 
@@ -585,7 +641,9 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser()
     options.add_argument("--count", type=int, default=1000)
     options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--door", action="append", choices=[*DOORS, *INSIDE], help="this one; all if none is named")
+    options.add_argument(
+        "--door", action="append", choices=[*DOORS, *INSIDE, "others"], help="this one; all if none is named"
+    )
     options.add_argument("--endpoint", action="store_true", help="be the worker's endpoint")
     options.add_argument("--probe", help="be who asks /healthz of this host and port")
     options.add_argument("--inside", help="be the process behind one of the inner doors")
@@ -598,4 +656,4 @@ if __name__ == "__main__":
     elif given.inside:
         asyncio.run(inside(given.inside, given.count, given.seed))
     else:
-        report("Hostile schemas", asyncio.run(main(given.count, given.seed, given.door or [*DOORS, *INSIDE])))
+        report("Hostile schemas", asyncio.run(main(given.count, given.seed, given.door or [*DOORS, *INSIDE, "others"])))

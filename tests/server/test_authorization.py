@@ -2,15 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from fastapi import Request
 
 from shikisha.config.container import Container, load_config
+from shikisha.config.settings import ServerTable
 from shikisha.core.budget import Caps
 from shikisha.core.messages import Attachment, Json, MediaKind
 from shikisha.core.task import Task
 from shikisha.server.chat.models import ModelCatalog
 from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.auth import limited_client
 from shikisha.server.http.request import MetadataDetail, read_request_options
 from shikisha.server.keys.key import KeyScope, Principal
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RequestedRun, RunAuthorizer
@@ -75,6 +79,32 @@ def order(
     named = {f"x-shikisha-{name.replace('_', '-')}": value for name, value in headers.items()}
     wish = RequestedRun(model, task or Task("hello"), Api.CHAT, read_request_options(named))
     return RunAuthorizer(composition, ModelCatalog(composition)).authorize(wish, by or someone())
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "found"),
+    [
+        ("203.0.113.5", [], "203.0.113.5/32"),
+        ("203.0.113.5", ["198.51.100.1"], "203.0.113.5/32"),  # a stranger says so
+        ("127.0.0.1", ["198.51.100.1"], "198.51.100.1/32"),
+        ("127.0.0.1", ["9.9.9.9, 198.51.100.1"], "198.51.100.1/32"),  # what the proxy was sent, and what it saw
+        ("127.0.0.1", ["9.9.9.9", "198.51.100.1, 10.1.2.3"], "198.51.100.1/32"),  # two proxies
+        ("127.0.0.1", ["10.1.2.3, 10.1.2.4"], "10.1.2.3/32"),
+        ("::ffff:127.0.0.1", ["2001:db8::1:2"], "2001:db8::/64"),
+        ("127.0.0.1", ["2001:db8:0:0:ffff::9"], "2001:db8::/64"),
+        ("127.0.0.1", ["nonsense"], "127.0.0.1/32"),
+        ("127.0.0.1", ["198.51.100.1, nonsense"], "127.0.0.1/32"),
+        ("", ["198.51.100.1"], "unknown"),
+    ],
+)
+def test_an_address_is_taken_from_a_trusted_proxy_and_from_nobody_else(
+    peer: str, forwarded: list[str], found: str
+) -> None:
+    settings = ServerTable(proxies=("127.0.0.0/8", "10.0.0.0/8"))
+    app = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(settings=settings)))
+    headers = [(b"x-forwarded-for", each.encode()) for each in forwarded]
+    request = Request({"type": "http", "app": app, "client": (peer, 1) if peer else None, "headers": headers})
+    assert limited_client(request).removesuffix("/32") == found.removesuffix("/32")
 
 
 def refused(status: int, code: str, composition: Container, *args: object, **headers: str) -> ApiError:

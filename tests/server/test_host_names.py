@@ -40,7 +40,7 @@ NARROWED = ServerTable(host="::", hosts=("ai.example.com",))
 URL_ONLY = ServerTable(host="0.0.0.0", url="http://localhost:8100")  # noqa: S104 - nothing listens
 
 
-async def status(settings: ServerTable, hosts: list[str], path: str = "/keys") -> int:
+async def status(settings: ServerTable, hosts: list[str], path: str = "/keys", origins: tuple[str, ...] = ()) -> int:
     """The status that a request with these Host headers gets."""
     told = list[int]()
 
@@ -54,10 +54,38 @@ async def status(settings: ServerTable, hosts: list[str], path: str = "/keys") -
     async def receive() -> MutableMapping[str, object]:
         return {"type": "http.request"}
 
-    scope = {"type": "http", "path": path, "headers": [(b"host", host.encode()) for host in hosts]}
+    headers = [*((b"host", host.encode()) for host in hosts), *((b"origin", each.encode()) for each in origins)]
+    scope = {"type": "http", "path": path, "headers": headers}
     await HostCheck(inner, settings)(scope, receive, send)
     (only,) = told
     return only
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/a2a"])
+@pytest.mark.parametrize(
+    ("settings", "origins", "answered"),
+    [
+        (LOOPBACK, (), 200),  # no browser
+        (LOOPBACK, ("http://localhost:6274",), 200),
+        (LOOPBACK, ("http://127.0.0.1:6274",), 200),
+        (LOOPBACK, ("https://shikisha.example.com",), 200),
+        (LOOPBACK, ("https://nas.lan",), 200),
+        (LOOPBACK, ("https://evil.example.com",), 403),
+        (LOOPBACK, ("http://203.0.113.9",), 403),  # a stranger's page may be at an address
+        (LOOPBACK, ("null",), 403),
+        (LOOPBACK, ("",), 403),
+        (LOOPBACK, ("http://localhost", "https://evil.example.com"), 403),
+        (LOOPBACK, ("https://localhost.evil.example.com",), 403),
+        (EVERYWHERE, ("http://localhost:6274",), 200),  # of the host that is asked
+        (EVERYWHERE, ("https://evil.example.com",), 403),
+        (EVERYWHERE, ("null",), 403),
+    ],
+)
+async def test_the_doors_of_agents_take_no_request_of_another_site_s_page(
+    path: str, settings: ServerTable, origins: tuple[str, ...], answered: int
+) -> None:
+    assert await status(settings, ["localhost:8100"], path, origins) == answered
+    assert await status(settings, ["localhost:8100"], "/v1/models", origins) == 200
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from postgres import Cluster
 from shikisha.core.budget import Amount
 from shikisha.core.errors import CapReached
 from shikisha.journal import open_journal
+from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys import Key, KeyCaps
 from shikisha.server.keys.grants import BudgetAmount, DailySpend, UsageCount, read_spend
 from shikisha.server.keys.key import nanodollars
@@ -291,6 +292,32 @@ async def test_servers_share_a_budget(url: str) -> None:
                 held += 1
         assert held <= 100
         assert (await one.journal.query(lambda connection: promised(connection, key.id)))[0] <= nanodollars(1.0)
+
+
+@pytest.mark.parametrize("need", [0.01, 0.02])
+@pytest.mark.parametrize("at_once", [False, True], ids=["one after another", "runs open at both"])
+async def test_two_servers_spend_all_of_a_small_budget(url: str, need: float, at_once: bool) -> None:
+    """Whichever server a request comes to: what another one was granted and does not need is there for it."""
+    async with approver(url) as one, approver(url) as other:
+        key, spent = await one.key(KeyCaps(dollars=0.05)), 0.0
+        open_at = [await admitted(each, key) for each in (one, other)] if at_once else []
+        for number in range(20):
+            if 0.05 - spent < need - 1e-9:
+                break
+            desk = (one, other)[number % 2]
+            budget = open_at[number % 2] if at_once else await admitted(desk, key)
+            await budget.hold(Amount(10, need), "ann")
+            budget.settle(Amount(10, need), CENT)  # a call uses less than it may
+            spent += 0.01
+            if at_once:
+                await desk.key_budgets.return_unused()  # as maintenance does, however long runs last
+            else:
+                budget.release()
+            await desk.tell()
+            await asyncio.gather(*filter(None, desk.key_budgets._returning))
+        assert 0.05 - spent < need - 1e-9
+        with pytest.raises((CapReached, ApiError), match="not used or reserved"):
+            await (open_at[0] if at_once else await admitted(one, key)).hold(Amount(10, need), "ann")
 
 
 async def test_what_a_server_leaves_idle_goes_back(url: str) -> None:

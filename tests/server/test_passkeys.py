@@ -10,11 +10,21 @@ import httpx2
 import pytest
 from authenticator import Authenticator
 from serving import At, served
+from sqlalchemy import func, insert, select
 from test_pages import begin, csrf
 
 from shikisha.server.keys import Key, KeyManager
 from shikisha.server.keys.key import KeyScope
-from shikisha.server.keys.passkeys import CHALLENGE_SECONDS, LINK_SECONDS, Passkeys, PasskeySite, passkey_site
+from shikisha.server.keys.key_tables import CODES
+from shikisha.server.keys.manager import WrongKeyLimiter
+from shikisha.server.keys.passkeys import (
+    CHALLENGE_SECONDS,
+    LINK_SECONDS,
+    CodePurpose,
+    Passkeys,
+    PasskeySite,
+    passkey_site,
+)
 
 pytest.importorskip("webauthn", reason="needs the extra phone")
 CONFIG = """
@@ -227,6 +237,62 @@ async def test_a_link_logs_one_device_in_once_and_get_does_not_use_it_up(tmp_pat
         assert "set-cookie" not in again.headers
         acts = [act.action for act in await at.service.keys.acts()]
         assert acts.count("link.used") == 1
+
+
+async def test_failed_logins_are_counted_by_address_and_lock_nobody_else_out(tmp_path: Path) -> None:
+    """Behind a proxy every connection is the proxy's; whatever a stranger sends, the logins of others go through."""
+
+    def of(address: str) -> dict[str, str]:
+        return {"X-Forwarded-For": address}
+
+    async with served(tmp_path, CONFIG) as at, phone(at) as device:
+        assert at.service is not None
+        at.service.passkeys.login_limiter = WrongKeyLimiter(lambda: 0.0)
+        await device.enroll()
+        client = device.client
+        client.cookies.clear()
+        forged = Authenticator(device.passkey.origin, "localhost")  # it names the owner's passkey, and is another one
+        statuses = []
+        for number in range(25):  # each with another beginning of the list, which is the stranger's own word
+            word = forged.sign((await client.post("/ui/login/passkey/options")).json())
+            headers = of(f"198.51.100.{number}, 203.0.113.7")
+            answer = await client.post("/ui/login/passkey", data={"passkey": word}, headers=headers)
+            statuses.append(answer.status_code)
+        assert statuses == [403] * 20 + [429] * 5
+        assert (await client.post("/ui/link", data={"token": "x"}, headers=of("203.0.113.7"))).status_code == 429
+        assert (await client.post("/ui/link", data={"token": "x"}, headers=of("203.0.113.8"))).status_code == 401
+        for address in ("203.0.113.8", "203.0.113.7"):  # the owner, from elsewhere, and even from the same address
+            word = device.passkey.sign((await client.post("/ui/login/passkey/options")).json())
+            answer = await client.post("/ui/login/passkey", data={"passkey": word}, headers=of(address))
+            assert answer.status_code == 200
+        key = await at.service.keys.find(at.key)
+        assert isinstance(key, Key)
+        for _ in range(25):  # who succeeds is never limited
+            token = await at.service.passkeys.open_link(key, "tests")
+            assert (await client.post("/ui/link", data={"token": token}, headers=of("203.0.113.9"))).status_code == 303
+        assert (await client.post("/ui/link", data={"token": "x"}, headers=of("203.0.113.9"))).status_code == 401
+
+
+async def test_open_challenges_of_strangers_keep_nobody_from_logging_in(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, phone(at) as device:
+        assert at.service is not None
+        await device.enroll()
+        device.client.cookies.clear()
+        row = {
+            "purpose": CodePurpose.LOGIN,
+            "key": "",
+            "site": "x",
+            "nonce": b"",
+            "expires": at.service.keys.now() + 50,
+        }
+        rows = [{**row, "hash": f"stranger {number}"} for number in range(1000)]  # the most that are kept
+        await at.service.keys.database.write(lambda connection: connection.execute(insert(CODES), rows))
+        word = device.passkey.sign((await device.client.post("/ui/login/passkey/options")).json())
+        for _ in range(30):
+            assert (await device.client.post("/ui/login/passkey/options")).status_code == 200
+        assert (await device.client.post("/ui/login/passkey", data={"passkey": word})).status_code == 200
+        left = select(func.count()).select_from(CODES)
+        assert await at.service.keys.database.query(lambda found: found.execute(left).scalar_one()) == 999
 
 
 async def test_links_and_challenges_count_for_minutes(tmp_path: Path) -> None:

@@ -353,6 +353,10 @@ class ServerTable(ConfigTable):
         description="names that a request may have in its Host header, besides IP addresses, localhost and `url`; "
         '"*" for all; by default all, unless `host` is a loopback address',
     )
+    proxies: tuple[Annotated[str, AfterValidator(_checked_network)], ...] = Field(
+        default=("127.0.0.0/8", "::1"),
+        description="networks of the proxies in front, whose X-Forwarded-For says from where a request comes",
+    )
     admin_key_env: EnvVarName | None = Field(
         default=None, description="the environment variable that holds an admin key"
     )

@@ -2,11 +2,10 @@
 
 Invariants: a gate is held for exactly one call and is released however the call ends; `loads` counts calls in flight,
 those that wait for a gate, and the steps of plans that are being performed, so that many runs that plan at the same
-moment see each other. Deliberately absent: fairness between runs beyond first come, first served, and whom to call
-instead (conductors decide that from `loads`).
+moment see each other. Owners of work (see `core.fair_work`) wait in turn for places and for the pace; the runs of one
+are served as they come. Deliberately absent: whom to call instead (conductors decide that from `loads`).
 """
 
-from asyncio import Semaphore
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
@@ -14,6 +13,7 @@ from contextvars import ContextVar
 
 from aiolimiter import AsyncLimiter
 
+from shikisha.core.fair_work import FairSemaphore
 from shikisha.engine.worker import Card
 
 _NO_LIMIT: AbstractAsyncContextManager[None] = nullcontext()
@@ -25,8 +25,8 @@ class ConcurrencyLimits:
     """One gate for each worker that has a limit, made when it is first called."""
 
     def __init__(self) -> None:
-        self._slots: dict[tuple[str, int], Semaphore] = {}
-        self._paces: dict[tuple[str, float], AsyncLimiter] = {}
+        self._slots: dict[tuple[str, int], FairSemaphore] = {}
+        self._paces: dict[tuple[str, float], tuple[FairSemaphore, AsyncLimiter]] = {}
         self._calls = Counter[str]()  # by worker, or by whose limits it shares: in flight, waiting, or announced
 
     def hold(self, card: Card) -> AbstractAsyncContextManager[None]:
@@ -55,7 +55,7 @@ class ConcurrencyLimits:
         owner = card.limits or card.name
         load = 0.0 if card.concurrency is None else self._calls[owner] / card.concurrency
         pace = None if card.rate is None else self._paces.get((owner, card.rate))
-        return load if pace is None or pace.has_capacity() else max(1.0, load)
+        return load if pace is None or pace[1].has_capacity() else max(1.0, load)
 
     @asynccontextmanager
     async def _hold(self, card: Card) -> AsyncIterator[None]:
@@ -73,17 +73,14 @@ class ConcurrencyLimits:
 
     @asynccontextmanager
     async def _gate(self, card: Card) -> AsyncIterator[None]:
-        slots = None
+        owner, slots = card.limits or card.name, _NO_LIMIT
         if card.concurrency is not None:
-            slots = self._slots.setdefault((card.limits or card.name, card.concurrency), Semaphore(card.concurrency))
-            await slots.acquire()
-        try:
+            slots = self._slots.setdefault((owner, card.concurrency), FairSemaphore(card.concurrency))
+        async with slots:
             if card.rate is not None:
-                pace = (card.limits or card.name, card.rate)
-                if pace not in self._paces:
-                    self._paces[pace] = AsyncLimiter(1, 1 / card.rate)
-                await self._paces[pace].acquire()
+                if (owner, card.rate) not in self._paces:
+                    self._paces[owner, card.rate] = FairSemaphore(1), AsyncLimiter(1, 1 / card.rate)
+                turn, pace = self._paces[owner, card.rate]
+                async with turn:  # the limiter itself serves first who came first
+                    await pace.acquire()
             yield
-        finally:
-            if slots is not None:
-                slots.release()

@@ -12,7 +12,6 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from shutil import copyfile
@@ -26,6 +25,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from shikisha.core.errors import JournalUnavailable
+from shikisha.core.fair_work import FairExecutor
 from shikisha.journal.drivers import JournalDriver, StorableBatch, redacted_url, translate_store_errors
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ _SIDE_FILES = ("-wal", "-shm")  # the log, and the index of it
 @asynccontextmanager
 async def connect(url: URL, patience: float) -> AsyncIterator[JournalDriver]:
     """Open a SQLite file; `patience` is how many seconds to wait for its write lock."""
-    with ExitStack() as stack:  # threads end before their engines: what they run is finished first
+    with ExitStack() as stack:  # threads end before their connections and engines: what they run is finished first
         if _writable(url):
             engines = [_engine(url, patience, begin) for begin in (_WRITING, _READING)]
         else:
@@ -44,10 +44,11 @@ async def connect(url: URL, patience: float) -> AsyncIterator[JournalDriver]:
             engines = [_engine(readable, patience, _READING, read_only=True) for _ in (_WRITING, _READING)]
         for engine in engines:
             stack.callback(engine.dispose)
-        threads = [stack.enter_context(ThreadPoolExecutor(1, "journal")) for _ in engines]
-        driver = _SQLiteDriver(engines, threads, redacted_url(url))
-        stack.callback(driver.close)
-        yield driver
+        held = [_HeldConnection(engine) for engine in engines]
+        for each in held:
+            stack.callback(each.let_go)
+        threads = [stack.enter_context(FairExecutor("journal", 1, 0)) for _ in held]
+        yield _SQLiteDriver(list(zip(held, threads, strict=True)), redacted_url(url))
 
 
 def migrate(url: URL, patience: float, work: Callable[[Connection], None]) -> None:
@@ -91,14 +92,9 @@ class _HeldConnection:
 class _SQLiteDriver:
     """The writer's and the reader's connection and thread."""
 
-    def __init__(self, engines: list[Engine], threads: list[ThreadPoolExecutor], where: str) -> None:
-        self._writer, self._reader = zip(map(_HeldConnection, engines), threads, strict=True)
+    def __init__(self, threads: list[tuple[_HeldConnection, FairExecutor]], where: str) -> None:
+        self._writer, self._reader = threads
         self._where = where
-
-    def close(self) -> None:
-        """Give the connections back, each in its thread, after what that runs."""
-        for held, thread in (self._writer, self._reader):
-            thread.submit(held.let_go)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         return await self._run(self._writer, work)
@@ -117,7 +113,7 @@ class _SQLiteDriver:
             except sqlite3.Error as error:  # SQLAlchemy wraps the driver's errors only in its own transactions
                 raise JournalUnavailable(f"journal {self._where}: {error}") from error
 
-    async def _run(self, where: tuple[_HeldConnection, ThreadPoolExecutor], work: Callable[[Connection], T]) -> T:
+    async def _run(self, where: tuple[_HeldConnection, FairExecutor], work: Callable[[Connection], T]) -> T:
         held, thread = where
         with translate_store_errors(self._where):
             return await asyncio.get_running_loop().run_in_executor(thread, held.transact, work)

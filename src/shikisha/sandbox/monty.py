@@ -12,12 +12,12 @@ pool instead, one for each process.
 import asyncio
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from shikisha.core.fair_work import FairExecutor
 from shikisha.sandbox import DEFAULT_LIMITS, Execution, Inputs, SandboxLimits, SandboxScript
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ _GRACE = 1.0
 
 
 class MontySandbox:
-    """Runs each piece of code in a fresh Monty session, at most `processes` of them at once.
+    """Runs each piece of code in a fresh Monty session, at most `processes` at once of one owner of work, and one more.
 
     Nothing is started before the first run. `aclose` ends the processes; without it they end with ours.
     """
 
     def __init__(self, limits: SandboxLimits = DEFAULT_LIMITS, processes: int | None = None) -> None:
         self.limits = limits
-        self._processes = processes or min(4, os.cpu_count() or 1)
-        self._threads = ThreadPoolExecutor(self._processes, thread_name_prefix="monty")
+        self._processes = 1 + (processes or min(4, os.cpu_count() or 1))
+        self._threads = FairExecutor("monty", self._processes - 1)
         self._pool: Monty | None = None
         self._opening = Lock()
 

@@ -30,7 +30,6 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +38,7 @@ from threading import Lock, Thread
 from typing import Protocol
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fair_work import FairExecutor
 from shikisha.sandbox import FULL_PYTHON_LIMITS, Execution, Inputs, SandboxLimits, SandboxScript
 from shikisha.sandbox.child.confinement import readable_paths
 from shikisha.sandbox.process_limits import (
@@ -108,7 +108,7 @@ class ProgramLauncher(Protocol):
 
 
 class ProcessSandbox:
-    """Runs each program in a process of its own, at most `processes` of them at once.
+    """Runs each program in a process of its own, at most `processes` at once of one owner of work, and one more.
 
     `memory` is what a program may map beyond the interpreter itself. Nothing starts before the first run, which raises
     ConfigError when this system cannot confine programs. `aclose` ends the fork server; otherwise it ends with us.
@@ -122,7 +122,7 @@ class ProcessSandbox:
     ) -> None:
         self.limits = limits
         self._launcher = launcher or ForkServerLauncher()
-        self._threads = ThreadPoolExecutor(processes or min(4, os.cpu_count() or 1), thread_name_prefix="jail")
+        self._threads = FairExecutor("jail", processes or min(4, os.cpu_count() or 1))
 
     async def __aenter__(self) -> "ProcessSandbox":
         return self

@@ -23,6 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 
 from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.fair_work import FairSemaphore
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card
 from shikisha.workers.endpoint import body_too_large, redact_and_clip
@@ -150,7 +151,7 @@ class HttpClient:
         self._proxy = proxy_for(url)
         # Callers wait for this semaphore and not for a connection, so that connecting has its own timeout.
         self._turn: AbstractAsyncContextManager[None] = (
-            asyncio.Semaphore(card.concurrency) if card.concurrency else nullcontext()
+            FairSemaphore(card.concurrency) if card.concurrency else nullcontext()
         )
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=trusted_certificates(), keepalive_timeout=_KEEPALIVE_SECONDS),

@@ -6,9 +6,10 @@ recurses without limit. When a schema is compiled, it is counted before anything
 nesting, and its size with every reference expanded. A schema that leads back to itself at the same place of a document
 is refused. Validation spends counted steps, so that a verdict does not depend on how busy the machine is; a clock backs
 them up. Patterns, whose repeats are counted first, run against that clock without the interpreter's lock. Work that
-takes longer than a moment moves from the event loop to one thread, which yields to the loop and ends by itself. Nothing
-is fetched. Any module may import this package; `compiler` and `keywords` are its own. Deliberately absent: `format`,
-references to the drafts' own schemas, finding the document in an answer, and repairing JSON.
+takes longer than a moment moves from the event loop to a thread, one for each owner of work (see `fair_work`), which
+yields to the loop and ends by itself. Nothing is fetched. Any module may import this package; `compiler` and `keywords`
+are its own. Deliberately absent: `format`, references to the drafts' own schemas, finding the document in an answer,
+and repairing JSON.
 
 Drafts 4 to 2020-12. Of the official test suite's required files 4,770 cases are right, 2 wrong (`$vocabulary`), and 170
 are refused (remote references and the drafts' own schemas); its optional files differ. `schema_bombs` in benchmarks
@@ -19,13 +20,13 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import isinf
 from typing import TYPE_CHECKING, NoReturn, TypeAlias, TypeVar
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fair_work import FairExecutor
 from shikisha.core.json_schema.compiler import (
     JsonPlace,
     KeywordError,
@@ -56,6 +57,7 @@ _AT_ONCE_SECONDS = 0.002
 # Of a schema without patterns that the event loop compiles.
 _AT_ONCE_LETTERS = 5_000
 _LONGEST_REASON = 500
+_OTHERS = 7  # threads for so many owners besides one: the system shares the cores among them
 Schema: TypeAlias = Mapping[str, Json]
 T = TypeVar("T")
 
@@ -142,12 +144,12 @@ def _finite_float(text: str) -> float:
 
 
 @cache
-def _schema_thread(process: int) -> ThreadPoolExecutor:  # noqa: ARG001 - a forked process lacks its parent's threads
-    return ThreadPoolExecutor(1, thread_name_prefix="schema")
+def _schema_threads(process: int) -> FairExecutor:  # noqa: ARG001 - a forked process lacks its parent's threads
+    return FairExecutor("schema", 1, _OTHERS)
 
 
 async def _run_in_thread(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(_schema_thread(os.getpid()), work)
+    return await asyncio.get_running_loop().run_in_executor(_schema_threads(os.getpid()), work)
 
 
 async def _off_loop(text: str, work: Callable[[], T]) -> T:

@@ -24,7 +24,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
@@ -33,6 +32,7 @@ from importlib.util import find_spec
 from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.core.fair_work import FairExecutor
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.answer_extraction import strip_reasoning
 from shikisha.evals.graders.canonical_form import (
@@ -173,7 +173,7 @@ class ExpressionComparer:
 
     def __init__(self, size: int | None = None, seconds: float = 3.0) -> None:
         self.seconds = seconds
-        self._threads = ThreadPoolExecutor(size or min(4, os.cpu_count() or 1), "algebra")
+        self._threads = FairExecutor("algebra", size or min(4, os.cpu_count() or 1))
         self._idle: list[_ComparerProcess] = []
         weakref.finalize(self, _stop_processes, self._idle)
 

@@ -8,14 +8,18 @@ parties' logs.
 
 import logging
 from collections.abc import Awaitable, Callable
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from fastapi import Request
 
+from shikisha.core.fair_work import WORK_OWNER, WorkOwner
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys import Key, KeyManager, KeyRefusal
 from shikisha.server.keys.key import KeyScope, Principal
 
 _LOG = logging.getLogger(__name__)
+_MAX_PROXIES = 16  # one behind the other
+MAX_WAITING = 64  # units of a key's requests that wait for one shared pool of threads
 _REFUSAL_MESSAGES = {
     KeyRefusal.NONE: "no key was given: expected the header Authorization: Bearer KEY",
     KeyRefusal.UNKNOWN: "this key is unknown to this server",
@@ -66,15 +70,42 @@ async def authenticate(request: Request) -> Key:
 async def authenticate_key(request: Request, presented: str) -> Key:
     """Return the valid key that a request presents, in a header or a form; ApiError (401, 429) otherwise."""
     manager: KeyManager = request.app.state.service.keys
-    address = request.client.host if request.client else ""
     found = await manager.find(presented)
     if isinstance(found, Key):
         request.state.key = found.id  # for the access log
+        WORK_OWNER.set(WorkOwner(found.id, MAX_WAITING))
         return found
+    address = limited_client(request)
     if wait := manager.wrong_keys.wrong(address):
         raise ApiError(429, "too many wrong keys came from this address", "too_many_wrong_keys", wait=wait)
-    _LOG.warning("a key was refused (%s), from %s", found, address or "an unknown address")
+    _LOG.warning("a key was refused (%s), from %s", found, address)
     raise Unauthenticated(found)
+
+
+def client_address(request: Request) -> IPv4Address | IPv6Address | None:
+    """Return a client's address: the peer's or, where that is a proxy that the configuration trusts, what it names.
+
+    X-Forwarded-For is read from its end, up to the first address that is no trusted proxy: what stands before that is
+    the client's own word. None where the peer has no address.
+    """
+    trusted = [ip_network(network) for network in request.app.state.service.settings.proxies]
+    named = ",".join(request.headers.getlist("x-forwarded-for")).split(",")
+    found: IPv4Address | IPv6Address | None = None
+    for each in (request.client.host if request.client else "", *reversed(named[-_MAX_PROXIES:])):
+        try:
+            address = ip_address(each.strip())
+        except ValueError:
+            break
+        found = getattr(address, "ipv4_mapped", None) or address
+        if not any(found in network for network in trusted):
+            break
+    return found
+
+
+def limited_client(request: Request) -> str:
+    """Return by what a client without a key is limited: its address, or its network, of which an IPv6 host has all."""
+    address = client_address(request)
+    return str(ip_network((address, 64), strict=False) if isinstance(address, IPv6Address) else address or "unknown")
 
 
 def check_scope(principal: Principal, scope: KeyScope) -> Principal:

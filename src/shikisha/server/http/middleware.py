@@ -281,8 +281,11 @@ _UNKNOWN_HOST = (
 )
 
 
+_AGENT_PATHS = ("/mcp", "/a2a")  # whose protocols have the server refuse the pages of other sites
+
+
 class HostCheck:
-    """Pure ASGI middleware: answers only requests that were sent to a name of ours."""
+    """Pure ASGI middleware: answers only requests to a name of ours, and at the doors of agents only pages of ours."""
 
     def __init__(self, app: ASGIApp, settings: ServerTable) -> None:
         self._app = app
@@ -292,10 +295,20 @@ class HostCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if scope["type"] != "http" or scope["path"] in PROBE_PATHS or self._names is None:
+        if scope["type"] != "http" or scope["path"] in PROBE_PATHS:
             await self._app(scope, receive, send)
             return
-        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        given, origins = (
+            [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
+            for wanted in (b"host", b"origin")
+        )
+        if scope["path"].startswith(_AGENT_PATHS) and not all(self._is_own(each, given) for each in origins):
+            problem = ApiError(403, "the Origin header names a page of another site", "foreign_origin")
+            await JSONResponse(problem.body(), problem.status)(scope, receive, send)
+            return
+        if self._names is None:
+            await self._app(scope, receive, send)
+            return
         if len(given) == 1 and (given[0] in self._accepted or _is_accepted(host_name(given[0]), self._names)):
             if len(self._accepted) < _MAX_LOGGED_HOSTS and len(given[0]) <= _MAX_LOGGED_LENGTH:
                 self._accepted.add(given[0])
@@ -304,6 +317,13 @@ class HostCheck:
         self._note(given)
         problem = ApiError(421, _UNKNOWN_HOST, "unknown_host")
         await JSONResponse(error_body_at(scope["path"], problem), problem.status)(scope, receive, send)
+
+    def _is_own(self, origin: str, hosts: Sequence[str]) -> bool:
+        """Whether a page of this origin may call: of the host that is asked, of this machine, or of a name of ours."""
+        name = host_name(origin.partition("://")[2])
+        if name in ("127.0.0.1", "::1", *map(host_name, hosts)):
+            return True
+        return self._names is not None and not _is_ip_address(name) and _is_accepted(name, self._names)
 
     def _note(self, given: Sequence[str]) -> None:
         name = one_line(", ".join(given), _MAX_LOGGED_LENGTH) or "(none)"

@@ -6,8 +6,10 @@ database that is away, a clock before the last day of use. A refused request is 
 are counted per server.
 """
 
+import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -17,7 +19,7 @@ from sqlalchemy import Connection
 
 from shikisha.core.budget import ZERO as UNUSED
 from shikisha.core.budget import Amount, format_dollars
-from shikisha.core.errors import CapReached
+from shikisha.core.errors import CapReached, JournalUnavailable
 from shikisha.journal import Journal
 from shikisha.journal.chain import TransactionWork
 from shikisha.server.http.api_errors import ApiError
@@ -74,7 +76,6 @@ class RequestRate:
 
 
 _DAY_SECONDS = 86400.0
-_IDLE_SECONDS = 2.0  # an unused grant is returned after so many seconds
 
 
 class HasMemberId(Protocol):
@@ -119,7 +120,7 @@ class KeyBudgets:
         self._clock = clock
         self._accounts: dict[str, KeyAccount] = {}
         self._rates: dict[str, RequestRate] = {}
-        self._touched: dict[str, float] = {}
+        self._returning: set[asyncio.Task[None] | None] = set()
         self._changed: dict[str, KeyAccount] = {}
         journal.on_batch(self._cut)
 
@@ -144,7 +145,7 @@ class KeyBudgets:
             account.runs -= 1
             raise
         account.settle(day, _least_amount(key).minus(ONE_REQUEST), NO_AMOUNT)
-        return RunKeyBudget(self._keys, account, self._touch, told, day)
+        return RunKeyBudget(self._keys, account, self._run_over, told, day)
 
     def of(self, principal: Principal) -> "RunKeyBudget":
         """Return the budget for a run that was admitted before."""
@@ -154,14 +155,12 @@ class KeyBudgets:
         """Return the budget for a run of this key that was admitted before, here or by another server."""
         account = self._account(key)
         account.runs += 1
-        return RunKeyBudget(self._keys, account, self._touch, {}, None)
+        return RunKeyBudget(self._keys, account, self._run_over, {}, None)
 
     async def return_unused(self) -> None:
-        """Return the unused grants of idle keys; call it periodically."""
-        now = self._clock()
-        for key, account in tuple(self._accounts.items()):
-            if not account.runs and now - self._touched.get(key, 0.0) >= _IDLE_SECONDS:
-                await account.return_unused()
+        """Return what is granted and neither used nor held; call it periodically."""
+        for account in tuple(self._accounts.values()):
+            await account.return_unused()
 
     async def close(self) -> None:
         """Return all grants: nothing is performed here anymore."""
@@ -175,14 +174,20 @@ class KeyBudgets:
         self._accounts, self._changed = {}, {}
 
     def _account(self, key: str) -> KeyAccount:
-        self._touch(key)
         member, known = self._store.member.id, self._accounts.get(key)
         if known is None or known.member != member:  # another member: this server was declared dead, and rejoined
             known = self._accounts[key] = KeyAccount(key, member, self._journal, self._keys.now, self._change)
         return known
 
-    def _touch(self, key: str) -> None:
-        self._touched[key] = self._clock()
+    def _run_over(self, account: KeyAccount) -> None:
+        """Return at once what a run did not use, where there is so little left that another server may need it."""
+        if not account.runs and any(grant.tight and grant.spare for grant in account.grants.values()):
+            self._returning.add(asyncio.get_running_loop().create_task(self._return(account), name="budget"))
+
+    async def _return(self, account: KeyAccount) -> None:
+        with suppress(JournalUnavailable):  # maintenance tries again
+            await account.return_unused()
+        self._returning.discard(asyncio.current_task())
 
     def _rated(self, key: Key) -> Mapping[str, str]:
         per_minute = key.caps.requests_per_minute
@@ -224,7 +229,7 @@ class RunKeyBudget:
 
     keys: KeyManager
     account: KeyAccount
-    touch: Callable[[str], None]
+    over: Callable[[KeyAccount], None]
     headers: Mapping[str, str]
     _asked: str | None  # the day on which the request is held, until the run is acknowledged
     _counted: str | None = None  # the day on which it was counted
@@ -251,7 +256,7 @@ class RunKeyBudget:
         if not self._over:
             self._over = True
             self.account.runs -= 1
-            self.touch(self.account.key)
+            self.over(self.account)
 
     async def hold(self, need: Amount, worker: str) -> None:
         """Reserve what a call may use at most; CapReached when that is too much or cannot be known."""

@@ -84,7 +84,9 @@ _ADD_SPEND = Statement.of(
     .where(SPEND.c.key == bindparam("of_key"), or_(SPEND.c.day == ALL_DAYS, SPEND.c.day == bindparam("of_day")))
     .values({name.value: SPEND.c[name] + bindparam(f"more_{name}") for name in BudgetUnit})
 )
-_EXTRA_SHARE = 8  # a grant is what is needed, and the eighth part of what is left then
+# A grant is what is needed, and the eighth part of what is left then, where that is enough for another call like it:
+# what is left of a small budget must not lie unused at one server while another one needs it.
+_EXTRA_SHARE = 8
 
 
 class RefusalReason(StrEnum):
@@ -224,7 +226,9 @@ def grant_budget(connection: Connection, requested: GrantRequest) -> BudgetAmoun
         room, daily, cap = min(rooms, default=(needed, False, 0))
         if needed > room and requested.need[place]:
             return BudgetRefusal(RefusalReason.CAP, kind, daily, cap, max(0, room - needed + requested.need[place]))
-        granted.append(mine.used[place] + max(needed, 0) + max(0, room - max(needed, 0)) // _EXTRA_SHARE)
+        extra = max(0, room - max(needed, 0)) // _EXTRA_SHARE
+        counts = kind is BudgetUnit.REQUESTS or not requested.need.requests  # a run that begins needs next to nothing
+        granted.append(mine.used[place] + max(needed, 0) + (extra if counts and extra >= requested.need[place] else 0))
     return _store_grant(connection, requested, BudgetAmount(*granted))
 
 
@@ -413,6 +417,7 @@ class BudgetGrant:
     granted: BudgetAmount = NO_AMOUNT
     used: BudgetAmount = NO_AMOUNT
     held: BudgetAmount = NO_AMOUNT
+    tight: bool = False  # nothing but what was needed is granted, since so little is left
 
     def room(self, need: BudgetAmount, capped: frozenset[BudgetUnit]) -> bool:
         """Whether that much more may be held."""
@@ -507,6 +512,7 @@ class KeyAccount:
             answer = await self.database.write(partial(grant_budget, requested=requested))
             if isinstance(answer, BudgetRefusal):
                 return answer
+            grant.tight = answer == grant.used.plus(grant.held).plus(need)
             grant.granted, self._caps = answer, caps
             return None
 

@@ -94,7 +94,7 @@ class Passkeys:
 
     def __init__(self, manager: KeyManager) -> None:
         self._manager = manager
-        self.login_limiter = WrongKeyLimiter()  # how often an address asks to log in with a passkey or a link
+        self.login_limiter = WrongKeyLimiter()  # failed logins with a passkey or a link, by address and by passkey
 
     async def of_key(self, own_id: str) -> list[Passkey]:
         """Return a key's passkeys, oldest first."""
@@ -268,9 +268,13 @@ class Passkeys:
 
         def work(connection: Connection) -> bool:
             connection.execute(delete(CODES).where(CODES.c.expires <= now))
-            held = select(func.count()).where(CODES.c.key == own_id, CODES.c.purpose == purpose)
-            if connection.execute(held).scalar_one() >= _MAX_CODES:
-                return False
+            mine = and_(CODES.c.key == own_id, CODES.c.purpose == purpose)
+            if connection.execute(select(func.count()).where(mine)).scalar_one() >= _MAX_CODES:
+                if own_id:
+                    return False
+                # Anybody may ask for these without end: the oldest goes, and nobody is refused because of others.
+                oldest = select(CODES.c.hash).where(mine).order_by(CODES.c.expires).limit(1)
+                connection.execute(delete(CODES).where(CODES.c.hash.in_(oldest)))
             connection.execute(insert(CODES), {**row, "expires": now + seconds})
             return True
 

@@ -124,7 +124,9 @@ class RunExecutor(ABC):
         if self._group is None:
             raise RuntimeError("the service is not open")
         performed = self._run_to_end(name, running, performing)
-        task = self._group.create_task(performed, name=f"run {name}", context=run_context(name))
+        task = self._group.create_task(
+            performed, name=f"run {name}", context=run_context(name, running.budget.account.key)
+        )
         running.task, self.running[name] = task, running
         self._tasks.add(task)
         task.add_done_callback(partial(self._done, name, running, performing))

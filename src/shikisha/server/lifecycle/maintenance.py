@@ -99,7 +99,7 @@ async def _claim_orphans(service: "RunService") -> None:
         gate = asyncio.Semaphore(_RESUMED_AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for served in claimed:
-                group.create_task(_resume_claimed(service, served, gate), context=run_context(served.run))
+                group.create_task(_resume_claimed(service, served, gate), context=run_context(served.run, served.key))
 
 
 async def _announce_quarantines(service: "RunService") -> None:

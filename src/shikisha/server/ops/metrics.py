@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from time import monotonic
 
 from fastapi import APIRouter, FastAPI, Request
@@ -28,7 +28,7 @@ from shikisha.core.errors import JournalError
 from shikisha.core.events import AttemptFailed, AttemptFinished, Event, RunFinished, RunPaused, RunStarted, RunStatus
 from shikisha.journal.schema import MEMBERS
 from shikisha.server.http.api_errors import error_responses
-from shikisha.server.http.auth import authenticate, check_scope
+from shikisha.server.http.auth import authenticate, check_scope, client_address
 from shikisha.server.http.middleware import TRACEPARENT
 from shikisha.server.keys.key import KeyScope, Principal
 from shikisha.server.lifecycle.service import RunService, root_run_id
@@ -318,13 +318,7 @@ async def metrics(request: Request) -> Response:
 
 
 def _may_scrape(request: Request) -> bool:
-    """Return whether the configuration names the address that asks (the connection's own, whatever headers say)."""
+    """Return whether the configuration names the address that asks, which is not that of a proxy in between."""
     networks = request.app.state.service.container.settings.telemetry.scrape
-    if not networks or request.client is None:
-        return False
-    try:
-        asking = ip_address(request.client.host)
-    except ValueError:
-        return False
-    mapped = getattr(asking, "ipv4_mapped", None)
-    return any((mapped or asking) in ip_network(network) for network in networks)
+    asking = client_address(request) if networks else None
+    return asking is not None and any(asking in ip_network(network) for network in networks)

@@ -14,11 +14,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import IO, ParamSpec, TypeVar
 
+from shikisha.core.fair_work import WORK_OWNER, FairExecutor, WorkOwner
 from shikisha.server.ops.watchdog_process import FIRST_THREAD, LOOP, SIZE, THREADS, WatchdogMemory, encode_name
 
 P = ParamSpec("P")
@@ -28,9 +29,10 @@ _RUN: ContextVar[bytes] = ContextVar("computed_run", default=b"")
 _EXIT_SECONDS = 5.0  # seconds
 
 
-def run_context(run: str) -> Context:
-    """Return this context as one in which everything is done for a run."""
+def run_context(run: str, key: str) -> Context:
+    """Return this context as one in which everything is done for a run of this key, which was accepted."""
     context = copy_context()
+    context.run(WORK_OWNER.set, WorkOwner(key))
     context.run(_RUN.set, encode_name(run))
     return context
 
@@ -157,11 +159,11 @@ class _MarkedCoroutine(Coroutine[object, object, T]):
         return self._work.__await__()
 
 
-class _MarkingExecutor(ThreadPoolExecutor):
+class _MarkingExecutor(FairExecutor):
     """The loop's threads; what a run has done in one is marked while it is done."""
 
     def __init__(self, shared: WatchdogMemory) -> None:
-        super().__init__(thread_name_prefix="asyncio")
+        super().__init__("asyncio", min(32, (os.cpu_count() or 1) + 4))  # as many as asyncio's own
         self._shared = shared
         self._free = list(range(FIRST_THREAD, FIRST_THREAD + THREADS))
 

@@ -8,16 +8,18 @@ static files and one page that says that there is no network: no run, no answer 
 
 import json
 from base64 import urlsafe_b64decode
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from time import time
+from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from shikisha.core.text import one_line
 from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.auth import limited_client
 from shikisha.server.keys.key import KeyScope
-from shikisha.server.keys.passkeys import CodePurpose, PasskeySite, passkey_site
+from shikisha.server.keys.passkeys import CodePurpose, PasskeySite, passkey_site, read_credential
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.ops.push import push_settings
 from shikisha.server.pages.login import (
@@ -31,6 +33,7 @@ from shikisha.server.pages.login import (
 )
 from shikisha.server.pages.templates import NO_STORE, SECURITY_HEADERS, STATIC_FOLDER, UI_ROOT, render_page, static_urls
 
+T = TypeVar("T")
 _MAX_NAME = 60
 _MAX_TOKEN = 200
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -109,15 +112,20 @@ async def remove_passkey(session: AnyLogin, service: Service, form: CheckedForm)
     return script_answer({})
 
 
-def _limit_login(request: Request, service: RunService) -> None:
-    if wait := service.passkeys.login_limiter.wrong(request.client.host if request.client else ""):
-        raise ApiError(429, "too many logins were tried from this address", "too_many_logins", wait=wait)
+async def _limited(request: Request, service: RunService, login: Awaitable[T], *names: str) -> T:
+    """Return what a login comes to. Only failures count, by address and by what they name; no valid one is blocked."""
+    try:
+        return await login
+    except ApiError:
+        if wait := max(service.passkeys.login_limiter.wrong(name) for name in (limited_client(request), *names)):
+            said = "too many logins have failed, from this address or with this passkey"
+            raise ApiError(429, said, "too_many_logins", wait=wait) from None
+        raise
 
 
 @script_router.post(f"{UI_ROOT}/login/passkey/options")
 async def offer_login(request: Request, service: Service) -> JSONResponse:
     """Return what the browser needs to log in with a passkey."""
-    _limit_login(request, service)
     site = require_site(request, service)
     return script_answer(await service.passkeys.assertion_options(CodePurpose.LOGIN, "", site, "login"))
 
@@ -125,9 +133,10 @@ async def offer_login(request: Request, service: Service) -> JSONResponse:
 @script_router.post(f"{UI_ROOT}/login/passkey")
 async def log_in_with_passkey(request: Request, service: Service) -> Response:
     """Open a login for the holder of the key whose passkey signed."""
-    _limit_login(request, service)
     form = await request.form(max_files=0, max_fields=10)
-    own_id = await service.passkeys.verify("", form_text(form, "passkey"), CodePurpose.LOGIN, "login")
+    word = form_text(form, "passkey")
+    named = read_credential(word)[1][:_MAX_TOKEN]
+    own_id = await _limited(request, service, service.passkeys.verify("", word, CodePurpose.LOGIN, "login"), named)
     key = await service.keys.get(own_id)
     if key is None or key.refused(service.keys.now()) is not None:
         raise ApiError(401, "the key of this passkey is not valid any more: ask for another", "invalid_api_key")
@@ -143,10 +152,10 @@ async def show_link(request: Request) -> Response:
 @router.post(f"{UI_ROOT}/link")
 async def follow_link(request: Request, service: Service) -> Response:
     """Log this device in with the link's token, which then counts no more."""
-    _limit_login(request, service)
     form = await request.form(max_files=0, max_fields=10)
+    token = form_text(form, "token").strip()[:_MAX_TOKEN]
     try:
-        key = await service.passkeys.take_link(form_text(form, "token").strip()[:_MAX_TOKEN])
+        key = await _limited(request, service, service.passkeys.take_link(token))
     except ApiError as problem:
         return render_page(request, "link.html.jinja", {"wrong": problem.message}, problem.status)
     to = f"{UI_ROOT}/approvals" if key.principal().may(KeyScope.APPROVE) else f"{UI_ROOT}/runs"

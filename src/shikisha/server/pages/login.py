@@ -19,8 +19,9 @@ from fastapi.routing import APIRoute
 from starlette.datastructures import FormData
 
 from shikisha.core.errors import ShikishaError
+from shikisha.core.fair_work import WORK_OWNER, WorkOwner
 from shikisha.server.http.api_errors import ApiError
-from shikisha.server.http.auth import authenticate_key
+from shikisha.server.http.auth import MAX_WAITING, authenticate_key
 from shikisha.server.http.run_result import api_error_of
 from shikisha.server.keys import Key, LoginSessions
 from shikisha.server.keys.key import KeyScope, Principal
@@ -118,6 +119,7 @@ async def _page_session(request: Request) -> PageSession:
     by = await login_sessions(request).principal_of(token)
     if by is None:
         raise LoggedOut
+    WORK_OWNER.set(WorkOwner(by.key, MAX_WAITING))
     session = PageSession(by, token, csrf_token(token))
     if session.may(KeyScope.APPROVE):
         counts = await service_of(request).store.count(RunFilter(tenant=session.tenant, states=(ServedState.WAITING,)))

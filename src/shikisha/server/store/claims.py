@@ -33,7 +33,6 @@ from sqlalchemy import (
     and_,
     delete,
     exists,
-    func,
     literal,
     or_,
     select,
@@ -138,12 +137,6 @@ def release_quarantined(connection: Connection, run: str) -> bool:
         "stopping": False,
     }
     return bool(connection.execute(update(SERVED).where(*mine).values(free)).rowcount)
-
-
-def count_on_trial(connection: Connection) -> int:
-    """Return how many open runs are, or wait to be, performed on trial."""
-    asked = select(func.count()).where(SERVED.c.state == ServedState.OPEN, SERVED.c.ends >= TRIAL_ENDS)
-    return int(connection.execute(asked).scalar_one())
 
 
 class _SuspectRun(NamedTuple):

@@ -28,6 +28,7 @@ import numpy as np
 from common import machine
 from shikisha import Caps, Engine
 from shikisha.conductors.part_plans import (
+    DOLLAR_WEIGHT,
     NOTHING_TOLD,
     PartChoice,
     PartedTask,
@@ -42,7 +43,7 @@ from shikisha.core.subtasks import WORDINGS
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.routing.arrays import Floats, Floats32
 from shikisha.simulation.office import office_conductors as play
-from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, best_plan
+from shikisha.simulation.office.best_plan import best_plan
 from shikisha.simulation.office.office_rollouts import evidence_arrays
 from shikisha.simulation.office.office_tasks import (
     OFFICE,

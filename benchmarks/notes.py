@@ -23,7 +23,7 @@ import numpy as np
 
 from common import machine
 from shikisha import Caps, Engine
-from shikisha.conductors.part_plans import NOTHING_TOLD, PartChoice, PartPolicy, TreatmentKind
+from shikisha.conductors.part_plans import DOLLAR_WEIGHT, NOTHING_TOLD, PartChoice, PartPolicy, TreatmentKind
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.core.run import Run
 from shikisha.core.task import OPERATOR
@@ -32,7 +32,7 @@ from shikisha.notes.step_outcomes import step_outcomes
 from shikisha.notes.worker_notes import WorkerNotes
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.simulation.office import office_conductors as play
-from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, best_plan
+from shikisha.simulation.office.best_plan import best_plan
 from shikisha.simulation.office.company import WorkKind
 from shikisha.simulation.office.office_tasks import QUIET_OFFICE, OfficeTask, office_task
 from shikisha.simulation.office.questions import AuthorSplit

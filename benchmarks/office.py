@@ -19,10 +19,10 @@ import numpy as np
 
 from common import machine
 from shikisha import Caps, Engine
-from shikisha.conductors.part_plans import PartPolicy, TreatmentKind
+from shikisha.conductors.part_plans import DOLLAR_WEIGHT, PartPolicy, TreatmentKind
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.simulation.office import office_conductors as play
-from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, best_plan, best_single
+from shikisha.simulation.office.best_plan import best_plan, best_single
 from shikisha.simulation.office.company import WorkKind
 from shikisha.simulation.office.office_tasks import OfficeTask, StaffEvidence, draw_evidence, office_tasks
 from shikisha.simulation.office.questions import AuthorSplit

@@ -41,7 +41,7 @@ from conductor_office import (
     share_of,
 )
 from shikisha import Engine
-from shikisha.conductors.part_plans import TreatmentKind
+from shikisha.conductors.part_plans import DOLLAR_WEIGHT, TreatmentKind
 from shikisha.conductors.pointer_conductor import (
     PointerConductor,
     PointerModel,
@@ -54,7 +54,6 @@ from shikisha.engine.recorder import MemoryRecorder
 from shikisha.notes.run_chances import PartForm, PartTrial
 from shikisha.notes.worker_falls import LIMIT, FallWatch
 from shikisha.routing.arrays import Flags, Floats, Floats32, Ints
-from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT
 from shikisha.simulation.office.office_rollouts import (
     OfficeTruth,
     draw_luck,

@@ -20,7 +20,14 @@ import numpy as np
 from conductor_office import perfectly_read
 from pays_settings import Cell, paired_interval
 from shikisha import Caps, Engine, Plan, Step
-from shikisha.conductors.part_plans import PartChoice, PartedTask, PartsConductor, read_number, write_subtask
+from shikisha.conductors.part_plans import (
+    DOLLAR_WEIGHT,
+    PartChoice,
+    PartedTask,
+    PartsConductor,
+    read_number,
+    write_subtask,
+)
 from shikisha.conductors.pointer_conductor import PointerModel, PoolKnowledge
 from shikisha.conductors.task_reader import ReadTask
 from shikisha.core.budget import Price
@@ -29,7 +36,6 @@ from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Card
 from shikisha.routing.arrays import Floats, Floats32
-from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT
 from shikisha.simulation.office.office_rollouts import evidence_arrays
 from shikisha.simulation.office.office_tasks import OfficeDistribution, OfficeTask, draw_evidence, office_task
 from shikisha.simulation.office.questions import AuthorSplit

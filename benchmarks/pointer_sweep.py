@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from shikisha.conductors.part_plans import DOLLAR_WEIGHT
 from shikisha.conductors.pointer_conductor import likeliest_choices, load_pointer
 from shikisha.conductors.pointer_network import (
-    DOLLAR_WEIGHT,
     TREATMENTS,
     PointerChoices,
     PointerInput,

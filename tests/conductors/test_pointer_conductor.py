@@ -30,6 +30,7 @@ from shikisha.conductors.task_reader import (
     ReadTask,
     TaskReader,
 )
+from shikisha.conductors.weight_file import open_weights, state_metadata
 from shikisha.conductors.wording_effects import feature_counts
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
@@ -38,6 +39,8 @@ from shikisha.engine.conductor import NoPlan, Situation
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.notes.step_outcomes import WorkerOutcome, subtask_terms
 from shikisha.notes.worker_notes import WorkerNotes
+from shikisha.retrieval.ranker import shipped_ranker
+from shikisha.retrieval.text_encoder import TextEncoder
 from shikisha.simulation.office.office_tasks import QUIET_OFFICE, office_tasks
 from shikisha.simulation.office.questions import AuthorSplit
 
@@ -72,10 +75,11 @@ def test_a_model_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
     [
         (lambda _: b"", "no pointer model"),
         (lambda held: held[:100], "header is longer"),
-        (lambda held: held[:-200], "does not fit"),
-        (lambda held: held.replace(b"shikisha-pointer/4", b"shikisha-pointer/9"), "expected the format"),
-        (lambda held: held.replace(b"format unit example", b"format unix example"), "other wordings"),
-        (lambda held: held[:-2] + b"\xff\x7f", "finite"),
+        (lambda held: held[:-200], "it is damaged"),
+        (lambda held: held.replace(b"format unit example", b"format unix example"), "it is damaged"),
+        (lambda held: held[:-2] + b"\xff\x7f", "it is damaged"),
+        (lambda held: held.replace(b'"sha256"', b'"sha255"')[:-200], "does not fit"),
+        (lambda held: held.replace(b'"sha256"', b'"sha255"')[:-2] + b"\xff\x7f", "finite"),
     ],
 )
 def test_a_damaged_file_is_refused_with_what_is_wrong(
@@ -88,14 +92,59 @@ def test_a_damaged_file_is_refused_with_what_is_wrong(
         load_pointer(file)
 
 
-def test_a_file_of_the_format_before_is_refused_but_its_reader_is_read(tmp_path: Path) -> None:
+def test_a_model_that_other_code_was_trained_with_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "one.safetensors"
+    save_pointer(file, random_model(), {})
+    held = open_weights(file, "it")
+    probes = [name for name in held.metadata if name.startswith("probe")]
+    assert len(probes) == 2
+    for name in probes:
+        first, second, *rest = held.metadata[name].split()
+        other = " ".join([first, f"{float(second) + 0.5}", *rest])
+        state_metadata(held, {**held.metadata, name: other})
+        with pytest.raises(ConfigError, match="other features or constants"):
+            load_pointer(file)
+        state_metadata(held, {each: told for each, told in held.metadata.items() if each != name})
+        with pytest.raises(ConfigError, match="an earlier version wrote it"):
+            load_pointer(file)
+    state_metadata(held, held.metadata)
+    load_pointer(file)
+
+
+def test_the_shipped_models_go_with_this_code() -> None:
+    """Whoever changes features or constants on purpose measures again, and runs benchmarks/bind_weights.py."""
+    load_pointer(shipped_pointer())
+    assert shipped_ranker() is not None
+    TextEncoder()
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [({"format": "shikisha-pointer/9"}, "expected the format"), ({"wordings": "format unix"}, "other wordings")],
+)
+def test_a_file_that_says_something_else_of_itself_is_refused(
+    tmp_path: Path, told: dict[str, str], message: str
+) -> None:
+    file = tmp_path / "one.safetensors"
+    save_pointer(file, random_model(), {})
+    held = open_weights(file, "it")
+    state_metadata(held, {**held.metadata, **told})
+    with pytest.raises(ConfigError, match=message):
+        load_pointer(file)
+
+
+def test_a_reader_is_read_from_a_file_whose_network_goes_with_other_code(tmp_path: Path) -> None:
     file = tmp_path / "one.safetensors"
     save_pointer(file, random_model(), {})
     today = load_reader(file).read("Which room is Ada Abbot in?")
-    file.write_bytes(file.read_bytes().replace(b"shikisha-pointer/4", b"shikisha-pointer/3"))
+    held = open_weights(file, "it")
+    state_metadata(held, {**held.metadata, "probe of the network": "1 2 3"})
     with pytest.raises(ConfigError, match="train it again"):
         load_pointer(file)
     assert load_reader(file).read("Which room is Ada Abbot in?").parts == today.parts
+    state_metadata(held, {**held.metadata, "probe of the reader": "1 2 3"})
+    with pytest.raises(ConfigError, match="train it again"):
+        load_reader(file)
 
 
 def test_any_text_is_read_in_bounded_time_and_to_the_letter() -> None:

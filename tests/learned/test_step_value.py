@@ -235,3 +235,11 @@ def test_drawn_runs_correct_values_that_are_wrong() -> None:
     plain = [worth_gained(knows, ignorant, replace(run, arm=""), 1.0) for run in runs[200:]]
     assert np.mean(gains) == pytest.approx(0.4, abs=0.12)  # ann is right in .9, a drawn worker in .5
     assert abs(np.mean(plain) - 0.4) > 0.15
+
+
+@pytest.mark.parametrize(("probe", "message"), [("1 2 3", "other features or constants"), (None, "earlier version")])
+def test_values_that_go_with_other_code_are_refused(probe: str | None, message: str, tmp_path: Path) -> None:
+    learned = fit_step_value(RUNS[:30]).to_file((), None, 0.0)
+    write_learned(tmp_path / "a.json", replace(learned, content={**learned.content, "probe": probe}))
+    with pytest.raises(ConfigError, match=message):
+        load_step_value(tmp_path / "a.json")

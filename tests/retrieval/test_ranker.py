@@ -117,7 +117,9 @@ def test_the_same_judgments_give_the_same_ranker(index: TextIndex, ranker: Ranke
 def test_a_file_that_does_not_fit_is_refused_with_its_place(change: dict[str, object], what: str) -> None:
     document = {"format": 1, "fields": 2, "origin": {}, "feature": [[0]], "left": [[0]], "right": [[0]]}
     document |= {"threshold": [[0.5]], "value": [[0.1]]}
-    assert parse_ranker(json.dumps(document).encode(), "whole").fields == 2
+    assert parse_ranker(json.dumps(document).encode(), "whole", bound=False).fields == 2
+    with pytest.raises(ConfigError, match="an earlier version wrote it"):
+        parse_ranker(json.dumps(document).encode(), "unbound")
     with pytest.raises(ConfigError, match=f"broken: not a ranker: {what}"):
         parse_ranker(json.dumps({**document, **change}).encode(), "broken")
 

@@ -6,7 +6,7 @@ tasks, so that the next `learn` has a trial; what could not be written at the en
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
 from typing import Annotated
@@ -18,54 +18,49 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions, TenantOption
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
-from shikisha.core.run import Run
 from shikisha.learned.fit_step_value import PHRASES, fit_step_value
 from shikisha.learned.learned_file import LearnedFile, write_learned
 from shikisha.learned.step_samples import RunSample, run_samples
 from shikisha.learned.step_value_gain import MIN_RUNS, StepValueEvidence, evaluate_step_value
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="The file of step values to write.")]
-Worth = Annotated[float, typer.Option("--worth", min=0.000001, help="US dollars that a right answer is worth.")]
-Labels = Annotated[
-    str, typer.Option("--labels", help="Learn from runs with these labels (a,b), and act on tasks that bear them.")
-]
-Untold = Annotated[
-    bool, typer.Option("--trial", help="Write what is not shown to gain, too: it acts on half of the tasks.")
-]
+
+@dataclass(frozen=True, slots=True)
+class ValueOptions:
+    """From which runs step values are learned, and where they are written."""
+
+    to: Annotated[Path, typer.Option("--out", "-o", help="The file of step values to write.")]
+    worth: Annotated[float, typer.Option("--worth", min=0.000001, help="US dollars that a right answer is worth.")] = (
+        0.05
+    )
+    labels: Annotated[
+        str, typer.Option("--labels", help="Learn from runs with these labels (a,b), and act on tasks that bear them.")
+    ] = ""
+    tenant: TenantOption = None
+    trial: Annotated[
+        bool, typer.Option("--trial", help="Write what is not shown to gain, too: it acts on half of the tasks.")
+    ] = False
 
 
-def steps(
-    shared: SharedOptions,
-    to: Out,
-    worth: Worth = 0.05,
-    labels: Labels = "",
-    trial: Untold = False,
-    tenant: TenantOption = None,
-) -> ExitCode:
+def steps(shared: SharedOptions, options: ValueOptions) -> ExitCode:
     """Learn from the journal which worker should do which step.
 
     Uses graded runs, failed checks and workers' agreement. Use the file as `value:FILE?over=CONDUCTOR`.
     """
-    return _learn(shared, to, worth, session.read_runs(shared, tenant, labels)[1], trial, forms=False)
+    return _learn(shared, options, forms=False)
 
 
-def plans(
-    shared: SharedOptions,
-    to: Out,
-    worth: Worth = 0.05,
-    labels: Labels = "",
-    trial: Untold = False,
-    tenant: TenantOption = None,
-) -> ExitCode:
+def plans(shared: SharedOptions, options: ValueOptions) -> ExitCode:
     """Learn from the journal which plan to perform: workers, checks of steps, phrases that help a worker.
 
     Uses graded runs, failed checks and agreement. Use it as `value:FILE?over=CONDUCTOR&also=fixed:single`.
     """
-    return _learn(shared, to, worth, session.read_runs(shared, tenant, labels)[1], trial, forms=True)
+    return _learn(shared, options, forms=True)
 
 
-def _learn(shared: SharedOptions, to: Path, worth: float, runs: Sequence[Run], trial: bool, *, forms: bool) -> ExitCode:
+def _learn(shared: SharedOptions, options: ValueOptions, *, forms: bool) -> ExitCode:
+    to, worth, trial = options.to, options.worth, options.trial
     output.refuse_unwritable(to)
+    _, runs = session.read_runs(shared, options.tenant, options.labels)
     samples = run_samples(runs)
     evidence = evaluate_step_value(samples, worth)
     _show(evidence, shared.json)

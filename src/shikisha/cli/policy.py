@@ -48,7 +48,6 @@ from shikisha.routing.policy_file import load_policy
 from shikisha.routing.policy_registry import ChangeAuthor, PolicyRegistry, add_policy, read_registry, update_registry
 from shikisha.routing.trade_off import OperatingMix, TargetMetric, parse_target
 
-_ALL_RUNS = 2**31
 _WIDE = 90  # columns of a terminal that get wide gaps
 PolicyFile = Annotated[Path, typer.Argument(metavar="FILE", help="A policy file, as `learn --out` writes it.")]
 ShelfFolder = Annotated[Path, typer.Argument(metavar="SHELF", help="The folder of a policy registry.")]
@@ -369,15 +368,11 @@ def _judge_trial(folder: Path, judging: TrialOptions, shared: SharedOptions) -> 
 
 
 async def _read_runs(shared: SharedOptions, versions: Collection[str]) -> list[Run]:
-    """Return the runs whose first plan came from one of these versions."""
-    found = []
+    """Return the runs whose first plan came from one of these versions, the newest first."""
     async with session.open_existing_journal(shared) as journal:
-        for summary in await journal.runs(limit=_ALL_RUNS):
-            run = Run.fold(await journal.read(summary.id))
-            first = run.rounds[0].proposed if run.rounds else None
-            if first is not None and first.version in versions:
-                found.append(run)
-    return found
+        runs = reversed(await journal.all_runs())
+    made = ((run, run.rounds[0].proposed if run.rounds else None) for run in runs)
+    return [run for run, first in made if first is not None and first.version in versions]
 
 
 def _trial_json(found: _TrialReport) -> Mapping[str, object]:

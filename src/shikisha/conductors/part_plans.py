@@ -18,6 +18,7 @@ from shikisha.core.plan import MAX_STEPS, Plan, Step
 from shikisha.core.subtasks import CHECK_OPENING, WORDINGS, write_known
 from shikisha.engine.conductor import Proposal, Situation
 
+DOLLAR_WEIGHT = 20.0  # what a dollar is worth against a right answer of value 1
 NOTHING_TOLD: frozenset[str] = frozenset()
 _NO_RESULT = "no result"
 _MOST_DIGITS = 12

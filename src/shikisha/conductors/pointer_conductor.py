@@ -35,7 +35,7 @@ from shikisha.conductors.pointer_network import (
 )
 from shikisha.conductors.reading_range import KNOWN_FEATURES, ReadingRange
 from shikisha.conductors.task_reader import OTHER_ROLES, REFERENCES, WORDS_BUCKETS, ReadTask, TaskReader
-from shikisha.conductors.weight_file import WeightFile, open_weights, write_weights
+from shikisha.conductors.weight_file import WeightFile, open_weights, state_metadata, write_weights
 from shikisha.core.errors import ConfigError
 from shikisha.core.subtasks import WORDINGS
 from shikisha.core.task import Scope, Task
@@ -44,11 +44,12 @@ from shikisha.engine.conductor import Conductor, NoPlan, Proposal, Situation
 from shikisha.engine.worker import Card
 from shikisha.notes.step_outcomes import subtask_terms
 from shikisha.notes.worker_notes import WorkerNotes
+from shikisha.retrieval.code_probe import check_probe, probe_code
 from shikisha.routing.arrays import Flags, Floats32, Ints
 
 POINTER_FILE, FORMAT = "pointer.safetensors", "shikisha-pointer/4"
-_FORMAT_BEFORE = "shikisha-pointer/3"  # with the same reader, and a network that saw less
 VOTE_KIND = "vote"
+_READS, _DECIDES = "probe of the reader", "probe of the network"  # of a file's metadata
 _KNOWN_ROWS = 256  # in which the weights of a reading range are stored, each with its scale
 _FEATURES = tuple(WORDINGS)
 
@@ -343,23 +344,61 @@ def save_pointer(file: Path, model: PointerModel, more: Mapping[str, str]) -> No
         packed.add("known.weights")
         told["known"] = f"{known.bias} {known.threshold}"
     write_weights(file, arrays, told, packed)
+    bind_pointer(file)
 
 
 def load_pointer(file: Path) -> PointerModel:
-    """Read a model; ConfigError where there is none, or where it is not whole."""
+    """Read a model; ConfigError where there is none, it is not whole, or it goes with other code."""
+    held, model = open_pointer(file)
+    with _refusal(file):
+        check_probe(held.metadata.get(_READS), model.reader.behavior())
+        check_probe(held.metadata.get(_DECIDES), _decisions(model))
+    return model
+
+
+def open_pointer(file: Path) -> tuple[WeightFile, PointerModel]:
+    """Read a model without asking whether it goes with this code; ConfigError where it is not whole."""
     held = open_weights(file, "pointer model")
     with _refusal(file):
-        reader = _read_reader(file, held, (FORMAT,))
+        reader = _read_reader(file, held)
         shapes = layer_sizes(len(reader.kinds))
         weights = {name: held.read(f"network.{name}", shape) for name, shape in shapes.items()}
-    return PointerModel(reader, PointerNetwork(weights, np), held.version)
+    return held, PointerModel(reader, PointerNetwork(weights, np), held.version)
+
+
+def bind_pointer(file: Path) -> None:
+    """Write into a model what this code makes of it, so that code that makes something else refuses it."""
+    held, model = open_pointer(file)
+    told = {_READS: probe_code(model.reader.behavior()), _DECIDES: probe_code(_decisions(model))}
+    state_metadata(held, {**held.metadata, **told})
+
+
+def _decisions(model: PointerModel) -> Iterator[Floats32]:
+    """Yield the features and scores of three workers at three parts (`retrieval.code_probe`)."""
+    kinds = len(model.reader.kinds)
+    some = np.arange(3 * kinds, dtype=np.float32).reshape(1, 3, kinds)
+    told = np.arange(3 * kinds * 2 ** len(_FEATURES), dtype=np.float32).reshape(1, 3, kinds, -1) % 5
+    right, told_right = (some % 7 / 2).astype(np.float32), (told / 2).astype(np.float32)
+    yes, shares = np.ones((1, 3), bool), some % 4 / (some % 4).sum(-1, keepdims=True).clip(1)
+    features = pointer_features(
+        PointerInput(
+            shares, yes, yes, some % 2, some % 7, right, told, told_right,
+            np.array([[0.0001, 0.001, 0.02]], np.float32), np.array([[0, 1, 0]]), np.array([2.0], np.float32), yes,
+            np.tril(np.full((1, 3, 3), 0.5, np.float32), -1),
+        )
+    )  # fmt: skip
+    yield from (features.x, features.c, features.y, features.a, features.pairs)
+    seen = model.network.encode(features)
+    yield from (model.network.score_first(seen), model.network.score_wordings(seen), model.network.score_access(seen))
 
 
 def load_reader(file: Path) -> TaskReader:
-    """Read a model's reader alone, of this format or the one before."""
+    """Read a model's reader alone: its network may go with other code."""
     held = open_weights(file, "pointer model")
     with _refusal(file):
-        return _read_reader(file, held, (FORMAT, _FORMAT_BEFORE))
+        reader = _read_reader(file, held)
+        check_probe(held.metadata.get(_READS), reader.behavior())
+        return reader
 
 
 @contextmanager
@@ -370,11 +409,10 @@ def _refusal(file: Path) -> Iterator[None]:
         raise ConfigError(f"{file}: no pointer model: {type(error).__name__}: {error}") from None
 
 
-def _read_reader(file: Path, held: WeightFile, formats: Sequence[str]) -> TaskReader:
+def _read_reader(file: Path, held: WeightFile) -> TaskReader:
     told = held.metadata
-    if told["format"] not in formats:
-        before = "; its network saw notes in another form: train it again" if told["format"] == _FORMAT_BEFORE else ""
-        raise ConfigError(f"{file}: expected the format {FORMAT}, found {told['format']!r}{before}")
+    if told["format"] != FORMAT:
+        raise ConfigError(f"{file}: expected the format {FORMAT}, found {told['format']!r}: train it again")
     kinds = tuple(str(told["kinds"]).split())
     if tuple(str(told["wordings"]).split()) != _FEATURES:
         raise ConfigError(f"{file}: it was trained with other wordings than {', '.join(_FEATURES)}")

@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from shikisha.conductors.part_plans import TreatmentKind
+from shikisha.conductors.part_plans import DOLLAR_WEIGHT, TreatmentKind
 from shikisha.conductors.wording_effects import WordingEffects, fit_wording_effects
 from shikisha.routing.arrays import Flags, Floats32, Ints
 
@@ -26,7 +26,6 @@ HIDDEN, SMALL_HIDDEN = 64, 16
 _MASKED = -1e9
 TREATMENTS = tuple(TreatmentKind)
 _PRICE_UNIT = 0.001  # dollars of a cheap call
-DOLLAR_WEIGHT = 20.0  # what a dollar is worth against a right answer of value 1
 # numpy's arrays where a conductor decides, torch's where it is trained: only operations that both have are used.
 Tensor: TypeAlias = Floats32
 

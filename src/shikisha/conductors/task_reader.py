@@ -14,7 +14,7 @@ workers, outcomes.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -55,6 +55,9 @@ _MOST_CUTS = 60  # places of a text, the likeliest, where a cut is tried
 _MAX_CUTS_WITHIN = 6  # such places within a sentence
 # Weights of the tagger's and the linear model's word on a stretch, chosen on authors who were left out of the lessons.
 _TAGGED, _SAID = 1.0, 2.0
+
+
+_PROBE = "Who leads Ada Abbot's team? It matters. Add 17 to the extension of that person. If it is above 40, in words."
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,12 @@ class TaskReader:
         last = len(places) - 1
         right = _chance_right(shares.max(1).min(), best[last] - every[last], said[chosen, :-1].max(1).min())
         return [texts[row] for row in chosen], padded, _softmax(uses[chosen]).astype(np.float32), right
+
+    def behavior(self) -> Iterator[Floats32]:
+        """Yield what it reads in a fixed text, which a file of weights keeps (`retrieval.code_probe`)."""
+        sentences, roles, uses, certain = self._cut(_PROBE)
+        yield from (roles, uses, np.array([len(sentences), certain], np.float32), self.kind_shares(_PROBE.split(". ")))
+        yield self.claims("Adds numbers, converts units and knows who works where.")
 
     def kind_shares(self, texts: Sequence[str]) -> Floats32:
         """Return the kinds of work that single subtasks are of, as shares [N, K]."""

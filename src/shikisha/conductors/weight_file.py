@@ -20,6 +20,7 @@ from shikisha.routing.arrays import Floats32
 
 MAX_FILE, _MAX_HEADER = 2**26, 2**20
 _MOST = 127
+_HASH = "sha256"  # in a file's metadata: of everything else in it
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class WeightFile:
     def metadata(self) -> Mapping[str, str]:
         """What the file says of itself."""
         told = self.header["__metadata__"]
-        if not isinstance(told, dict):
+        if not isinstance(told, dict) or not all(isinstance(each, str) for each in told.values()):
             raise ValueError("its header holds no metadata")
         return told
 
@@ -73,7 +74,7 @@ def write_weights(
             stored[name], stored[f"{name}.scale"] = _pack(np.asarray(array, np.float32))
         else:
             stored[name] = np.asarray(array, np.float16)
-    entries: dict[str, object] = {"__metadata__": dict(metadata)}
+    entries = dict[str, object]()
     at, held = 0, list[bytes]()
     for name, array in sorted(stored.items()):
         raw = array.tobytes()
@@ -81,8 +82,25 @@ def write_weights(
         entries[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [at, at + len(raw)]}
         at += len(raw)
         held.append(raw)
-    header = json.dumps(entries, separators=(",", ":")).encode()
-    file.write_bytes(struct.pack("<Q", len(header)) + header + b"".join(held))
+    _write(file, entries, metadata, b"".join(held))
+
+
+def state_metadata(held: WeightFile, metadata: Mapping[str, str]) -> None:
+    """Write a file once more with other metadata, and the same arrays to the bit."""
+    _write(held.file, held.header, metadata, held.body)
+
+
+def _write(file: Path, arrays: Mapping[str, object], metadata: Mapping[str, str], body: bytes) -> None:
+    told = {name: text for name, text in metadata.items() if name != _HASH}
+    hashed = _hash_of({**arrays, "__metadata__": told}, body)
+    whole = {**arrays, "__metadata__": {**told, _HASH: hashed}}
+    header = json.dumps(whole, separators=(",", ":")).encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header + body)
+
+
+def _hash_of(entries: Mapping[str, object], body: bytes) -> str:
+    """Return the hash of all that a file holds but this hash."""
+    return sha256(json.dumps(entries, sort_keys=True).encode() + body).hexdigest()
 
 
 def _pack(array: Floats32) -> tuple[np.ndarray, np.ndarray]:
@@ -105,10 +123,14 @@ def open_weights(file: Path, what: str) -> WeightFile:
         if size > min(_MAX_HEADER, len(held) - 8):
             raise ConfigError(f"{file}: no {what}: its header is longer than the file")
         header = json.loads(held[8 : 8 + size])
-        if not isinstance(header, dict):
-            raise ValueError("its header is no object")
+        if not isinstance(header, dict) or not isinstance(header.get("__metadata__"), dict):
+            raise ValueError("its header is no object with metadata")
+        bare = {name: told for name, told in header["__metadata__"].items() if name != _HASH}
+        known = header["__metadata__"].get(_HASH)
+        if known is not None and known != _hash_of({**header, "__metadata__": bare}, held[8 + size :]):
+            raise ValueError("it is damaged: its content does not have the hash that it states")
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, struct.error, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, struct.error, RecursionError, OverflowError) as error:
         raise ConfigError(f"{file}: no {what}: {type(error).__name__}: {error}") from None
     return WeightFile(file, header, held[8 + size :], sha256(held).hexdigest()[:12])

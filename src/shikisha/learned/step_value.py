@@ -7,7 +7,7 @@ checker that would be right itself finds and mends a wrong result. Invariants: a
 and any name; a model is data (a `LearnedFile`); it answers only for tasks of its scope.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -18,9 +18,11 @@ from shikisha.core.errors import ConfigError
 from shikisha.core.task import Scope
 from shikisha.learned.learned_file import LearnedFile, LearnedGain, decode_array, encode_array, read_learned
 from shikisha.learned.step_encoder import NgramEncoder, StepEncoder
+from shikisha.retrieval.code_probe import check_probe, probe_code
 from shikisha.routing.arrays import Floats, Ints
 
 STEP_VALUE = "step-value"
+_PROBES = ("Add 17 to 4.", "Which weekday is 2024-01-30? Answer in one word.", "Who leads Ada Abbot's team?")
 Verdicts: TypeAlias = tuple[float, float]  # how often a check fails a right answer, and a wrong one
 CHECK_KEEPS = 0.98  # how often a check leaves a right result alone
 OWN_WEIGHTS = 3  # constant, planner's choice, merged: the weights before those of phrases
@@ -108,6 +110,12 @@ class StepValue:
         at = self.workers.index(worker) if worker in self.workers else None
         return None if at is None or not self.tries[at] else self.dollars[at]
 
+    def _behavior(self) -> Iterable[Floats]:
+        """Return what it makes of fixed subtasks, which a file keeps (`retrieval.code_probe`)."""
+        asked = [*_PROBES, *(f"{_PROBES[0]} {phrase}" for phrase in self.phrases)]
+        workers = [*self.workers[:4], ""]
+        return self.logits(asked, workers, np.eye(len(asked), len(workers)))
+
     def to_file(self, evidence: Sequence[str], gain: LearnedGain | None, made: float) -> LearnedFile:
         """Return the model as a learned file."""
         content = {
@@ -127,6 +135,7 @@ class StepValue:
             "variances": encode_array(self.variances),
             "common": encode_array(self.common),
             "common_variance": encode_array(self.common_variance),
+            "probe": probe_code(self._behavior()),
         }
         return LearnedFile(STEP_VALUE, content, tuple(evidence), self.scope, gain, made)
 
@@ -187,7 +196,7 @@ def step_value_of(learned: LearnedFile, name: str) -> StepValue:
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise ConfigError(f"{name}: no step values: {error}") from None
     counts = tuple(int(one) for one in tries)
-    return StepValue(
+    found = StepValue(
         encoder,
         workers,
         weights,
@@ -205,6 +214,11 @@ def step_value_of(learned: LearnedFile, name: str) -> StepValue:
         (alarm, catch),
         learned.short_version,
     )
+    try:
+        check_probe(content.get("probe"), found._behavior())
+    except ValueError as error:
+        raise ConfigError(f"{name}: no step values: {error}") from None
+    return found
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ ids of documents, words of queries, and clicks of one person.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from importlib import resources
@@ -18,7 +18,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shikisha.core.errors import ConfigError
-from shikisha.retrieval.text_index import Candidates, Floats, Ints, TextIndex
+from shikisha.retrieval.code_probe import check_probe, probe_code
+from shikisha.retrieval.text_index import Candidates, Floats, IndexedText, Ints, TextIndex
 
 FORMAT = 1
 MAX_DEPTH = 6
@@ -198,10 +199,20 @@ class Ranker:
         """The SHA-256 of the file's text."""
         return sha256(self.dump().encode()).hexdigest()
 
+    def behavior(self) -> Iterator[Floats]:
+        """Yield what it makes of a fixed index and query, which its file keeps (`code_probe`)."""
+        texts = ("send a letter", "archive the shipment of a letter", "list harbours; send one", "unit of a price")
+        fields = self.fields - 1
+        documents = [IndexedText(f"g{at % 2}", (texts[at - 1], *[text] * fields)) for at, text in enumerate(texts)]
+        index = TextIndex(documents, [1.0 + field for field in range(self.fields)])
+        features = candidate_features(index, index.search("Archive the letter. Then send the price of it."))
+        yield from (features, self.log_odds(features))
+
     def dump(self) -> str:
         """Return the ranker as the text of its file."""
+        probe = probe_code(self.behavior())
         arrays = {name: [[_short(value) for value in row] for row in rows] for name, rows in self.arrays.items()}
-        document = {"format": FORMAT, "fields": self.fields, "origin": asdict(self.origin), **arrays}
+        document = {"format": FORMAT, "fields": self.fields, "origin": asdict(self.origin), "probe": probe, **arrays}
         return json.dumps(document, separators=(",", ":")) + "\n"
 
 
@@ -220,6 +231,7 @@ class _RankerFile(BaseModel):
     format: Literal[1]
     fields: Annotated[int, Field(ge=1, le=16)]
     origin: dict[str, str | int]
+    probe: str | None = None
     feature: _Numbers
     left: _Numbers
     right: _Numbers
@@ -244,8 +256,8 @@ def shipped_ranker() -> Ranker | None:
     return parse_ranker(file.read_bytes(), "the shipped ranker") if file.is_file() else None
 
 
-def parse_ranker(text: bytes, where: str) -> Ranker:
-    """Return the ranker in a file's bytes; ConfigError says what does not fit."""
+def parse_ranker(text: bytes, where: str, *, bound: bool = True) -> Ranker:
+    """Return the ranker in a file's bytes; ConfigError says what does not fit, `bound`: with this code as well."""
     try:
         read = _RankerFile.model_validate_json(text)
         origin = RankerOrigin(**read.origin)  # type: ignore[arg-type]  # a wrong type shows in no decision
@@ -266,7 +278,13 @@ def parse_ranker(text: bytes, where: str) -> Ranker:
     for name, most in (("feature", num_features(read.fields)), ("left", shape[1]), ("right", shape[1])):
         if arrays[name].min() < 0 or arrays[name].max() >= most:
             raise ConfigError(f"{where}: not a ranker: {name}: expected numbers from 0 to {most - 1}")
-    return Ranker(arrays, read.fields, origin)
+    ranker = Ranker(arrays, read.fields, origin)
+    try:
+        if bound:
+            check_probe(read.probe, ranker.behavior())
+    except ValueError as error:
+        raise ConfigError(f"{where}: not a ranker: probe: {error}") from None
+    return ranker
 
 
 def rank_documents(index: TextIndex, ranker: Ranker | None, query: str, top: int) -> list[tuple[int, float]]:

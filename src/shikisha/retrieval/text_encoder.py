@@ -13,7 +13,7 @@ than English, of which little was read, and long documents.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from importlib import resources
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.retrieval.code_probe import check_probe
 
 Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]
@@ -106,7 +107,7 @@ class TextEncoder:
     `width` is a vector's length, and `version` the hash of the file.
     """
 
-    def __init__(self, file: Path | None = None) -> None:
+    def __init__(self, file: Path | None = None, *, bound: bool = True) -> None:
         try:
             import onnxruntime  # type: ignore[import-untyped]
             from onnxruntime.capi import onnxruntime_pybind11_state as raised  # type: ignore[import-untyped]
@@ -137,6 +138,11 @@ class TextEncoder:
         self.table = WordTable(told["units"].split("\n"))
         self.width = int(self._session.get_outputs()[0].shape[1])
         self.version = sha256(body).hexdigest()
+        try:
+            if bound:
+                check_probe(told.get("probe"), self.behavior())
+        except (ValueError, raised.InvalidArgument, raised.Fail) as error:
+            raise ConfigError(f"{where}: not a text encoder: {error}") from None
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return [N, width]: a unit vector for each text, or zeros for one of which nothing is known."""
@@ -149,6 +155,10 @@ class TextEncoder:
             units, words = self.table.arrange([split[at] for at in places])
             vectors[places] = self._session.run(None, {"units": units, "words": words})[0]
         return vectors
+
+    def behavior(self) -> Iterator[Floats]:
+        """Yield what it makes of fixed texts, which its file keeps (`code_probe`)."""
+        yield self.encode(["Who leads Ada's team?", "Add 17 to the meter's reading.", "archive re-sent letters"])
 
     def unknown_share(self, text: str) -> float:
         """Return the share of a text's words that are not known as such; 1.0 for a text without words."""

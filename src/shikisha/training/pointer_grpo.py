@@ -18,9 +18,8 @@ from typing import Protocol, cast
 import numpy as np
 import torch
 
-from shikisha.conductors.part_plans import TreatmentKind
+from shikisha.conductors.part_plans import DOLLAR_WEIGHT, TreatmentKind
 from shikisha.conductors.pointer_network import (
-    DOLLAR_WEIGHT,
     TREATMENTS,
     ArrayLibrary,
     EncodedPool,

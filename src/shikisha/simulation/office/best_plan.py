@@ -22,14 +22,13 @@ from itertools import combinations_with_replacement, permutations, product
 from math import inf, prod
 from typing import TypeVar
 
-from shikisha.conductors.part_plans import TreatmentKind
+from shikisha.conductors.part_plans import DOLLAR_WEIGHT, TreatmentKind
 from shikisha.simulation.office.company import WorkKind, wrong_value
 from shikisha.simulation.office.office_tasks import OfficeTask
 from shikisha.simulation.office.questions import EarlierPart, OfficeQuestion
 from shikisha.simulation.office.simulated_staff import call_success
 from shikisha.simulation.office.staff import CHECK_COST, CHECK_KEEPS, CHECK_POWER, Crew, StaffMember
 
-DOLLAR_WEIGHT = 20.0  # what a dollar is worth against a right answer of value 1
 _VOTERS = 5  # workers of a kind that votes are tried with: the most likely to be right
 _WRONG_DRAWS = 400
 _RIGHT = "right"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from shikisha.conductors.part_plans import (
+    DOLLAR_WEIGHT,
     NOTHING_TOLD,
     PartChoice,
     PartCondition,
@@ -19,7 +20,7 @@ from shikisha.conductors.part_plans import (
     PartsConductor,
     TreatmentKind,
 )
-from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT, BestOfficePlan, best_plan
+from shikisha.simulation.office.best_plan import BestOfficePlan, best_plan
 from shikisha.simulation.office.company import WorkKind
 from shikisha.simulation.office.office_tasks import OfficeTask, StaffEvidence
 from shikisha.simulation.office.questions import OfficeQuestion

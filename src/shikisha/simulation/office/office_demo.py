@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shikisha.conductors.part_plans import PartPolicy, PartsConductor
+from shikisha.conductors.part_plans import DOLLAR_WEIGHT, PartPolicy, PartsConductor
 from shikisha.conductors.pointer_conductor import PointerConductor, PointerModel, PoolKnowledge
 from shikisha.core.budget import Caps
 from shikisha.core.run import Run
@@ -24,7 +24,6 @@ from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.simulation.office import office_conductors as play
-from shikisha.simulation.office.best_plan import DOLLAR_WEIGHT
 from shikisha.simulation.office.office_rollouts import evidence_arrays
 from shikisha.simulation.office.office_tasks import OfficeTask, StaffEvidence, draw_evidence, office_tasks
 from shikisha.simulation.office.questions import AuthorSplit

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from shikisha.conductors.part_plans import DOLLAR_WEIGHT
 from shikisha.core.budget import Price, Usage
 from shikisha.core.plan import MAX_STEPS
 from shikisha.core.subtasks import WORDINGS
@@ -38,7 +39,6 @@ _LIKE = re.compile(r"At work like '([^']*)': right on (\d+) of (\d+)\.")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _CLAIMED, _UNCLAIMED = 0.7, 0.15
 _PRIOR = 2.0  # outcomes that a claim is worth
-_DOLLAR_WEIGHT = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ReadCard:
             prior = (prior * 4 + self.overall[0]) / (4 + self.overall[1])
         start = " ".join(sentence.split())
         right, tries = next((self.like[said] for said in self.like if said and start.startswith(said)), (0, 0))
-        return (right + _PRIOR * prior) / (tries + _PRIOR) - _DOLLAR_WEIGHT * self.price
+        return (right + _PRIOR * prior) / (tries + _PRIOR) - DOLLAR_WEIGHT * self.price
 
 
 _DEAREST = re.compile(r"most expensive|dearest|strongest model", re.I)

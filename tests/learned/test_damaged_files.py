@@ -1,0 +1,214 @@
+"""Every kind of learned file, damaged in forty ways: a configuration error that names the file, or what it was."""
+
+import gzip
+import random
+import shutil
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shelves import asking, shelf_of
+from test_pointer_conductor import random_model
+
+import shikisha
+from shikisha.conductors.onnx_checkpoint import ONNX_FILE, open_onnx_checkpoint, shipped_checkpoint
+from shikisha.conductors.pointer_conductor import load_pointer, save_pointer
+from shikisha.conductors.reading_range import fit_reading_range, load_reading_range
+from shikisha.config.learned_parts import load_confirmed_classes
+from shikisha.config.learned_switches import LearnedSwitches
+from shikisha.core.errors import ConfigError
+from shikisha.core.events import GradeBasis
+from shikisha.core.messages import Json
+from shikisha.core.task import OPERATOR
+from shikisha.learned.fit_step_value import fit_step_value
+from shikisha.learned.learned_file import read_learned, write_learned
+from shikisha.learned.lessons import book_file, load_book, make_lesson
+from shikisha.learned.skills import Skill, SkillStep, read_skill, write_skill
+from shikisha.learned.step_samples import RunSample, StepAnswer, StepUnit
+from shikisha.learned.step_value import load_step_value
+from shikisha.learned.task_classes import ProposedClasses, TaskClass, classes_file
+from shikisha.learned.tuned_prompt import load_advice, prompt_file
+from shikisha.notes.step_outcomes import WorkerOutcome
+from shikisha.notes.worker_notes import WorkerNotes, load_notes
+from shikisha.retrieval.ranker import load_ranker, shipped_ranker
+from shikisha.retrieval.text_encoder import TextEncoder, shipped_encoder
+from shikisha.routing.policy_file import load_policy, save_policy
+from shikisha.routing.policy_registry import REGISTRY_FILE, read_registry
+
+Load = Callable[[Path], object]
+ENCODER = Path(shikisha.__file__).parent / "retrieval" / "encoder.onnx"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a kind of file is written into a folder (its path comes back) and loaded; `hashed`: every byte counts."""
+
+    write: Callable[[Path], Path]
+    load: Load
+    hashed: bool = False
+
+
+def written(name: str, write: Callable[[Path], object]) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        write(folder / name)
+        return folder / name
+
+    return make
+
+
+def write_pointer(file: Path) -> None:
+    save_pointer(file, random_model(), {})
+
+
+def write_values(file: Path) -> None:
+    units = [StepUnit("Add 1 to 2.", (StepAnswer(name, "x", 0.1, 0.1, False),), 0) for name in ("ann", "bob")]
+    runs = [RunSample(f"r{at}", str(at), (units[at % 2],), float(at % 3 > 0), 0.1, OPERATOR) for at in range(40)]
+    write_learned(file, fit_step_value(runs).to_file(["r1"], None, 0.0))
+
+
+def write_lessons(file: Path) -> None:
+    write_learned(file, book_file([make_lesson("Ask.", "sums", ["r"])], OPERATOR, 0.0))
+
+
+def write_advice(file: Path) -> None:
+    write_learned(file, prompt_file("Ask.", ["r"], OPERATOR, None, 0.0))
+
+
+def write_notes(file: Path) -> None:
+    one = WorkerOutcome("r", "ann", ("add",), 1.0, True, GradeBasis.PERSON, 0.1, 0.1, OPERATOR)
+    WorkerNotes.collect([one, replace(one, worker="bob", share=0.0)]).save(file)
+
+
+def write_classes(file: Path) -> None:
+    center = np.eye(1, shipped_encoder().width)[0]
+    write_learned(file, classes_file(ProposedClasses((TaskClass("a", (), center, 0.5),), OPERATOR), 0.0))
+
+
+def write_skill_file(folder: Path) -> Path:
+    skill = Skill("s", ("Add ", "."), (SkillStep("Add {0}.", "ann", ()),), ("r",), (2, 2), OPERATOR)
+    return write_skill(folder, skill, 0.0) / "plan.json"
+
+
+def write_shelf(folder: Path) -> Path:
+    shelf_of(folder / "shelf", asking("ann"), asking("bob"))
+    return folder / "shelf" / REGISTRY_FILE
+
+
+def write_range(file: Path) -> None:
+    fit_reading_range([f"How many metres of rope number {at} are on board?" for at in range(12)]).save(file)
+
+
+def copy_checkpoint(folder: Path) -> Path:
+    shutil.copytree(shipped_checkpoint(), folder / "checkpoint")
+    return folder / "checkpoint" / ONNX_FILE
+
+
+def write_ranker(file: Path) -> None:
+    ranker = shipped_ranker()
+    assert ranker is not None
+    file.write_text(ranker.dump())
+
+
+KINDS: Mapping[str, Kind] = {
+    "pointer": Kind(
+        written("a.safetensors", lambda file: save_pointer(file, random_model(), {})), load_pointer, hashed=True
+    ),
+    "step values": Kind(written("values.json", write_values), load_step_value),
+    "lessons": Kind(written("lessons.json", write_lessons), load_book),
+    "advice": Kind(written("advice.json", write_advice), load_advice),
+    "classes": Kind(written("classes.json", write_classes), load_confirmed_classes),
+    "skill": Kind(write_skill_file, lambda file: read_skill(file.parent)),
+    "notes": Kind(written("notes.json", write_notes), load_notes),
+    "policy": Kind(written("a.policy", lambda file: save_policy(asking("ann"), file)), load_policy),
+    "registry": Kind(write_shelf, lambda file: read_registry(file.parent)),
+    "switches": Kind(
+        written("off.json", lambda file: LearnedSwitches(file).turn("notes", on=False, by="me", at=1.0)),
+        lambda file: LearnedSwitches(file).read(),
+    ),
+    "ranker": Kind(written("a.ranker.json", write_ranker), load_ranker),
+    "reading range": Kind(written("range.json", write_range), load_reading_range),
+    "encoder": Kind(
+        written("a.onnx", lambda file: shutil.copy(ENCODER, file)),
+        TextEncoder,
+    ),
+    "checkpoint": Kind(copy_checkpoint, lambda file: open_onnx_checkpoint(file.parent)),
+}
+
+
+def damaged(whole: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield forty damaged files, by what was done."""
+    rng, size = random.Random(3), len(whole)
+    half = size // 2
+    yield from (("empty", b""), ("one byte", whole[:1]), ("eight bytes", whole[:8]), ("no first byte", whole[1:]))
+    yield from (("no head", whole[half:]), ("zeros", bytes(size)), ("half zeros", whole[:half] + bytes(size - half)))
+    yield from (("null", b"null"), ("a list", b"[]"), ("an object", b"{}"), ("a number", b"1"), ("a text", b'"x"'))
+    yield from (
+        ("deep", b"[" * 100_000),
+        ("garbage before it", b"\xff\xfe" + whole),
+        ("zip", gzip.compress(whole[:99])),
+    )
+    yield from (("a long head", b"\xff" * 8 + whole[8:]), ("letters", rng.randbytes(2000)))
+    for header in (b"{}", b'{"__metadata__": []}', b'{"__metadata__": {"format": 1, "known": 1, "kinds": 2}}'):
+        yield f"a header {header!r}", struct.pack("<Q", len(header)) + header
+    for share in (0.1, 0.25, 0.5, 0.75, 0.9, 0.99):
+        yield f"cut at {share}", whole[: int(share * size)]
+    yield "no last byte", whole[:-1]
+    for number in range(13):
+        at = rng.randrange(min(size, 4096) if number % 2 else size)
+        yield f"a byte at {at}", whole[:at] + bytes([whole[at] ^ (1 + rng.randrange(255))]) + whole[at + 1 :]
+
+
+def refusal(kind: Kind, file: Path) -> str | None:
+    """Return the configuration error of loading a file; None if it is loaded."""
+    try:
+        kind.load(file)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_damaged_file_is_a_configuration_error(name: str, tmp_path: Path) -> None:
+    kind = KINDS[name]
+    file = kind.write(tmp_path)
+    assert refusal(kind, file) is None
+    whole, others, loaded = file.read_bytes(), tmp_path / "others", list[str]()
+    others.mkdir()
+    wrong = [(each, KINDS[each].write(others).read_bytes()) for each in ("advice", "policy", "notes") if each != name]
+    for what, data in (*damaged(whole), *wrong):
+        file.write_bytes(data)
+        said = refusal(kind, file)
+        if said is None:
+            loaded.append(what)
+        else:
+            assert str(tmp_path) in said, what
+    if kind.hashed:
+        assert loaded == []
+    # A line break, a space or a date may change; a zip may have bytes before it, and a registry be empty.
+    harmless = {"no last byte", "cut at 0.99" if len(whole) < 100 else ""}
+    harmless |= {"garbage before it" if name == "policy" else "", "an object" if name == "registry" else ""}
+    assert all(what in harmless or what.startswith("a byte at") for what in loaded), loaded
+    assert len(loaded) < 12
+    file.unlink()
+    assert name == "switches" or refusal(kind, file)  # without that file everything is on
+
+
+@pytest.mark.parametrize("name", ["step values", "lessons", "advice", "classes", "skill"])
+def test_content_of_another_form_under_a_right_hash_is_no_other_error(name: str, tmp_path: Path) -> None:
+    kind = KINDS[name]
+    file = kind.write(tmp_path)
+    learned = read_learned(file)
+    wrong: tuple[Json, ...] = (None, 5, "x", [], {}, True, -1, [[]], [None], {"shape": [1], "data": "AAAA"})
+    refused = 0
+    for key in learned.content:
+        contents = [{**learned.content, key: value} for value in wrong]
+        contents.append({each: held for each, held in learned.content.items() if each != key})
+        for content in contents:
+            write_learned(file, replace(learned, content=content))
+            said = refusal(kind, file)
+            assert said is None or str(tmp_path) in said
+            refused += said is not None
+    assert refused > 3 * len(learned.content)

@@ -45,7 +45,7 @@ def read_locomo(
             for place, turn in enumerate(talk[key]):
                 text = " ".join(filter(None, (turn["text"], turn.get("blip_caption", ""))))
                 known.add(turn["dia_id"])
-                notes.append(MemoryNote(text, (turn["dia_id"],), "fact", name, (), turn["speaker"], found[1], place))
+                notes.append(MemoryNote(text, (turn["dia_id"],), name, (), "fact", turn["speaker"], found[1], place))
         for row in sample["qa"]:
             told = {f"D{a}:{b}" for each in row.get("evidence", ()) for a, b in _TURN.findall(each.replace(" ", ""))}
             if row["category"] in (1, 2, 3, 4) and told & known:
@@ -97,7 +97,9 @@ def recall_cost(count: int, queries: int = 200) -> dict[str, object]:
             words = zipf_words(rng, 12 * size)
             texts = [" ".join(words[12 * at : 12 * at + 12]) for at in range(size)]
             memory.add(
-                MemoryNote(text, (f"run{first + at}",), session=str((first + at) // 20), place=(first + at) % 20)
+                MemoryNote(
+                    text, (f"run{first + at}",), "", (), session=str((first + at) // 20), place=(first + at) % 20
+                )
                 for at, text in enumerate(texts)
             )
             kept += texts[:20]

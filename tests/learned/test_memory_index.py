@@ -19,7 +19,7 @@ TALK = (
 
 def talk(session: str = "s1", tenant: str = "") -> list[MemoryNote]:
     return [
-        MemoryNote(text, (f"{session}.{place}",), "fact", tenant, (), speaker, session, place)
+        MemoryNote(text, (f"{session}.{place}",), tenant, (), "fact", speaker, session, place)
         for place, (speaker, text) in enumerate(TALK)
     ]
 
@@ -33,7 +33,7 @@ def test_a_note_is_found_by_its_words_by_those_around_it_and_by_who_said_it() ->
     with MemoryIndex() as memory:
         assert memory.add(talk()) == len(TALK)
         assert texts(memory, "Is the hotel's invoice open?")[0] == TALK[3][1]
-        memory.add(MemoryNote(f"Number {at} is elsewhere.", ("o",), session="s2", place=at) for at in range(20))
+        memory.add(MemoryNote(f"Number {at} is elsewhere.", ("o",), "", (), session="s2", place=at) for at in range(20))
         near = texts(memory, "trip to the harbour", 9)
         assert set(near) == {text for _, text in TALK}  # three of them have none of these words
         assert near[0] == TALK[0][1]
@@ -44,7 +44,7 @@ def test_a_note_is_found_by_its_words_by_those_around_it_and_by_who_said_it() ->
 
 def test_what_is_said_twice_is_one_note_with_both_runs_and_goes_with_the_last() -> None:
     with MemoryIndex() as memory:
-        notes = [MemoryNote("The ferry is late.", (run,)) for run in ("a", "b", "a")]
+        notes = [MemoryNote("The ferry is late.", (run,), "", ()) for run in ("a", "b", "a")]
         assert memory.add(notes) == 1
         assert memory.recall("ferry", tenant="", labels=())[0].note.evidence == ("a", "b")
         assert memory.forget(["a"]) == 0
@@ -55,11 +55,13 @@ def test_what_is_said_twice_is_one_note_with_both_runs_and_goes_with_the_last() 
         assert memory.add(notes[:1]) == 1
 
 
-@pytest.mark.parametrize("bad", [MemoryNote("", ("a",)), MemoryNote("x", ()), MemoryNote(" \n", ("a",))])
+@pytest.mark.parametrize(
+    "bad", [MemoryNote("", ("a",), "", ()), MemoryNote("x", (), "", ()), MemoryNote(" \n", ("a",), "", ())]
+)
 def test_no_note_without_a_text_or_evidence_and_then_nothing_is_added(bad: MemoryNote) -> None:
     with MemoryIndex() as memory:
         with pytest.raises(ValueError, match="the runs that it comes from"):
-            memory.add([MemoryNote("fine", ("a",)), bad])
+            memory.add([MemoryNote("fine", ("a",), "", ()), bad])
         assert len(memory) == 0
         assert texts(memory, "fine") == []
 
@@ -93,13 +95,16 @@ def test_no_other_tenant_and_no_task_without_the_labels_finds_a_note() -> None:
 def test_an_admin_of_many_tenants_finds_the_notes_of_all() -> None:
     query = " ".join(f"word{canary(at)}" for at in range(48))
     with MemoryIndex() as memory:
-        memory.add(MemoryNote(f"{query} {canary(at)}", (f"r{at}",), tenant=f"t{at}") for at in range(100))
+        memory.add(MemoryNote(f"{query} {canary(at)}", (f"r{at}",), f"t{at}", ()) for at in range(100))
         assert len(texts(memory, query, 200, tenant=None)) == 100
         assert len(texts(memory, canary(99), 200, tenant=None)) == 1
 
 
 def test_age_and_a_budget_of_characters_decide_what_is_shown() -> None:
-    old, new = MemoryNote("The ferry left.", ("a",), at=0.0), MemoryNote("A ferry left then.", ("b",), at=100 * 86_400)
+    old, new = (
+        MemoryNote("The ferry left.", ("a",), "", (), at=0.0),
+        MemoryNote("A ferry left then.", ("b",), "", (), at=100 * 86_400),
+    )
     with MemoryIndex(half_life_days=10.0) as memory:
         memory.add([old, new])
         assert texts(memory, "ferry left", now=100 * 86_400) == [new.text, old.text]
@@ -118,7 +123,7 @@ def test_hostile_texts_and_queries_are_words(tmp_path: Path) -> None:
         "%",
     ]
     with MemoryIndex(tmp_path / "memory.db") as memory:
-        memory.add([MemoryNote(text, ("r",), speaker=text[:50], session=text[:9]) for text in nasty])
+        memory.add([MemoryNote(text, ("r",), "", (), speaker=text[:50], session=text[:9]) for text in nasty])
         for text in nasty:
             memory.recall(text, 3, tenant="", labels=())
         assert all(len(note.text) <= MAX_NOTE for note in memory.notes())
@@ -127,7 +132,9 @@ def test_hostile_texts_and_queries_are_words(tmp_path: Path) -> None:
 
 def test_frequent_words_still_find_what_they_name() -> None:
     with MemoryIndex() as memory:
-        memory.add(MemoryNote(f"invoice {'paid' if at % 2 else 'open'} {at}", (f"r{at}",)) for at in range(1_000))
+        memory.add(
+            MemoryNote(f"invoice {'paid' if at % 2 else 'open'} {at}", (f"r{at}",), "", ()) for at in range(1_000)
+        )
         assert all("invoice paid" in text for text in texts(memory, "invoice paid"))
         assert texts(memory, "invoice paid 7")[0] == "invoice paid 7"
 

@@ -29,9 +29,7 @@ class ValueOptions:
     """From which runs step values are learned, and where they are written."""
 
     to: Annotated[Path, typer.Option("--out", "-o", help="The file of step values to write.")]
-    worth: Annotated[float, typer.Option("--worth", min=0.000001, help="US dollars that a right answer is worth.")] = (
-        0.05
-    )
+    worth: Annotated[float, typer.Option("--worth", min=1e-6, help="US dollars that a right answer is worth.")] = 0.05
     labels: Annotated[
         str, typer.Option("--labels", help="Learn from runs with these labels (a,b), and act on tasks that bear them.")
     ] = ""

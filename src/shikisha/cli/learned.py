@@ -57,13 +57,8 @@ def learned(shared: SharedOptions, check: Erased = False, diff: Other = None, of
             {
                 "learned": [
                     {"what": row.what, "file": row.file, "version": row.version, "runs": len(row.runs)}
-                    | {
-                        "scope": row.scope and scope_as_json(row.scope),
-                        "brought": row.brought,
-                        "retired": row.retired,
-                        "used": row.used,
-                    }
-                    | {"erased": gone.get(row.file, 0)}
+                    | {"scope": row.scope and scope_as_json(row.scope), "brought": row.brought}
+                    | {"retired": row.retired, "used": row.used, "erased": gone.get(row.file, 0)}
                     for row in rows
                 ]
             }

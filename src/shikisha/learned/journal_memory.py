@@ -59,7 +59,7 @@ def run_notes(run: Run, origin: RunOrigin = RunOrigin()) -> Iterator[MemoryNote]
     important = 1.0 if wrong else min(1.0, (run.charged.dollars or 0.0) / _DEAR)
 
     def note(kind: str, text: str, speaker: str, importance: float) -> MemoryNote:
-        return MemoryNote(text[:MAX_NOTE], (run.id,), kind, tenant, labels, speaker, session, 0, begun.at, importance)
+        return MemoryNote(text[:MAX_NOTE], (run.id,), tenant, labels, kind, speaker, session, 0, begun.at, importance)
 
     asked = _cut(begun.prompt)
     if run.answer:

@@ -67,9 +67,9 @@ class MemoryNote:
 
     text: str
     evidence: tuple[str, ...]
+    tenant: str
+    labels: tuple[str, ...]
     kind: str = "fact"
-    tenant: str = ""
-    labels: tuple[str, ...] = ()
     speaker: str = ""
     session: str = ""
     place: int | None = None
@@ -364,7 +364,7 @@ class MemoryIndex:
         ):
             runs[place].append(run)
         return {
-            place: MemoryNote(text, tuple(runs[place]), kind, tenant, tuple(_split(joined)), *rest)
+            place: MemoryNote(text, tuple(runs[place]), tenant, tuple(_split(joined)), kind, *rest)
             for place in ids
             for text, kind, tenant, joined, *rest in (found[place],)
         }

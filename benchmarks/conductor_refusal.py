@@ -23,7 +23,7 @@ from shikisha.conductors.onnx_checkpoint import open_onnx_checkpoint, shipped_ch
 from shikisha.conductors.pointer_conductor import load_pointer, shipped_pointer
 from shikisha.conductors.reading_range import ReadingRange, split_sentences
 from shikisha.conductors.trained_model import TrainedConductor
-from shikisha.config.container import load_config
+from shikisha.config.container import build_container
 from shikisha.core.budget import Price
 from shikisha.core.task import Task
 from shikisha.engine.worker import Card
@@ -93,7 +93,7 @@ def main() -> None:
         for seed in SEEDS
         for item in generate_tasks(split, seed, count=TASKS)
     ]
-    embedded = load_config().pool().cards
+    embedded = build_container({"pool": ["simulated"]}, "here", Path()).cards()
     pools = {"chat workers": CHAT, "chat workers that say nothing": BLANK, "the embedded orchestra": embedded}
     found = [Figure(f"own tasks ({len(own):,}): refused", refused(conductor, own), "%", 0.0)]
     found += [

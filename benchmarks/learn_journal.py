@@ -30,7 +30,7 @@ import numpy as np
 
 from common import Figure, report
 from serving_client import connections, server
-from shikisha.config.container import load_config
+from shikisha.config.container import build_container
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Pool
@@ -48,6 +48,9 @@ NEW_TASKS = 400
 FEEDBACK_SHARE = 0.7
 
 
+SIMULATION = build_container({"pool": ["simulated"]}, "the simulation", Path())
+
+
 @dataclass(frozen=True)
 class Made:
     """A journal: its file and the conductor in force."""
@@ -63,11 +66,11 @@ class World:
     folder: Path
     seed: int
     runs: int
-    pool: Pool = field(default_factory=lambda: load_config().pool())
+    pool: Pool = field(default_factory=lambda: SIMULATION.pool())
 
     def conductor(self, name: str) -> Conductor:
         """Return a conductor by its name on the command line."""
-        return load_config().conductor(name, self.pool)
+        return SIMULATION.conductor(name, self.pool)
 
     def questions(self, count: int, of: int) -> list[SimulatedTask]:
         """Return questions; `of` sets those to learn from apart from others."""

@@ -225,7 +225,7 @@ async def main() -> None:
     texts = [item.task.prompt for item in generate_tasks(WordingSplit.HELDOUT, given.seed, count=given.tasks)]
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        (folder / "empty.toml").write_text("[server]\nport = 0\n")
+        (folder / "empty.toml").write_text('pool = ["simulated"]\n')
         cards = load_config(folder / "empty.toml", {}).cards()
         web = WebExport(shipped_checkpoint(), cards, frozenset(card.name for card in cards), RUNTIME)
         web.write(folder / "web")

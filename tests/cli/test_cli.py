@@ -292,10 +292,10 @@ class TestJournal:
 class TestPreparing:
     def test_init_writes_a_file_once(self, cli: Cli) -> None:
         path = cli.folder / "new.toml"
-        cli("init", str(path))
+        cli("init", "--empty", str(path))
         assert tomllib.loads(path.read_text())["journal"] == {"file": "shikisha.db"}
-        cli("init", str(path), code=ExitCode.INPUT)
-        cli("init", str(path), "--force")
+        cli("init", "--empty", str(path), code=ExitCode.INPUT)
+        cli("init", "--empty", str(path), "--force")
 
     def test_workers_are_listed_without_a_key_and_without_markup(self, cli: Cli) -> None:
         with cli.config.open("a") as file:
@@ -335,10 +335,14 @@ class TestPreparing:
         for name in ("me", "asks", "tool"):
             assert f"note  call {name}: not called: " in shown
 
-    def test_the_doctor_names_a_file_that_has_no_workers_yet(self, cli: Cli) -> None:
-        cli.config.unlink()
-        cli("init", str(cli.config))
-        assert f"ok    configuration: {cli.config}, which has no [workers] yet: simulated" in cli("doctor")
+    def test_where_nothing_is_found_init_writes_nothing_and_the_doctor_is_not_content(self, cli: Cli) -> None:
+        cli("init", str(cli.folder / "none.toml"), code=ExitCode.CONFIG)
+        assert "no model is configured or found" in cli.said
+        assert not (cli.folder / "none.toml").exists()
+        cli.config.write_text("[budgets]\nsteps = 9\n")
+        assert f"FAIL  configuration: {cli.config} names no workers" in cli("doctor", code=ExitCode.CONFIG)
+        cli.config.write_text('pool = ["simulated"]\n')
+        assert "note  configuration: " in cli("doctor")
 
     def test_invariant_8_a_key_in_the_configuration_is_never_printed(self, cli: Cli) -> None:
         cli.config.write_text(CONFIG + f'[workers.x]\nkind="chat"\nmodel="m"\napi_key="{KEY}"\n')

@@ -18,7 +18,7 @@ QUESTION = "Can you find the keeper listed for ruti directly glued to 68 subtrac
 async def run_command(folder: Path, endpoint: str) -> int:
     """Run a task with the simulated workers; return the exit status."""
     config = folder / "shikisha.toml"
-    config.write_text(f'[telemetry]\nendpoint = "{endpoint}"\n')
+    config.write_text(f'pool = ["simulated"]\n[telemetry]\nendpoint = "{endpoint}"\n')
     command = [sys.executable, "-m", "shikisha", "run", QUESTION, "--quiet", "--config", str(config)]
     command += ["--journal", str(folder / "runs.db")]
     environment = {**os.environ, "TRACEPARENT": f"00-{TRACE}-00f067aa0ba902b7-01"}

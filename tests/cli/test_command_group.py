@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
@@ -83,8 +84,10 @@ def test_json_without_a_file_is_printed() -> None:
     ],
 )
 def test_a_missing_library_is_reported_with_its_extra(
-    monkeypatch: pytest.MonkeyPatch, library: str, arguments: list[str], extra: str
+    monkeypatch: pytest.MonkeyPatch, library: str, arguments: list[str], extra: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "shikisha.toml").write_text('pool = ["simulated"]\n')
+    monkeypatch.setenv("SHIKISHA_CONFIG", str(tmp_path / "shikisha.toml"))
     shared = ("shikisha.core.", "shikisha.cli.options", "shikisha.cli.exit_codes", "shikisha.cli.output")
     for name in list(sys.modules):
         if name.split(".")[0] == library or (name.startswith("shikisha.") and not name.startswith(shared)):

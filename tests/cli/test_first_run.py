@@ -14,7 +14,9 @@ from model_servers import ModelServer, model_servers, nobody_here
 from typer.testing import CliRunner, Result
 
 from shikisha.cli import app
+from shikisha.evals.tasksets.simulated import simulated_items
 
+PRICING = {"prompt": "2e-7", "completion": "7.5e-7"}  # dollars a token, as a gateway states what it bills
 KEY = "sk-live-0123456789abcdef"
 ASKED = "What is the capital of France?"
 
@@ -48,7 +50,7 @@ class Here:
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Here]:
-    own, paid = ModelServer(), ModelServer(models=["gpt-6-luna"])
+    own, paid = ModelServer(), ModelServer(models=[{"id": "gpt-6-luna", "pricing": PRICING}])
     with model_servers(own, paid):
         yield Here(tmp_path, own, paid)
 
@@ -110,9 +112,25 @@ def test_doctor_says_what_is_found_and_which_prices_are_old(here: Here) -> None:
     assert "note  price of gpt-6-luna: looked up on 2024-01-31" in told
 
 
-def test_only_where_nothing_is_found_do_simulated_workers_answer(here: Here) -> None:
-    result = here.run(here.local, "doctor")
-    assert "simulated workers answer" in result.stdout
+def test_where_nothing_is_found_no_simulated_worker_answers_unless_it_is_named(here: Here) -> None:
+    assert "FAIL  configuration: no model is configured or found" in here.run(here.local, "doctor", code=3).stdout
+    for command in (
+        ["run", ASKED],
+        ["run", "--yes", ASKED],
+        ["plan", ASKED],
+        ["serve"],
+        ["mcp"],
+        ["workers"],
+        ["init"],
+    ):
+        refused = here.run(here.local, *command, code=3)
+        assert "Set a key such as OPENAI_API_KEY" in refused.stderr
+        assert "--pool simulated" in refused.stderr
+        assert refused.stdout == ""
+    assert not (here.folder / "shikisha.toml").exists()
+    sample = next(simulated_items("train")).task.prompt
+    asked = here.run(here.local, "run", "-q", sample, "--pool", "simulated")
+    assert "simulated workers answer, as asked" in asked.stderr
     result = here.run({**here.local, "SHIKISHA_DISCOVERY": "sometimes"}, "run", ASKED, code=3)
     assert "SHIKISHA_DISCOVERY: expected one of all, local, free, off, not 'sometimes'" in result.stderr
 
@@ -149,16 +167,43 @@ async def test_a_person_at_a_terminal_is_asked_once(
     assert (here.folder / "shikisha.toml").exists() is written
 
 
-def test_a_file_without_workers_answers_as_no_file_does_and_earlier_runs_are_named(here: Here) -> None:
-    before = here.run(here.local, "run", "-q", "What is 12 * 13?")
-    here.run(here.local, "init")
+def test_a_small_real_tool_answers_what_it_reads_and_a_file_without_workers_nothing(here: Here) -> None:
+    result = here.run(here.local, "run", "-q", "What is 12 * 13?")
+    assert result.stdout == "156\n"
+    assert "no model is configured or found: calculator, a small real tool, reads this question" in result.stderr
+    (here.folder / "shikisha.toml").write_text("[budgets]\nsteps = 9\n")
+    assert "shikisha.toml names no workers" in here.run(here.local, "run", "What is 12 * 13?", code=3).stderr
     lost = here.run(here.local, "explain", code=2)
     assert f"runs without a configuration are in {here.folder / 'state' / 'shikisha' / 'shikisha.db'}" in lost.stderr
-    after = here.run(here.local, "run", "-q", "What is 12 * 13?")
-    assert before.stdout == after.stdout == "156\n"
-    assert "no model is configured or found" in before.stderr
-    assert "shikisha.toml names no workers" in after.stderr
-    assert "rehearsal:tools" in here.run(here.local, "doctor").stdout
-    planned = here.run(here.local, "plan", "What is 12 * 13?")
-    assert "shikisha.toml names no workers" in planned.stderr
-    assert "calculator" in planned.stderr
+
+
+@pytest.mark.parametrize("key", ["sk-local-0123456789", "x", "EMPTY", None])
+def test_a_server_of_ones_own_on_this_machine_is_free_whatever_its_key(here: Here, key: str | None) -> None:
+    """`OPENAI_BASE_URL=http://127.0.0.1:9101/v1 OPENAI_API_KEY=x shikisha run "..."`, and the same by each command."""
+    environment = {**here.local, "OPENAI_BASE_URL": here.own.url, "OPENAI_API_KEY": key or ""}
+    assert here.run(environment, "run", "-q", ASKED).stdout == "Paris, says qwen2.5:7b.\n"
+    assert here.run(environment, "doctor").stdout.count("(free)") == 1
+    here.run(environment, "init")
+    assert here.run(environment, "run", "-q", ASKED).stdout == "Paris, says qwen2.5:7b.\n"
+    sent = {headers.get("authorization") for _, headers in here.own.asked}
+    assert sent == {None if key is None else f"Bearer {key}"}
+
+
+def test_an_unknown_price_is_a_question_and_no_answer_is_made_up(here: Here) -> None:
+    proxy = {**here.local, "LITELLM_PROXY_API_BASE": here.own.url}  # it may pass calls on for money
+    for command in (["run", ASKED], ["run", "--yes", ASKED], ["serve", "--yes"]):
+        refused = here.run(proxy, *command, code=3)
+        assert "the price of qwen2.5:7b (LiteLLM proxy" in refused.stderr
+        assert refused.stdout == ""
+    here.run(proxy, "init")
+    assert "FAIL  worker qwen2.5:7b: no price is known" in here.run(proxy, "doctor", code=3).stdout
+    assert here.run(proxy, "run", "-q", ASKED, code=4).stdout == ""
+    file = here.folder / "shikisha.toml"
+    file.write_text(file.read_text().replace("#price", "price"))
+    assert here.run(proxy, "run", "-q", ASKED).stdout == "Paris, says qwen2.5:7b.\n"
+    assert here.own.chats == 1
+
+
+def test_an_address_that_is_none_is_said_and_the_vendor_is_not_asked(here: Here) -> None:
+    environment = {**here.local, "OPENAI_BASE_URL": "127.0.0.1:9101/v1", "OPENAI_API_KEY": KEY}
+    assert "OPENAI_BASE_URL: expected the whole URL" in here.run(environment, "run", ASKED, code=3).stderr

@@ -28,7 +28,7 @@ def written(tmp_path: Path, text: str) -> Path:
 class TestTemplate:
     def test_it_is_valid_as_it_stands(self, tmp_path: Path) -> None:
         composition = load_config(written(tmp_path, TEMPLATE), {})
-        assert "simulated-generalist" in composition.pool().names
+        assert composition.pool().names == ("cheap",)
 
     def test_it_is_valid_with_everything_switched_on(self, tmp_path: Path) -> None:
         composition = load_config(written(tmp_path, EVERYTHING), ENVIRONMENT)

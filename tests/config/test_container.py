@@ -253,8 +253,11 @@ class TestWhere:
         assert state_folder({"XDG_STATE_HOME": "relative"}).parts[-3:] == (".local", "state", "shikisha")
 
 
-def test_without_workers_the_embedded_orchestra_plays(tmp_path: Path) -> None:
-    composition = config(tmp_path, "[budgets]\nsteps = 9")
+def test_without_workers_nobody_plays_but_who_is_asked_for_by_name(tmp_path: Path) -> None:
+    for nobody in ("", "[budgets]\nsteps = 9", "[workers]", 'pool = ["simulated", "simulated-novice"]'):
+        with pytest.raises(ConfigError, match=r"names no workers|unknown worker 'simulated'"):
+            config(tmp_path, nobody).pool()
+    composition = config(tmp_path, 'pool = ["simulated"]\n[budgets]\nsteps = 9')
     assert "simulated-generalist" in composition.pool().names
     assert composition.conductor("fixed:single?worker=simulated-novice", composition.pool()).name
     assert all(card.description for card in composition.pool().cards)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from paths import ROOT
 from shikisha.config.container import build_container, load_config
 from shikisha.config.discovery import Discovery, describe_endpoint, discover, found_tables, worker_names
 from shikisha.config.environment import VARIABLES, read_dotenv, with_dotenv
-from shikisha.config.price_catalogue import catalogue_date, known_price
-from shikisha.config.providers import FIRST_RUN_PROVIDERS, PROVIDERS, local_address
+from shikisha.config.price_catalogue import known_price
+from shikisha.config.providers import FIRST_RUN_PROVIDERS, PROVIDERS, is_free, is_own_address, local_address
 from shikisha.config.template import found_template
 from shikisha.core.budget import Caps
 from shikisha.core.task import Task
@@ -54,14 +55,21 @@ async def test_ollama_says_its_windows_in_its_own_protocol() -> None:
     assert [model.context_tokens for _, model in found.usable] == [32768]
 
 
-async def test_a_provider_is_found_by_its_key_with_prices_of_the_catalogue() -> None:
+async def test_a_provider_is_found_by_its_key_and_elsewhere_the_catalogues_prices_are_not_its_own() -> None:
     async with model_server(ModelServer(models=["gpt-6.1-terra", "tts-1", "gpt-6-luna", "gpt-4o"])) as server:
         found = await discover({**nobody_here(), "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.url})
         assert server.asked[0][1]["authorization"] == f"Bearer {KEY}"
     (endpoint,) = found.endpoints
     assert [model.name for model in endpoint.models] == ["gpt-6-luna", "gpt-6.1-terra"]
-    assert endpoint.models[0].price == known_price("openai", "gpt-6-luna")["price"]
+    assert (endpoint.models[0].price, endpoint.free) == ({}, True)
     assert server.chats == 0
+    for url, own in (
+        ("https://eu.api.openai.com/v1", True),
+        ("https://api.openai.com.example/v1", False),
+        (None, True),
+    ):
+        assert is_own_address("openai", url) is own
+        assert not is_free("openai", url)
 
 
 async def test_anthropic_is_asked_in_its_own_protocol() -> None:
@@ -110,7 +118,8 @@ async def test_a_refused_key_is_named_by_its_variable_and_never_shown() -> None:
     async with model_server(ModelServer(status=401)) as server:
         found = await discover({**nobody_here(), "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.url})
     (remark,) = [each for each in found.remarks if each.startswith("openai")]
-    assert remark == "openai (OPENAI_API_KEY): the key is missing or refused (status 401)"
+    place = server.url.split("/")[2]
+    assert remark == f"openai (OPENAI_API_KEY at {place}): the key is missing or refused (status 401)"
     assert KEY not in "".join(found.remarks)
 
 
@@ -132,14 +141,12 @@ async def test_a_litellm_proxy_tells_its_prices() -> None:
 
 async def test_a_model_without_a_known_price_is_not_called_unasked(tmp_path: Path) -> None:
     async with model_server(ModelServer(models=["house-model"])) as server:
-        found = await discover({**nobody_here(), "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.url})
+        found = await discover({**nobody_here(), "LITELLM_PROXY_API_BASE": server.url})
     assert (len(found.endpoints), found.usable) == (1, ())
     file = tmp_path / "shikisha.toml"
     file.write_text(found_template(found))
-    assert load_config(file, {}).simulated_pool is not None  # the worker is there, commented out
-    switched_on = "\n".join(
-        line.removeprefix("#") if not line.startswith("# ") else line for line in file.read_text().splitlines()
-    )
+    assert load_config(file, {}).cards()[0].price is None
+    switched_on = file.read_text().replace("\n#price", "\nprice")
     assert tomllib.loads(switched_on)["workers"]["house-model"]["price"] == {"input": 0.0, "output": 0.0}
 
 
@@ -167,7 +174,7 @@ async def test_a_key_without_credit_is_said_once_and_the_next_model_answers() ->
         model_server(ModelServer(models=["mistral-large-4"])) as other,
     ):
         keyed = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": paid.url, "MISTRAL_API_KEY": f"{KEY}2"}
-        found = await discover({**nobody_here(), **keyed, "OLLAMA_HOST": other.url})
+        found = await discover({**nobody_here(), **keyed, "MISTRAL_BASE_URL": other.url})
         tables = found_tables(found)
         tables["conductor"] = "fixed:single?worker=gpt-6-luna"
         tables["workers"]["gpt-6-luna"]["fallback"] = "mistral-large-4"  # type: ignore[index]  # a table of tables
@@ -182,14 +189,16 @@ async def test_a_key_without_credit_is_said_once_and_the_next_model_answers() ->
 
 
 async def test_the_written_file_says_what_was_found_and_when_prices_were_looked_up(tmp_path: Path) -> None:
-    async with model_server(ModelServer()) as own, model_server(ModelServer(models=["gpt-6-luna"])) as paid:
+    pricing = {"prompt": "2e-7", "completion": "7.5e-7"}
+    rows = [{"id": "gpt-6-luna", "pricing": pricing}]
+    async with model_server(ModelServer()) as own, model_server(ModelServer(models=rows)) as paid:
         text = found_template(await both(own, paid))
     file = tmp_path / "shikisha.toml"
     file.write_text(text)
     container = load_config(file, {"OPENAI_API_KEY": KEY})
     price = container.workers["gpt-6-luna"].price
     assert price is not None
-    assert price.as_of == catalogue_date()
+    assert (price.input, price.output, price.as_of) == (0.2, 0.75, datetime.now(UTC).date())
     assert container.conductor("", container.pool()).name == "fixed:single?worker=qwen2.5:7b"
     assert KEY not in text
 

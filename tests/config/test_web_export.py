@@ -37,7 +37,7 @@ def runtime(tmp_path: Path) -> Path:
 
 def exported(folder: Path, runtime: Path, *device: str) -> WebExport:
     file = folder / "shikisha.toml"
-    file.write_text("[server]\nport = 0\n")
+    file.write_text('pool = ["simulated"]\n')
     return WebExport(shipped_checkpoint(), load_config(file, {}).cards(), frozenset(device), runtime)
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.config.container import load_config
+from shikisha.config.container import build_container
 from shikisha.engine.engine import Engine
 from shikisha.evals.graders import grade_from_score
 from shikisha.evals.reward import grade_events
@@ -38,7 +38,7 @@ def learn(*arguments: str, code: int = 0) -> str:
 
 async def rehearsed(file: Path, tasks: int) -> None:
     """Keep graded runs of rehearsal questions, conducted by the hand-written rules."""
-    pool = load_config().pool()
+    pool = build_container({"pool": ["simulated"]}, "here", Path()).pool()
     async with open_journal(str(file)) as journal:
         for item in generate_tasks(WordingSplit.TRAIN, 21, count=tasks):
             run = await Engine(journal).run(item.task, pool, RULES)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from fastapi import Request
 
-from shikisha.config.container import Container, load_config
+from shikisha.config.container import Container, build_container, load_config
 from shikisha.config.settings import ServerTable
 from shikisha.core.budget import Caps
 from shikisha.core.messages import Attachment, Json, MediaKind
@@ -224,10 +224,11 @@ def test_a_key_s_conductors_are_all_that_it_sees(composition: Container) -> None
     refused(404, "model_not_found", composition, by, None, "gpt-4o")
 
 
-def test_without_any_configuration_there_is_an_orchestra() -> None:
-    catalogue = ModelCatalog(load_config(None, {}))
+def test_who_asks_for_simulated_workers_has_them() -> None:
+    container = build_container({"pool": ["simulated"]}, "here", Path(), {})
+    catalogue = ModelCatalog(container)
     mini = catalogue.find("shikisha-mini", someone())
-    assert mini.spec(load_config(None, {}).cards()) == "fixed:single?worker=simulated-novice"
+    assert mini.spec(container.cards()) == "fixed:single?worker=simulated-novice"
 
 
 def test_a_task_is_the_tenants_of_the_key_whatever_the_request_says(composition: Container) -> None:

@@ -213,7 +213,7 @@ async def test_an_error_repeats_no_key(tmp_path: Path) -> None:
 
 @pytest.mark.full
 async def test_the_command_serves_the_sdks_client_on_stdio(tmp_path: Path) -> None:
-    (tmp_path / "shikisha.toml").write_text("[server]\nport = 0\n")
+    (tmp_path / "shikisha.toml").write_text('pool = ["simulated"]\n')
     command = [
         "-m",
         "shikisha",

@@ -42,7 +42,7 @@ async def test_a_hangup_reads_the_configuration_anew(tmp_path: Path) -> None:
             while not (await http.get("/runs")).json()["data"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         file = tmp_path / "shikisha.toml"
-        file.write_text('[server]\nport = 0\n[workers.second]\nkind = "scripted"\nanswers = "two"\n')
+        file.write_text(CONFIG.format(seconds=0.0).replace('"one"', '"two"'))
         process.send_signal(signal.SIGHUP)
         await log_says(tmp_path, "the configuration was read anew")
         assert await ask(at) == "two"
@@ -53,7 +53,13 @@ async def test_a_hangup_reads_the_configuration_anew(tmp_path: Path) -> None:
         await log_says(tmp_path, "the configuration stays as it was")
         assert await ask(at) == "two"
 
-        file.write_text('[server]\nport = 1\nlease = 99\n[workers.third]\nkind = "scripted"\nanswers = "three"\n')
+        file.write_text('[workers.third]\nkind = "scripted"\nanswers = "three"\n')  # valid, and without the first
+        process.send_signal(signal.SIGHUP)
+        await log_says(tmp_path, "lacks what is in force: workers.first")
+        assert await ask(at) == "two"
+
+        changed = CONFIG.format(seconds=0.0).replace('"one"', '"three"')
+        file.write_text(changed.replace("port = 0", "port = 1\nlease = 99"))
         process.send_signal(signal.SIGHUP)
         await log_says(tmp_path, "server changed too, which takes effect with a restart")
         assert await ask(at) == "three"

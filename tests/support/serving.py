@@ -83,13 +83,21 @@ class _Quiet(HttpServer):
             await asyncio.sleep(0.002)
 
 
+NOTHING = "[server]\nport = 0\n"
+
+
+def with_workers(config: str) -> str:
+    """Return the configuration, with the simulated workers where it names none."""
+    return config if "[workers." in config else f'pool = ["simulated"]\n{config or NOTHING}'
+
+
 @asynccontextmanager
 async def served(
     folder: Path, config: str = "", environment: Mapping[str, str] | None = None, crowd: ConnectionLimiter | None = None
 ) -> AsyncIterator[At]:
     """Serve this configuration (the embedded orchestra without one) with its journal in a folder."""
     file = folder / "shikisha.toml"
-    file.write_text(config or "[server]\nport = 0\n")
+    file.write_text(with_workers(config))
     composition = load_config(file, environment or {})
     settings = composition.settings.server.model_copy(update={"port": 0, "drain": 0.5})
     composition.settings = composition.settings.model_copy(update={"server": settings})
@@ -120,7 +128,7 @@ async def served_process(
     """Serve as `shikisha serve` does, in a process of its own, which the test may kill; `before` starts the command."""
     file = folder / "shikisha.toml"
     if not file.exists() or config:
-        file.write_text(config or "[server]\nport = 0\n")
+        file.write_text(with_workers(config))
     command = [*before, sys.executable, "-m", "shikisha", "serve", "--json", "--port", "0", "--config", str(file)]
     journal = journal or str(folder / "journal.db")
     fresh(journal)

@@ -135,7 +135,7 @@ print(opened)
 
 def test_a_server_without_configuration_opens_no_connection(tmp_path: Path) -> None:
     file = tmp_path / "shikisha.toml"
-    file.write_text("")
+    file.write_text('pool = ["simulated"]\n')
     unset = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     command = [sys.executable, "-c", UNASKED, str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=unset)  # noqa: S603 - our own
@@ -209,7 +209,7 @@ def test_workers_are_known_by_model_and_host_and_nothing_more(tmp_path: Path) ->
 
 def test_nothing_configured_is_no_observer(tmp_path: Path) -> None:
     file = tmp_path / "shikisha.toml"
-    file.write_text("")
+    file.write_text('pool = ["simulated"]\n')
     composition = load_config(file, {})
     assert build_observer(composition, composition.settings.telemetry, environment={}) is None
     assert make_observer(None, SecretStore({})) is None

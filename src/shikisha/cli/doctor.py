@@ -20,10 +20,10 @@ import typer
 from shikisha import __version__
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.first_run import find_endpoints, found_container
+from shikisha.cli.first_run import find_endpoints, found_container, nothing_found
 from shikisha.cli.options import SharedOptions
 from shikisha.conductors.fixed_conductors import ScriptedConductor
-from shikisha.config.container import Container, add_local_tools, agent_tools, load_config, tool_effect
+from shikisha.config.container import Container, agent_tools, load_config, tool_effect
 from shikisha.config.discovery import Discovery, describe_endpoint
 from shikisha.config.environment import find_config
 from shikisha.config.preflight import conductor_notices, conductor_problems
@@ -106,21 +106,21 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
             )
 
     try:
-        container = load_config(shared.config)
-        add_local_tools(container, Path())
+        configured = find_config(shared.config, os.environ) is not None
+        found = Discovery() if configured else find_endpoints()
+        yield from _describe_found(found)
+        if not configured and not found.named:
+            raise nothing_found(Discovery())
+        container = load_config(shared.config) if configured else found_container(found)
+        container.cards()
     except ShikishaError as error:
         yield DoctorFinding("configuration", BAD, str(error))
         return
-    configured = find_config(shared.config, os.environ) is not None
-    if not configured and (found := find_endpoints()) != Discovery():
-        yield from _describe_found(found)
-        container = found_container(found) if found.usable else container
-    file = container.file
     if container.simulated_pool is not None:
-        file = f"{f'{file}, which has no [workers] yet' if configured else 'none'}: simulated workers answer"
-    elif not configured:
-        file = "none: what is found here answers, once you say yes"
-    yield DoctorFinding("configuration", GOOD, file)
+        yield DoctorFinding("configuration", NOTE, f"{container.file}: simulated workers answer, as it asks")
+    else:
+        none = "none: what is found here answers, once you say yes"
+        yield DoctorFinding("configuration", GOOD, container.file if configured else none)
     yield from _check_prices(container)
     yield from session.run_async(lambda: _find_in_container(container, shared, call))
 

@@ -2,23 +2,20 @@
 
 Invariants: nothing that costs money is called without a person's yes at the terminal or `--yes`; without a terminal and
 without `--yes` only what is free answers, and where nothing is free the command ends and says how to go on. A file is
-written only where a person asks for it. Only where nothing at all is found do the simulated workers answer.
+written only where a person asks for it. A price that is not known is a question. Where nothing is found the command
+ends with an error, or a small real tool answers what it reads: no simulated worker performs unless somebody named it.
 """
 
 import asyncio
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from shikisha.cli import output
 from shikisha.cli.options import SharedOptions
-from shikisha.config.container import (
-    Container,
-    add_local_tools,
-    build_container,
-    load_config,
-)
+from shikisha.config.container import Container, build_container, load_config
 from shikisha.config.discovery import (
     FIRST_RUN_DOLLARS,
     Discovery,
@@ -27,13 +24,21 @@ from shikisha.config.discovery import (
     found_tables,
     worker_names,
 )
-from shikisha.config.environment import CONFIG_FILE, DISCOVERY_VARIABLE, find_config, state_folder, with_dotenv
+from shikisha.config.environment import (
+    CONFIG_FILE,
+    DISCOVERY_VARIABLE,
+    SIMULATED,
+    find_config,
+    state_folder,
+    with_dotenv,
+)
+from shikisha.config.settings import PriceTable
 from shikisha.config.template import found_template
 from shikisha.core.errors import ConfigError
 
 _MODES = ("all", "local", "free", "off")
+SIMULATION_NOTE = "simulated workers answer, as asked: they know the questions of `shikisha demo`, and no others"
 _FOUND = "what was found here"  # names these tables in errors, as the path of a file would
-_SIMULATED = "small real tools and two simulated models answer"
 
 
 def find_endpoints(environment: Mapping[str, str] | None = None) -> Discovery:
@@ -49,28 +54,27 @@ def find_endpoints(environment: Mapping[str, str] | None = None) -> Discovery:
 
 
 def obtain_container(
-    shared: SharedOptions, *, yes: bool = False, performs: bool = True, files: bool = True
+    shared: SharedOptions,
+    *,
+    yes: bool = False,
+    performs: bool = True,
+    simulated: bool = False,
+    prompt: str = "",
 ) -> Container:
-    """Return the configured container, else one of what is found here; `performs`: its workers will be called;
-    `files`: local tools may read files of this folder, which clients of a server may not.
+    """Return the configured container, else one of what is found here; ConfigError where that is nothing.
 
-    Called outside of any event loop: it asks the person at the terminal.
+    `performs`: its workers will be called. `simulated`: somebody asked for the simulated workers by name. `prompt`: the
+    question, which a small real tool may answer where there is no model. Called outside of any event loop: it asks the
+    person at the terminal.
     """
-    if find_config(shared.config, os.environ) is not None:
-        container = load_config(shared.config)
-        add_local_tools(container, Path() if files else None)
-        return container
+    file = find_config(shared.config, os.environ)
+    if simulated or file is not None:
+        return configured_container(file, simulated=simulated)
     found = find_endpoints()
-    if not found.usable:
-        for remark in found.remarks if performs else ():
-            output.print_wrapped_note(f"left out: {remark}")
-        for line in describe_found(found) if performs and found.endpoints else ():
-            output.print_wrapped_note(line)
-        container = load_config(shared.config)
-        add_local_tools(container, Path() if files else None)
-        return container
+    if not found.named:
+        return _small_tool(found, prompt)
     if performs:
-        agreed = _agree(found, yes)
+        agreed = _agree(found if found.usable else _ask_price(found, yes), yes)
         if agreed != found:  # processes that this one starts agree to no more
             os.environ[DISCOVERY_VARIABLE] = "free"
         found = agreed
@@ -79,33 +83,35 @@ def obtain_container(
     return found_container(found)
 
 
-def simulated_note(container: Container) -> str:
-    """Return why simulated workers answer, and what to do about it."""
-    if Path(container.file).is_file():
-        again = "or `shikisha init --force` looks for endpoints again"
-        return f"{container.file} names no workers: {_SIMULATED}. Next: name yours in [workers], {again}"
-    return (
-        f"no model is configured or found: {_SIMULATED}. "
-        "Next: set a key such as OPENAI_API_KEY or start Ollama, and type this again"
+def configured_container(file: Path | None, *, simulated: bool = False) -> Container:
+    """Return the container of a file; ConfigError at once where it has no workers."""
+    container = load_config(file)
+    if simulated and SIMULATED not in container.names:
+        container.simulate()
+    container.cards()
+    return container
+
+
+def nothing_found(found: Discovery) -> ConfigError:
+    """Return the error where there is no model to call: what to do, and how to ask for the simulated workers."""
+    remarks = "".join(f"\nleft out: {remark}" for remark in found.remarks)
+    return ConfigError(
+        "no model is configured or found. Set a key such as OPENAI_API_KEY, point OPENAI_BASE_URL to a server, or "
+        f'start Ollama, and type this again; `--pool {SIMULATED}`, or pool = ["{SIMULATED}"] in {CONFIG_FILE}, plays '
+        f"with simulated workers{remarks}"
     )
 
 
-def warn_of_simulation(prompt: str, container: Container) -> None:
-    """Print that simulated workers answer, and what they understand where this question is nothing of it."""
-    # Imported here because only runs without configured workers need the simulation.
-    from shikisha.simulation.local_tools import tool_for
-    from shikisha.simulation.questions import parse_question
-    from shikisha.workers.local_tools import EXAMPLES
+def _small_tool(found: Discovery, prompt: str) -> Container:
+    """Return a container of the small real tool that reads the question; ConfigError where there is none."""
+    from shikisha.workers.local_tools import LOCAL_TOOLS, can_answer  # only where no model is found
 
-    names = container.names
-    output.print_wrapped_note(simulated_note(container))
-    if tool_for(prompt, names) is None and parse_question(prompt) is None:
-        from shikisha.evals.tasksets.simulated import simulated_items  # brings the graders
-
-        sample = next(item for item in simulated_items("train") if len(item.kinds) > 1).task.prompt
-        tools = ", ".join(EXAMPLES[name] for name in names if name in EXAMPLES)
-        more = f", or {tools}" if tools else ""
-        output.print_wrapped_note(f'this question is none that they understand: try "{sample}"{more}')
+    tool = next((each for each in LOCAL_TOOLS if prompt and can_answer(each, prompt)), None)
+    if tool is None:
+        raise nothing_found(found)
+    output.print_wrapped_note(f"no model is configured or found: {tool}, a small real tool, reads this question")
+    workers = {tool: {"kind": "local", "tool": tool, "folder": str(Path().absolute())}}
+    return build_container({"workers": workers}, _FOUND, state_folder(os.environ), os.environ)
 
 
 def found_container(found: Discovery) -> Container:
@@ -143,6 +149,25 @@ def _agree(found: Discovery, yes: bool) -> Discovery:
             "this costs money, and nobody is here to ask: --yes agrees to it, `shikisha init` writes a configuration"
         )
     return _ask(found, free)
+
+
+def _ask_price(found: Discovery, yes: bool) -> Discovery:
+    """Return what was found with the price of its first model as the person says it; ConfigError where nobody does."""
+    endpoint, model = found.named[0]
+    what = f"the price of {model.name} ({endpoint.label}, {endpoint.place}) is not known"
+    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ConfigError(
+            f"{what}, and a run may cost ${FIRST_RUN_DOLLARS:g} at most: `shikisha init` writes {CONFIG_FILE}, where "
+            "`price` says it"
+        )
+    sys.stderr.write(f"{what}. Dollars per million tokens, input and output, as in 0.2 0.8 (0 0: free; nothing: no): ")
+    sys.stderr.flush()
+    try:
+        read, written = (float(each) for each in sys.stdin.readline().split())
+        priced = replace(model, price=PriceTable(input=read, output=written).model_dump(include={"input", "output"}))
+    except ValueError:
+        raise ConfigError("nothing was called") from None
+    return replace(found, endpoints=(replace(endpoint, models=(priced,)),))
 
 
 def _print_lines(found: Discovery) -> None:
@@ -196,7 +221,3 @@ def found_json(found: Discovery) -> Sequence[Mapping[str, object]]:
         }
         for each in found.endpoints
     ]
-
-
-def _price_json(price: Mapping[str, object] | None) -> Mapping[str, object] | None:
-    return None if price is None else {name: str(value) if name == "as_of" else value for name, value in price.items()}

@@ -9,19 +9,20 @@ from rich.table import Table
 
 from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.first_run import describe_found, find_endpoints, found_json, obtain_container
+from shikisha.cli.first_run import describe_found, find_endpoints, found_json, nothing_found, obtain_container
 from shikisha.cli.options import ConductorOptions, JsonOption, SharedOptions
 from shikisha.config.discovery import Discovery
 from shikisha.config.template import found_template, render_schema
 from shikisha.core.budget import Price
 from shikisha.core.call import Card
+from shikisha.core.errors import ConfigError
 from shikisha.core.text import clean_text, one_line
 
 To = Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]
 Schema = Annotated[
     bool, typer.Option("--schema", help="Print the JSON Schema of the configuration, and write nothing.")
 ]
-Empty = Annotated[bool, typer.Option("--empty", help="Look for nothing, and write every setting commented out.")]
+Empty = Annotated[bool, typer.Option("--empty", help="Look for nothing, and write an example to fill in.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
@@ -41,6 +42,8 @@ def init(
         output.print_answer(render_schema())
         return ExitCode.OK
     found = Discovery() if empty else find_endpoints()
+    if not (empty or found.named):
+        raise ConfigError(f"{nothing_found(found)}\nnothing is written; `shikisha init --empty` writes an example")
     output.write_new_file(file, found_template(found), force=force)
     if json:
         output.print_json({"written": str(file), "found": found_json(found), "left_out": list(found.remarks)})
@@ -50,8 +53,8 @@ def init(
     if found.usable:
         output.print_note(f"written: {file}. Next: shikisha doctor --call (a little money), or shikisha run")
         return ExitCode.OK
-    nothing = "No endpoint is named yet" if empty else "No endpoint to use was found here"
-    output.print_note(f"written: {file}. {nothing}: name your workers in it, then try shikisha doctor")
+    lacking = "it is an example: name your workers" if empty else "no price is known: write `price` of each worker"
+    output.print_note(f"written: {file}. Next: {lacking}, then shikisha doctor")
     return ExitCode.OK
 
 
@@ -60,7 +63,7 @@ def workers(conducting: ConductorOptions, shared: SharedOptions) -> ExitCode:
 
     Shows their ordinals and descriptions as conductors see them.
     """
-    composition = obtain_container(shared, performs=False)
+    composition = obtain_container(shared, performs=False, simulated=conducting.simulated)
     cards = composition.cards(conducting.names)
     if shared.json:
         output.print_json({"workers": [{"ordinal": ordinal, **_card_json(card)} for ordinal, card in enumerate(cards)]})

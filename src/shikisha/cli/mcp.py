@@ -24,7 +24,7 @@ def mcp(shared: SharedOptions, yes: YesOption = False) -> ExitCode:
     Its tools run tasks, explain runs and answer questions.
     $SHIKISHA_KEY names whose budget is used; without it, a key named "shikisha mcp on stdio" is made once.
     """
-    container = obtain_container(shared, yes=yes, files=False)
+    container = obtain_container(shared, yes=yes)
     url = shared.journal or container.journal_url()
     if "://" not in url:
         session.make_folder(Path(url).parent)

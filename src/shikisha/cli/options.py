@@ -20,6 +20,7 @@ import typer
 
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_error
 from shikisha.cli.output import STDOUT, print_json, print_note
+from shikisha.config.environment import SIMULATED
 from shikisha.core.budget import Caps
 from shikisha.core.errors import MissingExtra, PlanError, ShikishaError, TaskError
 
@@ -83,8 +84,14 @@ class ConductorOptions:
         str, typer.Option("--conductor", "-C", help="fixed:NAME, rules:FILE, lm:WORKER|DIR, or one of [conductors].")
     ] = ""
     pool: Annotated[
-        str, typer.Option("--pool", "-p", help="Workers by name, as in a,b,c; by default the configured pool.")
+        str,
+        typer.Option("--pool", "-p", help="Workers by name, as in a,b,c, or simulated; by default as configured."),
     ] = ""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the simulated workers are asked for by name."""
+        return self.names == [SIMULATED]
 
     @property
     def names(self) -> list[str]:

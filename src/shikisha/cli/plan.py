@@ -9,9 +9,9 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.first_run import obtain_container, warn_of_simulation
+from shikisha.cli.first_run import SIMULATION_NOTE, obtain_container
 from shikisha.cli.options import ConductorOptions, SharedOptions, TaskOptions, YesOption
-from shikisha.config.container import Container, load_config
+from shikisha.config.container import Container
 from shikisha.core.errors import PlanError, TaskError
 from shikisha.core.plan import Plan
 from shikisha.core.plan_parser import parse_plan
@@ -52,9 +52,10 @@ def plan(
         return _parse_file(parse, pool_size, chosen, shared)
     if not prompt:
         raise TaskError("expected a prompt, or --parse FILE")
-    task, obtained = session.read_task(prompt, details), obtain_container(shared, yes=yes)
+    task = session.read_task(prompt, details)
+    obtained = obtain_container(shared, yes=yes, simulated=chosen.simulated, prompt=prompt)
     if obtained.simulated_pool is not None:
-        warn_of_simulation(task.prompt, obtained)
+        output.print_wrapped_note(SIMULATION_NOTE)
     run, proposal = session.run_async(lambda: _ask_for_plan(task, chosen, obtained))
     if proposal is None:
         raise PlanError(run.finished.why if run.finished else str(run.status), run.started.conductor)
@@ -67,8 +68,10 @@ def _parse_file(file: str, pool_size: int | None, chosen: ConductorOptions, shar
         text = session.read_text(file)
     except TaskError as error:
         raise PlanError(str(error), "text") from None
-    size = pool_size if pool_size is not None else len(load_config(shared.config).pool(chosen.names))
-    parsed = parse_plan(text, size)
+    if pool_size is None:
+        known = obtain_container(shared, performs=False, simulated=chosen.simulated)
+        pool_size = len(known.cards(chosen.names))
+    parsed = parse_plan(text, pool_size)
     if shared.json:
         output.print_json(plan_json(parsed))
     else:

@@ -1,6 +1,7 @@
 """`run`, `resume`, and `approve`, which answers a question that a run waits for."""
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
@@ -14,7 +15,7 @@ import typer
 from shikisha.cli import approval_prompt, output, progress, session
 from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_status
-from shikisha.cli.first_run import obtain_container, warn_of_simulation
+from shikisha.cli.first_run import SIMULATION_NOTE, obtain_container
 from shikisha.cli.options import (
     NEWEST_RUN,
     CapOptions,
@@ -70,12 +71,12 @@ def run(
     would cost, and asks once.
     """
     task, name, shown = session.read_task(prompt, details), new_run_id(), progress.choose_progress(quiet)
-    obtained = obtain_container(shared, yes=yes)
+    obtained = obtain_container(shared, yes=yes, simulated=chosen.simulated, prompt=task.prompt)
 
     async def main() -> Run:
         async with aclosing(obtained) as container:
             if container.simulated_pool is not None:
-                warn_of_simulation(task.prompt, container)
+                output.print_wrapped_note(SIMULATION_NOTE)
             pool = container.pool(chosen.names or container.team_pool(chosen.conductor))
             conductor = container.conductor(chosen.conductor, pool)
             limits = caps.apply_to(container.caps)
@@ -96,16 +97,23 @@ def resume(shared: SharedOptions, run: RunId = NEWEST_RUN, quiet: Quiet = False,
     """
 
     name: list[str] = []
-    obtained = obtain_container(shared, yes=yes)
+
+    async def read_past() -> dict[str, tuple[Event, ...]]:
+        async with session.open_existing_journal(shared) as journal:
+            return await session.read_run_family(journal, await session.find_run(journal, run))
+
+    past = session.run_async(read_past)
+    name.append(next(iter(past)))
+    before = Run.fold(past[name[0]])
+    started = before.started
+    simulated = json.loads(started.config or "{}").get("workers") == {}  # asked for by name, when it began
+    obtained = obtain_container(shared, yes=yes, simulated=simulated, prompt=before.task.prompt)
 
     async def main() -> Run:
         async with (
             aclosing(obtained) as container,
             session.open_existing_journal(shared) as journal,
         ):
-            past = await session.read_run_family(journal, await session.find_run(journal, run))
-            name.append(next(iter(past)))
-            started = Run.fold(past[name[0]]).started
             pool = container.pool(started.pool)
             conductor = container.conductor(started.conductor, pool)
             with progress.choose_progress(quiet, past) as shown:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
@@ -21,9 +22,9 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.first_run import obtain_container, simulated_note
+from shikisha.cli.first_run import SIMULATION_NOTE, configured_container, obtain_container
 from shikisha.cli.options import SharedOptions, YesOption, import_errors_name_extra
-from shikisha.config.container import Container, load_config
+from shikisha.config.container import Container
 from shikisha.config.environment import find_config
 from shikisha.config.preflight import conductor_notices
 from shikisha.server.lifecycle.supervisor import ProcessPlace, end_with_parent, run_processes
@@ -66,7 +67,7 @@ def serve(
         raise typer.Exit(_serve_as_child())
     # A child of the supervisor is told its place; without it this command starts the processes, or is the only one.
     place = ProcessPlace.of(os.environ)
-    container = _with_address(obtain_container(shared, yes=yes or place is not None, files=False), host, port)
+    container = _with_address(obtain_container(shared, yes=yes or place is not None), host, port)
     url = shared.journal or container.journal_url()
     if "://" not in url:
         session.make_folder(Path(url).parent)
@@ -92,8 +93,8 @@ def serve(
     elif phone is None:  # the link is a secret: it goes to a person, and to no log of a container
         others_reach_it = host is not None and not middleware.is_loopback(host)
         phone = others_reach_it and not shared.json and sys.stderr.isatty() and find_spec("segno") is not None
-    configured = find_config(shared.config, os.environ) is not None
-    read_config = (lambda: load_config(shared.config)) if configured else None
+    file = find_config(shared.config, os.environ)  # the same one later, whatever is there then
+    read_config = None if file is None else partial(configured_container, file)
     process.run_server(container, url, ready, read_config, shared=place is not None, phone=phone)
     return ExitCode.OK
 
@@ -136,7 +137,7 @@ def _print_address(service: "RunService", listening: socket.socket, *, as_json: 
         output.print_json({"url": url, "key": key} | ({"link": link} if link else {}))
         return
     if service.container.simulated_pool is not None:
-        output.print_note(simulated_note(service.container))
+        output.print_note(SIMULATION_NOTE)
     for notice in conductor_notices(service.container):
         output.print_note(f"{notice.where}: {notice}")
     output.print_note(f"listening on {url}; OpenAI clients use {url}/v1, people {url}/ui")

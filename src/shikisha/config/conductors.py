@@ -135,7 +135,6 @@ def _load_runtime(folder: Path, extra: str) -> "PlanModel":
 
 
 SIMULATION_CONDUCTOR = "rehearsal:rules"  # the conductor of the simulated pool when none is named
-FIRST_RUN_CONDUCTOR = "rehearsal:tools"  # the same with the small local tools, where no model is found
 _PREFIXES = (
     "fixed:NAME",
     "chat:ORDER",
@@ -357,7 +356,6 @@ def _split_options(rest: str) -> tuple[str, dict[str, str]]:
 def _simulation_conductor(name: str) -> Conductor:
     """Return one of the hand-written conductors of the simulation."""
     from shikisha.simulation import baseline_conductors
-    from shikisha.simulation.local_tools import LocalToolsConductor
 
     conductors: tuple[Conductor, ...] = (
         baseline_conductors.RULES,
@@ -370,7 +368,6 @@ def _simulation_conductor(name: str) -> Conductor:
         baseline_conductors.OPTIMAL,
     )
     by_name = {conductor.name: conductor for conductor in conductors}
-    by_name[FIRST_RUN_CONDUCTOR] = LocalToolsConductor(FIRST_RUN_CONDUCTOR, baseline_conductors.RULES)
     if name not in by_name:
         raise UnknownName("conductor", name, by_name)
     return by_name[name]

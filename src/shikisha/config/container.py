@@ -1,9 +1,10 @@
 """The composition root: finds and reads `shikisha.toml`, and wires workers, pools and conductors from it.
 
-The file is `--config`, else $SHIKISHA_CONFIG, else ./shikisha.toml; without any, or without [workers], the simulated
-workers of the demo perform, so that everything works without a key. Invariants: every name that the file refers to
+The file is `--config`, else $SHIKISHA_CONFIG, else ./shikisha.toml. Invariants: every name that the file refers to
 exists, or an error names file, key and the known names; a worker is built, and its key read, when a pool needs it, so
-that a missing key stops only the runs that need it. The caller of `load_config` closes the container (`aclose`).
+that a missing key stops only the runs that need it; without [workers] there is no pool, and the simulated workers
+perform only where somebody wrote their name (`pool = ["simulated"]`), since an answer of theirs looks like any other.
+The caller of `load_config` closes the container (`aclose`).
 """
 
 import json
@@ -14,6 +15,7 @@ from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -22,9 +24,10 @@ from shikisha.conductors.noted import NotedConductor, NotesReader
 from shikisha.conductors.role_team import RoleTeam
 from shikisha.config import adapters
 from shikisha.config.conductor_settings import LmTable
-from shikisha.config.conductors import FIRST_RUN_CONDUCTOR, SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
-from shikisha.config.environment import CONFIG_FILE, find_config, state_folder, with_dotenv
+from shikisha.config.conductors import SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
+from shikisha.config.environment import CONFIG_FILE, SIMULATED, find_config, state_folder, with_dotenv
 from shikisha.config.learned_switches import LearnedSwitches, file_stamp
+from shikisha.config.providers import address_of, provider_at
 from shikisha.config.settings import CheckTable, HandoffTable, ShikishaSettings, TelemetryTable, WorkerTable
 from shikisha.config.team_settings import build_team, team_card, team_member
 from shikisha.core import toml
@@ -48,6 +51,7 @@ from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
 from shikisha.tools.catalogue_settings import CatalogueOptions
 from shikisha.workers.agent import AgentSettings, WorkerTool, WorkerTools, agent_card, default_effect, tool_names
 from shikisha.workers.conductor import ConductorWorker
+from shikisha.workers.endpoint import OPENAI_URL
 
 if TYPE_CHECKING:
     from shikisha.telemetry.observer import TelemetryObserver
@@ -76,8 +80,8 @@ class _AsyncClosable(Protocol):
 class Container:
     """A configuration and what is built from it.
 
-    `file` names it in errors, `folder` is the base of its relative paths. `embedded` builds the simulated pool, where
-    the file has no workers. `wrap`, if set, wraps every configured worker, for example with a cache of replies;
+    `file` names it in errors, `folder` is the base of its relative paths. `simulated_pool` performs where
+    somebody asked for it by name. `wrap`, if set, wraps every configured worker, for example with a cache of replies;
     `wrap_tool` does so where an agent calls it as a tool, unless the worker is a model, which has no state.
     """
 
@@ -87,11 +91,10 @@ class Container:
     secret_store: SecretStore
     workers: Mapping[str, WorkerTable]
     checks: Mapping[str, CheckTable]
-    embedded: Callable[[], Pool] | None = None
+    simulated_pool: Pool | None = None
     wrap: Callable[[Member], Member] | None = None
     wrap_tool: Callable[[Member], Member] | None = None
     _members: dict[str, Member] = field(default_factory=dict)
-    _orchestra: Pool | None = None
     _catalogues: dict[str, "ToolCatalogue"] = field(default_factory=dict)
     _teams: dict[str, RoleTeam] = field(default_factory=dict)
     _confirmed: tuple[AutonomyClass, ...] | None = None
@@ -109,13 +112,6 @@ class Container:
         others |= {name for table in self.workers.values() for name in agent_tools(table)}
         others |= {name for name, table in self.workers.items() if table.kind == adapters.EMBEDDING}
         return tuple(name for name in self.names if name not in others)
-
-    @property
-    def simulated_pool(self) -> Pool | None:
-        """The simulated pool, where the file has no workers; built once."""
-        if self._orchestra is None and self.embedded is not None:
-            self._orchestra = self.embedded()
-        return self._orchestra
 
     @property
     def guarded_labels(self) -> frozenset[str]:
@@ -138,18 +134,19 @@ class Container:
 
     def pool(self, names: Sequence[str] = ()) -> Pool:
         """Return the configured pool, or a pool of these workers, without fallbacks outside it."""
+        chosen = self._chosen(names)
         if names:
-            chosen = self._known(names, "--pool")
             return Pool([cut_outside_stand_ins(self._member(name, chosen), chosen) for name in chosen])
-        chosen = self._known(self.settings.pool or self.default_pool, f"{self.file}: pool")
         return Pool([self._member(name, chosen) for name in chosen])
 
     def cards(self, names: Sequence[str] = ()) -> tuple[Card, ...]:
         """Return the cards of a pool without building its workers, so that no key is needed."""
-        chosen = self._known(
-            names or self.settings.pool or self.default_pool, "--pool" if names else f"{self.file}: pool"
-        )
-        return tuple(self._card_named(name) for name in chosen)
+        return tuple(self._card_named(name) for name in self._chosen(names))
+
+    def simulate(self) -> None:
+        """Let the simulated workers perform in place of the file's: somebody asked for them by name."""
+        self.workers, self.simulated_pool = {}, _simulated_pool()
+        self.settings = self.settings.model_copy(update={"conductor": SIMULATION_CONDUCTOR, "pool": None})
 
     def _card_named(self, name: str) -> Card:
         team = self._team_with(name)
@@ -210,8 +207,6 @@ class Container:
         known = self.conductors()
         if spec:
             return _with_learned(self, known.make(spec, pool))
-        if self.simulated_pool is not None and "conductor" not in self.settings.model_fields_set:
-            return _with_learned(self, known.make(SIMULATION_CONDUCTOR, pool))
         with toml.error_location(f"{self.file}: conductor"):
             return _with_learned(self, known.make(self.settings.conductor, pool))
 
@@ -283,6 +278,17 @@ class Container:
         for member in members.values():
             if isinstance(member.worker, _AsyncClosable):
                 await member.worker.aclose()
+
+    def _chosen(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return these workers, by default the configured ones; ConfigError for unknown ones, or where none are."""
+        if not self.names:
+            raise ConfigError(
+                f'{self.file} names no workers: expected a table [workers.NAME], or pool = ["{SIMULATED}"] to play '
+                "with simulated ones"
+            )
+        asked = [] if self.simulated_pool is not None and list(names) == [SIMULATED] else names
+        where = "--pool" if asked else f"{self.file}: pool"
+        return self._known(asked or self.settings.pool or self.default_pool, where)
 
     def _known(self, names: Sequence[str], where: str) -> tuple[str, ...]:
         for place, name in enumerate(names):
@@ -504,7 +510,7 @@ def load_config(given: Path | None = None, environment: Mapping[str, str] | None
     if path is None:
         folder = state_folder(environment)
         secret_store = SecretStore(with_dotenv(environment, Path()))
-        return Container(ShikishaSettings(), CONFIG_FILE, folder, secret_store, {}, {}, _simulated_pool)
+        return Container(ShikishaSettings(), CONFIG_FILE, folder, secret_store, {}, {})
     file = str(path)
     return build_container(toml.read_toml(path), file, path.parent, with_dotenv(environment, path.parent))
 
@@ -514,14 +520,19 @@ def build_container(
 ) -> Container:
     """Validate the tables of a configuration, wherever they came from; `file` names them in errors."""
     problems: list[str] = []
+    simulated = data.get("pool") == [SIMULATED] and not data.get("workers")
+    if simulated:
+        data = {"conductor": SIMULATION_CONDUCTOR, **{key: value for key, value in data.items() if key != "pool"}}
     settings = _read_all(problems, lambda: toml.validate_model(ShikishaSettings, data, file))
     given = {key: named for key in ("workers", "checks") if isinstance(named := data.get(key), Mapping)}
     workers = _read_tables(problems, given.get("workers", {}), file, adapters.read_worker)
     checks = _read_tables(problems, given.get("checks", {}), file, adapters.read_check)
     if problems or settings is None:
         raise ConfigError("\n".join(problems))
-    embedded = None if workers else _simulated_pool
-    composition = Container(settings, file, folder, SecretStore(environment), workers, checks, embedded)
+    pointed = address_of("openai", os.environ if environment is None else environment)
+    workers = {name: _with_address(table, pointed) for name, table in workers.items()}
+    pool = _simulated_pool() if simulated else None
+    composition = Container(settings, file, folder, SecretStore(environment), workers, checks, pool)
     unknown = [
         f"{file}: {key}: {UnknownName(what, name, known)}"
         for key, what, name, known in _name_references(composition)
@@ -530,6 +541,12 @@ def build_container(
     if unknown:
         raise ConfigError("\n".join(unknown))
     return composition
+
+
+def _with_address(table: WorkerTable, pointed: str | None) -> WorkerTable:
+    """Return a worker without `base_url` as one where OPENAI_BASE_URL points, as OpenAI's own client reads it."""
+    default = getattr(table, "base_url", None) == OPENAI_URL and "base_url" not in table.model_fields_set
+    return table.model_copy(update={"base_url": pointed}) if pointed and default else table
 
 
 def _read_all(problems: list[str], read: Callable[[], T]) -> T | None:
@@ -614,20 +631,6 @@ def _simulated_pool() -> Pool:
     return build_pool([(profile.name, text) for profile, text in zip(chosen, described, strict=True)])
 
 
-def add_local_tools(container: Container, folder: Path | None) -> None:
-    """Add the small local tools to the simulated pool; without a folder none that reads files.
-
-    A file that names neither workers nor who conducts whom thus answers as no file does; one that does keeps its pool.
-    """
-    simulated = container.embedded
-    if simulated is not None and not container.settings.model_fields_set & {"conductor", "pool"}:
-        from shikisha.simulation.local_tools import with_local_tools  # only where the simulation performs
-
-        container.embedded = lambda: with_local_tools(simulated(), folder)
-        container._orchestra = None  # built to check the file, without the tools
-        container.settings = container.settings.model_copy(update={"conductor": FIRST_RUN_CONDUCTOR})
-
-
 def build_observer(
     container: Container,
     table: TelemetryTable,
@@ -654,12 +657,14 @@ def known_worker_facts(container: Container) -> dict[str, WorkerFacts]:
 
 def _facts_of_table(name: str, own: WorkerTable, tables: Mapping[str, WorkerTable]) -> WorkerFacts:
     table = tables[own.endpoint] if isinstance(own, AgentSettings) else own
+    url = str(getattr(table, "base_url", "") or getattr(table, "url", "") or "")
     request = {attribute: getattr(table, key, None) for key, attribute in _REQUEST_ATTRIBUTES.items()}
     return describe_worker(
         name,
         own.kind,
         own.description,
         model=str(getattr(table, "model", "")),
-        url=str(getattr(table, "base_url", "") or getattr(table, "url", "") or ""),
+        url=url,
+        provider=provider_at(urlsplit(url).hostname or ""),
         request={key: value for key, value in request.items() if value is not None},
     )

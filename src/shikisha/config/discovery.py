@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -20,30 +20,34 @@ from urllib.parse import urlsplit
 from shikisha.config.price_catalogue import known_price
 from shikisha.config.providers import (
     FIRST_RUN_PROVIDERS,
-    LOCAL_PROVIDERS,
     PROVIDERS,
     SCHEMA_PROVIDERS,
     account_of,
-    chat_keys,
+    address_of,
+    address_variables,
+    is_free,
+    is_loopback,
+    is_own_address,
     key_variable,
-    local_address,
     model_names,
+    reach_keys,
 )
 from shikisha.core.budget import Price, Usage
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.core.text import one_line
 from shikisha.engine.worker import Card
+from shikisha.workers.endpoint import key_headers
 
 if TYPE_CHECKING:
     from shikisha.workers.http_client import HttpClient
 
-LOCAL_SERVERS: Mapping[str, tuple[str, str, str]] = {  # provider: what people call it, its usual address, a variable
-    "ollama": ("Ollama", "http://localhost:11434/v1", "OLLAMA_HOST"),
-    "hosted_vllm": ("vLLM", "http://localhost:8000/v1", "VLLM_BASE_URL"),
-    "lm_studio": ("LM Studio", "http://localhost:1234/v1", "LM_STUDIO_API_BASE"),
-    "llamafile": ("llama.cpp", "http://localhost:8080/v1", "LLAMAFILE_API_BASE"),
-    "litellm_proxy": ("LiteLLM proxy", "http://localhost:4000/v1", "LITELLM_PROXY_API_BASE"),
+LOCAL_SERVERS: Mapping[str, str] = {  # provider: what people call it
+    "ollama": "Ollama",
+    "hosted_vllm": "vLLM",
+    "lm_studio": "LM Studio",
+    "llamafile": "llama.cpp",
+    "litellm_proxy": "LiteLLM proxy",
 }
 FIRST_RUN_DOLLARS = 0.25  # the cap on one run of a configuration that nobody wrote
 _LOCAL_SECONDS, _REMOTE_SECONDS = 1.0, 4.0
@@ -72,28 +76,28 @@ class FoundModel:
 
 @dataclass(frozen=True, slots=True)
 class FoundEndpoint:
-    """A provider or server that answered: where it is, the variable with its key, and the models to use of it.
+    """A provider or server that answered: where it is, the keys that reach a model of it, and the models to use.
 
-    `others`: how many more it has. `account`: what its address needs of an account.
+    `base_url`: where variables point it, None at the provider's own address. `others`: how many more models it has.
     """
 
     provider: str
     place: str
     base_url: str | None
-    key: str | None = None
+    keys: Mapping[str, object] = field(default_factory=dict)
     models: tuple[FoundModel, ...] = ()
     others: int = 0
-    account: Mapping[str, str] | None = None
 
     @property
     def label(self) -> str:
         """What people call it."""
-        return LOCAL_SERVERS[self.provider][0] if self.provider in LOCAL_SERVERS else self.provider
+        return LOCAL_SERVERS.get(self.provider, self.provider)
 
     @property
     def free(self) -> bool:
         """Whether calling it costs nothing."""
-        return self.provider in LOCAL_PROVIDERS
+        states_price = any(model.price is not None and model.dollars for model in self.models)
+        return is_free(self.provider, self.base_url) and not states_price
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +118,19 @@ class Discovery:
         pairs = [(each, model) for each in self.endpoints for model in each.models if model.price is not None]
         return tuple(sorted(pairs, key=lambda pair: pair[1].dollars))
 
+    @property
+    def named(self) -> tuple[tuple[FoundEndpoint, FoundModel], ...]:
+        """The models to name as workers: the usable ones, and only where there are none those without a known price."""
+        return self.usable or tuple((each, model) for each in self.endpoints for model in each.models)
+
 
 async def discover(environment: Mapping[str, str], *, remote: bool = True) -> Discovery:
     """Look for providers whose key is in the environment, and for model servers on this machine."""
     secret_store = SecretStore(environment)
     asked = [_ask_local(name, environment, secret_store) for name in LOCAL_SERVERS]
     if remote:
-        keyed = [name for name in FIRST_RUN_PROVIDERS if environment.get(key_variable(name, environment) or "")]
+        told = {name: (key_variable(name, environment) or "", *address_variables(name)) for name in FIRST_RUN_PROVIDERS}
+        keyed = [name for name, each in told.items() if any(environment.get(variable, "").strip() for variable in each)]
         asked += [_ask_provider(name, environment, secret_store) for name in keyed]
     results = await asyncio.gather(*asked)
     found = [each for each in results if isinstance(each, FoundEndpoint)]
@@ -131,10 +141,10 @@ async def discover(environment: Mapping[str, str], *, remote: bool = True) -> Di
 
 def found_tables(found: Discovery) -> dict[str, object]:
     """Return a configuration of what was found: the cheapest model answers, and the next one stands in for it."""
-    usable = found.usable
-    names = worker_names(usable)
+    pairs = found.named
+    names = worker_names(pairs)
     workers: dict[str, dict[str, object]] = {}
-    for place, (endpoint, model) in enumerate(usable):
+    for place, (endpoint, model) in enumerate(pairs):
         after = names[place + 1] if place + 1 < len(names) else None
         workers[names[place]] = worker_keys(endpoint, model) | ({"fallback": after} if after else {})
     first = {"conductor": f"fixed:single?worker={names[0]}"} if names else {}
@@ -153,7 +163,7 @@ def worker_names(pairs: Sequence[tuple[FoundEndpoint, FoundModel]]) -> list[str]
 
 def worker_keys(endpoint: FoundEndpoint, model: FoundModel) -> dict[str, object]:
     """Return [workers.NAME] of a model that was found."""
-    reached = chat_keys(endpoint.provider, model.name, endpoint.key, endpoint.base_url, endpoint.account)
+    reached = {**endpoint.keys, "model": model.name}
     cost = "free" if endpoint.free else "price not known" if model.price is None else f"{_price_text(model.price)}"
     keys = {"kind": "chat", "description": f"{model.name} of {endpoint.label} ({cost})."} | reached
     keys |= {} if model.price is None else {"price": dict(model.price)}
@@ -193,24 +203,22 @@ async def _ask_local(
     name: str, environment: Mapping[str, str], secret_store: SecretStore
 ) -> FoundEndpoint | str | None:
     """Return a server of this machine with its models, a remark, or None where nobody listens."""
-    label, usual, variable = LOCAL_SERVERS[name]
-    base_url = local_address(environment.get(variable, ""), usual)
-    place = urlsplit(base_url).netloc
-    key = key_variable(name, environment) if PROVIDERS[name].key else None
-    key = key if key and environment.get(key) else None
+    label, pointed = LOCAL_SERVERS[name], address_of(name, environment)
+    base_url = pointed or PROVIDERS[name].base_url or PROVIDERS[name].usual
+    place, keys = urlsplit(base_url).netloc, reach_keys(name, "", environment, base_url)
     try:
         await _refuse_closed_port(base_url)
-        async with _lister(base_url, key, {}, secret_store, _LOCAL_SECONDS) as asking:
+        async with _lister(keys, {}, secret_store, _LOCAL_SECONDS) as asking:
             rows = await asking.models(base_url)
             if name == "litellm_proxy":
                 rows = await asking.with_prices(base_url, rows)
             if name == "ollama":
                 rows = await asking.with_windows(base_url, rows)
     except _NotThereError:
-        return f"{label} at {place} ({variable}) does not answer" if environment.get(variable) else None
-    except _UnusableError as error:
+        return f"{label} at {place} ({address_variables(name)[0]}) does not answer" if pointed else None
+    except (_UnusableError, ConfigError) as error:
         return f"{place}, where {label} usually is: {error}"
-    return _found(FoundEndpoint(name, place, base_url, key), rows)
+    return _found(FoundEndpoint(name, place, base_url, keys), rows)
 
 
 async def _refuse_closed_port(base_url: str) -> None:
@@ -223,7 +231,7 @@ async def _refuse_closed_port(base_url: str) -> None:
         host, port = parts.hostname or "", parts.port or {"https": 443}.get(parts.scheme, 80)
     except ValueError:
         return  # the client has words for it
-    if host not in ("localhost", "::1") and not host.startswith("127."):
+    if not is_loopback(host):
         return
     try:
         async with asyncio.timeout(_LOCAL_SECONDS):
@@ -235,30 +243,29 @@ async def _refuse_closed_port(base_url: str) -> None:
 
 async def _ask_provider(name: str, environment: Mapping[str, str], secret_store: SecretStore) -> FoundEndpoint | str:
     """Return a provider with its models, or a remark on why it cannot be used."""
-    known, key = PROVIDERS[name], key_variable(name, environment)
-    base_url = environment.get(known.base_url_env) or None if known.base_url_env else None
-    account = account_of(name, environment)
+    known, account, key = PROVIDERS[name], account_of(name, environment), key_variable(name, environment)
     try:
+        pointed = address_of(name, environment)
         model = account.get("deployment", known.models[0] if known.models else "model")
-        keys = chat_keys(name, model, key, base_url, account)
+        keys = reach_keys(name, model, environment)
     except ConfigError as error:
         return f"{name} ({key}): {error}"
     address = str(keys["base_url"])
-    endpoint = FoundEndpoint(name, str(key), address if name != "azure" else base_url, key, account=account or None)
-    if name in _WITHOUT_LIST:  # what one may call is in the account, and no list of it can be had with this key
+    place = str(key) if pointed is None else f"{key} at {urlsplit(pointed).netloc}"
+    endpoint = FoundEndpoint(name, place, pointed, keys)
+    if name in _WITHOUT_LIST and pointed is None:  # what one may call is in the account: no list is had with this key
         names = [account["deployment"]] if "deployment" in account else list(known.models)
         if not names:
             return f"{name} ({key}): AZURE_OPENAI_DEPLOYMENT should name the deployment to call"
         return _found(endpoint, [{"id": each} for each in names])
-    headers = _LIST_HEADERS.get(name) or keys.get("headers", {})
     try:
-        secret_store.read(str(key))
-        async with _lister(address, key, headers if isinstance(headers, Mapping) else {}, secret_store) as asking:
+        headers = _LIST_HEADERS.get(name, {}) if "api_key_env" in keys else {}
+        async with _lister(keys, headers, secret_store) as asking:
             rows = await asking.models(address)
     except _NotThereError as error:
-        return f"{name} ({key}): cannot be reached: {error}"
+        return f"{name} ({place}): cannot be reached: {error}"
     except (_UnusableError, ConfigError) as error:
-        return f"{name} ({key}): {error}"
+        return f"{name} ({place}): {error}"
     return _found(endpoint, rows)
 
 
@@ -282,10 +289,10 @@ def _found(endpoint: FoundEndpoint, rows: Sequence[Mapping[str, object]]) -> Fou
 
 def _model(endpoint: FoundEndpoint, name: str, row: Mapping[str, object]) -> FoundModel:
     window = next((row[key] for key in _WINDOW_KEYS if _is_whole(row.get(key))), None)
-    if endpoint.free:
-        return FoundModel(name, {}, window if isinstance(window, int) else None)
-    known = known_price(endpoint.provider, name)
-    price = _price_of_row(row) or known.get("price")
+    free = is_free(endpoint.provider, endpoint.base_url)
+    # What another server asks for a model of this name is not in the catalogue.
+    known = known_price(endpoint.provider, name) if is_own_address(endpoint.provider, endpoint.base_url) else {}
+    price = _price_of_row(row) or ({} if free else known.get("price"))
     tokens = window if isinstance(window, int) else known.get("context_tokens")
     return FoundModel(name, price if isinstance(price, Mapping) else None, tokens if isinstance(tokens, int) else None)
 
@@ -402,18 +409,16 @@ def _rows(body: object, name: str) -> Iterator[Mapping[str, object]]:
 
 @asynccontextmanager
 async def _lister(
-    base_url: str,
-    key: str | None,
-    headers: Mapping[str, object],
+    keys: Mapping[str, object],
+    headers: Mapping[str, str],
     secret_store: SecretStore,
     seconds: float = _REMOTE_SECONDS,
 ) -> AsyncIterator[_ModelLister]:
     """Yield what asks an endpoint; the key goes into the headers that want it, else into `Authorization`."""
     from shikisha.workers.http_client import HttpClient  # aiohttp takes 0.1 s, for which `--help` need not wait
 
-    value = secret_store.read(key) if key else ""
-    own = {name: str(text).replace(f"${{{key}}}", value) for name, text in headers.items()}
-    sent = own if own or not key else {"Authorization": f"Bearer {value}"}
+    base_url, key = str(keys["base_url"]), None if headers else keys.get("api_key_env")
+    sent = key_headers(headers, key if isinstance(key, str) else None, base_url, secret_store)
     client = HttpClient(Card("discovery", timeout=seconds), base_url, _MAX_BYTES, {}, secret_store)
     try:
         yield _ModelLister(client, sent, seconds, secret_store)

@@ -5,6 +5,7 @@ else: it does not reach this process's own environment, so no proxy, certificate
 folder. A line that is no assignment is skipped, as other readers of such files do.
 """
 
+import os
 import re
 import tomllib
 from collections import ChainMap
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 CONFIG_FILE = "shikisha.toml"
 CONFIG_VARIABLE = "SHIKISHA_CONFIG"
 DOTENV_FILE = ".env"
+SIMULATED = "simulated"  # the one word that asks for the simulated workers, in place of a pool
 JOURNAL_FILE = "shikisha.db"  # relative to the configuration
 DISCOVERY_VARIABLE = "SHIKISHA_DISCOVERY"
 VARIABLES: Mapping[str, str] = {  # what `shikisha` reads besides the variables that a configuration names
@@ -66,7 +68,7 @@ def find_config(given: Path | None, environment: Mapping[str, str]) -> Path | No
         return given
     if environment.get(CONFIG_VARIABLE):
         return Path(environment[CONFIG_VARIABLE])
-    return Path(CONFIG_FILE) if Path(CONFIG_FILE).is_file() else None
+    return Path(CONFIG_FILE) if os.path.lexists(CONFIG_FILE) else None  # what is there and is no file is an error
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:

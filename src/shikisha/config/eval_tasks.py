@@ -197,7 +197,7 @@ def _tasks_from_taskset(setup: EvaluationSetup, composition: Container, tools: G
     pool = composition.pool(setup.workers)
     notes: tuple[str, ...] = ()
     if composition.simulated_pool is not None:
-        notes = ("No workers are configured: simulated workers answered.",)
+        notes = ("Simulated workers answered.",)
     casts = Baselines(pool.names, talk=True, seed=setup.seed)
     dev = _sample_dev(dev, _MAX_DEV_TASKS, setup.seed)
     return EvaluationTasks(whole.name, whole.version, items, dev, casts, pool, (*notes, *whole.notes))

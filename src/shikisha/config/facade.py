@@ -29,13 +29,12 @@ from shikisha.config.container import Container, build_container
 from shikisha.config.context_source import answer_steps, context_source
 from shikisha.config.price_catalogue import known_price
 from shikisha.config.providers import (
-    LOCAL_PROVIDERS,
     PROVIDERS,
     SCHEMA_PROVIDERS,
     ChatProvider,
-    account_of,
-    chat_keys,
-    key_variable,
+    is_free,
+    is_own_address,
+    reach_keys,
 )
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError, RunFailed, TaskError, UnknownName
@@ -66,7 +65,6 @@ _CHAT_PROVIDERS: Mapping[str, ChatProvider] = {
     **{name: known for name, known in PROVIDERS.items() if not known.instead},
     **{name: PROVIDERS[other] for name, other in _ALIASES.items()},
 }
-_VLLM = "http://localhost:8000/v1"
 
 
 @runtime_checkable
@@ -467,7 +465,8 @@ def _chat_table(
 ) -> dict[str, object]:
     """Return [workers.NAME] of "provider:model"; `base_url`: where the caller knows its address.
 
-    Price and context window are those of the catalogue, where it knows the model and nobody says otherwise.
+    Price and context window are those of the catalogue, where it knows the model and nobody says otherwise: what
+    another server asks is not in it.
     """
     named, colon, model = spec.partition(":")
     if not colon or not model:
@@ -475,20 +474,17 @@ def _chat_table(
     if named not in _CHAT_PROVIDERS:
         raise ConfigError(f"{where}: {UnknownName('provider', named, _CHAT_PROVIDERS)}")
     provider = _ALIASES.get(named, named)
-    if named == "vllm" and base_url is None:
-        base_url = _VLLM
     table: dict[str, object] = {"description": f"{model}, a language model."}
     try:
-        key = key_variable(provider, environment)
-        table |= chat_keys(provider, model, key, base_url, account_of(provider, environment))
+        table |= reach_keys(provider, model, environment, base_url)
     except ConfigError as error:
         needed = f'{{"spec": {spec!r}, "base_url": "https://..."}}'
         raise ConfigError(f"{where}: {named} needs its address: {needed} ({error})") from None
+    address = str(table["base_url"])
     table |= {"tools": True, "structured_output": provider in SCHEMA_PROVIDERS}
-    if provider in LOCAL_PROVIDERS:
+    if is_free(provider, address):
         return table | {"price": {}}
-    elsewhere = base_url is not None and provider != "azure"  # what another server asks is not in the catalogue
-    return table if elsewhere else table | known_price(provider, model)
+    return table | known_price(provider, model) if is_own_address(provider, address) else table
 
 
 def _listed() -> str:

@@ -170,7 +170,7 @@ def _account(provider: str, params: LiteLLMEntry) -> dict[str, str]:
     given = {variable: str(params[name]) for name, variable in _ACCOUNT_KEYS.items() if params.get(name)}
     if "aws_access_key_id" in params or given.get("AWS_REGION", "").startswith(_REFERENCE):
         return {}
-    found = account_of({"bedrock_converse": "bedrock", "vertex_ai_beta": "vertex_ai"}.get(provider, provider), given)
+    found = account_of(provider, given)
     return {} if set(found) == {"location"} else found
 
 

@@ -30,6 +30,9 @@ class _UncallableWorker:
 
 def conductor_problems(composition: Container) -> Iterator[tuple[str, ConfigError | None]]:
     """Yield every place of the configuration that names a conductor, and the error if that one cannot be made."""
+    if not composition.names:
+        yield "workers", _problem_of(composition.cards)
+        return
     all_workers = _described_pool(composition, composition.names)
     known = composition.conductors(all_workers.named)
     for name in composition.settings.teams:

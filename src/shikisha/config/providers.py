@@ -1,14 +1,16 @@
 """Providers of language models: where the OpenAI-compatible endpoint of each is, and which variables open it.
 
 One table for everybody who needs an address: `import litellm`, `shikisha init`, the endpoints that a first run finds,
-and "provider:model" in Python. Invariants: no key is ever read here, only the name of the variable that holds it; an
-address that depends on an account (Azure, Bedrock, Vertex AI) is built from variables that the provider's own tools
-read, and what is missing is named. Deliberately absent: signed requests. Bedrock and Vertex AI are reached with an API
-key and an access token of theirs.
+workers without `base_url`, "provider:model" in Python, and the provider's name in telemetry. Invariants: no key is ever
+read here, only the name of the variable that holds it; where a variable points a provider elsewhere, every door goes
+there; an address that depends on an account (Azure, Bedrock, Vertex AI) is built from variables that the provider's own
+tools read, and what is missing is named. Deliberately absent: signed requests. Bedrock and Vertex AI are reached with
+an API key and an access token of theirs.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from shikisha.core.errors import ConfigError, UnknownName
@@ -20,8 +22,9 @@ class ChatProvider:
 
     `base_url` None: whoever names the provider says where. `under`: the path of that endpoint, where people give the
     server's root. `instead`: why no key opens such an endpoint of this provider. `other_keys`: further names of the
-    variable. `base_url_env`: the variable by which the provider's own client is pointed elsewhere. `models`: a cheap
-    and a strong one, for who names none. `prices`: the provider's name in the price catalogue, where it is another.
+    variable. `base_url_env`: the variable by which the provider's own client is pointed elsewhere, besides those made
+    of its key's name (`address_variables`). `models`: a cheap and a strong one, for who names none. `prices`: the
+    provider's name in the price catalogue, where it is another. `usual`: where such a server listens, for who looks.
     """
 
     base_url: str | None = None
@@ -32,6 +35,7 @@ class ChatProvider:
     base_url_env: str = ""
     models: tuple[str, ...] = ()
     prices: str = ""
+    usual: str = ""
 
 
 _SIGNED = "{} signs each call with cloud credentials, which no worker does"
@@ -47,7 +51,9 @@ _VERTEX = ChatProvider(
 _COHERE = ChatProvider(
     "https://api.cohere.ai/compatibility/v1",
     "COHERE_API_KEY",
+    under="/compatibility/v1",
     other_keys=("CO_API_KEY",),
+    base_url_env="CO_API_URL",
     models=("command-r7b-12-2024", "command-a-03-2025"),
 )
 PROVIDERS: Mapping[str, ChatProvider] = {
@@ -57,7 +63,6 @@ PROVIDERS: Mapping[str, ChatProvider] = {
         "https://api.anthropic.com/v1",
         "ANTHROPIC_API_KEY",
         under="/v1",
-        base_url_env="ANTHROPIC_BASE_URL",
         models=("claude-haiku-5-5", "claude-sonnet-5-5"),
     ),
     "azure": ChatProvider(key="AZURE_API_KEY", other_keys=("AZURE_OPENAI_API_KEY",), prices="openai"),
@@ -85,20 +90,27 @@ PROVIDERS: Mapping[str, ChatProvider] = {
     "gemini": ChatProvider(
         "https://generativelanguage.googleapis.com/v1beta/openai",
         "GEMINI_API_KEY",
+        under="/v1beta/openai",
         other_keys=("GOOGLE_API_KEY",),
+        base_url_env="GOOGLE_GEMINI_BASE_URL",
         models=("gemini-3.5-flash-lite", "gemini-3.8-flash"),
     ),
     "github": ChatProvider("https://models.inference.ai.azure.com", "GITHUB_API_KEY"),
     "github_copilot": ChatProvider(instead="GitHub Copilot asks a person to sign in, which no worker does"),
     "groq": ChatProvider(
-        "https://api.groq.com/openai/v1", "GROQ_API_KEY", models=("openai/gpt-oss-20b", "openai/gpt-oss-120b")
+        "https://api.groq.com/openai/v1",
+        "GROQ_API_KEY",
+        under="/openai/v1",
+        models=("openai/gpt-oss-20b", "openai/gpt-oss-120b"),
     ),
-    "hosted_vllm": ChatProvider(),
+    "hosted_vllm": ChatProvider(usual="http://localhost:8000/v1", base_url_env="VLLM_BASE_URL"),
     "huggingface": ChatProvider("https://router.huggingface.co/v1", "HF_TOKEN"),
     "hyperbolic": ChatProvider("https://api.hyperbolic.xyz/v1", "HYPERBOLIC_API_KEY"),
-    "litellm_proxy": ChatProvider(key="LITELLM_PROXY_API_KEY", other_keys=("LITELLM_MASTER_KEY",)),
-    "llamafile": ChatProvider("http://127.0.0.1:8080/v1"),
-    "lm_studio": ChatProvider("http://localhost:1234/v1"),
+    "litellm_proxy": ChatProvider(
+        key="LITELLM_PROXY_API_KEY", other_keys=("LITELLM_MASTER_KEY",), usual="http://localhost:4000/v1"
+    ),
+    "llamafile": ChatProvider("http://127.0.0.1:8080/v1", base_url_env="LLAMAFILE_API_BASE"),
+    "lm_studio": ChatProvider("http://localhost:1234/v1", base_url_env="LM_STUDIO_API_BASE"),
     "meta_llama": ChatProvider("https://api.llama.com/compat/v1", "LLAMA_API_KEY"),
     "mistral": ChatProvider(
         "https://api.mistral.ai/v1", "MISTRAL_API_KEY", models=("mistral-small-latest", "mistral-large-4")
@@ -113,7 +125,6 @@ PROVIDERS: Mapping[str, ChatProvider] = {
     "openai": ChatProvider(
         "https://api.openai.com/v1",
         "OPENAI_API_KEY",
-        base_url_env="OPENAI_BASE_URL",
         models=("gpt-6-luna", "gpt-6.1-terra"),
     ),
     "openai_like": ChatProvider(key="OPENAI_LIKE_API_KEY"),
@@ -149,6 +160,23 @@ PROVIDERS: Mapping[str, ChatProvider] = {
     "xai": ChatProvider("https://api.x.ai/v1", "XAI_API_KEY", models=("grok-4-1-fast-non-reasoning", "grok-4.7")),
     "xinference": ChatProvider("http://127.0.0.1:9997/v1"),
 }
+# What OpenTelemetry's conventions call a provider, and what its hosts end with besides that of `base_url`.
+_TELEMETRY: Mapping[str, Sequence[str]] = {
+    "openai": ["openai"],
+    "azure": ["azure.ai.openai", "openai.azure.com"],
+    "gemini": ["gcp.gemini"],
+    "azure_ai": ["azure.ai.inference", "services.ai.azure.com"],
+    "anthropic": ["anthropic", "anthropic.com"],
+    "vertex_ai": ["gcp.vertex_ai", "aiplatform.googleapis.com"],
+    "deepseek": ["deepseek"],
+    "groq": ["groq"],
+    "bedrock": ["aws.bedrock", "amazonaws.com", "api.aws"],
+    "cohere": ["cohere", "cohere.ai", "cohere.com"],
+    "mistral": ["mistral_ai", "mistral.ai"],
+    "moonshot": ["moonshot_ai", "moonshot.cn"],
+    "xai": ["x_ai"],
+    "perplexity": ["perplexity"],
+}
 MAX_TOKENS_PROVIDERS = frozenset(  # whose documentation knows `max_tokens` and no `max_completion_tokens`
     {"ai21", "ai21_chat", "codestral", "cohere", "cohere_chat", "deepseek", "llamafile", "lm_studio", "mistral"}
     | {"ollama", "ollama_chat", "perplexity", "together_ai"}
@@ -175,6 +203,7 @@ _ACCOUNT: Mapping[str, Mapping[str, tuple[str, ...]]] = {  # what an address nee
     },
 }
 _OPTIONAL = frozenset({"version", "location"})
+_FAMILY = {**{name: name for name in _ACCOUNT}, "bedrock_converse": "bedrock", "vertex_ai_beta": "vertex_ai"}
 
 
 def provider_of(name: str) -> ChatProvider:
@@ -194,11 +223,81 @@ def key_variable(name: str, environment: Mapping[str, str]) -> str | None:
     return next((each for each in names if environment.get(each, "").strip()), names[0] if names else None)
 
 
+def address_variables(name: str) -> tuple[str, ...]:
+    """Return the variables that point a provider elsewhere, as clients read them (OPENAI_BASE_URL, OPENAI_API_BASE)."""
+    known = PROVIDERS[name]
+    if name in _FAMILY:
+        return ()  # whose addresses belong to an account: see `account_of`
+    stems = [each.removesuffix("_API_KEY") for each in (known.key, *known.other_keys) if each and "_API_KEY" in each]
+    made = [f"{stem}{end}" for stem in stems for end in ("_BASE_URL", "_API_BASE")]
+    return (*([known.base_url_env] if known.base_url_env else []), *made)
+
+
+def address_of(name: str, environment: Mapping[str, str]) -> str | None:
+    """Return where variables point a provider, None where none does; ConfigError for what is no address."""
+    variable = next((each for each in address_variables(name) if environment.get(each, "").strip()), None)
+    if variable is None:
+        return None
+    given, usual = environment[variable].strip(), PROVIDERS[name].base_url or PROVIDERS[name].usual
+    if is_loopback(urlsplit(usual).hostname or ""):
+        return local_address(given, usual)
+    parts = urlsplit(given)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{variable}: expected the whole URL, as in http://localhost:8000/v1")
+    return given
+
+
+def reach_keys(name: str, model: str, environment: Mapping[str, str], base_url: str | None = None) -> dict[str, object]:
+    """Return the keys of [workers.NAME] that reach a model from here: address, key and account as variables say.
+
+    `base_url` goes before them. Only the provider's own servers surely want a key: elsewhere one that is not set is
+    left out. ConfigError says what is missing.
+    """
+    elsewhere, variable = base_url or address_of(name, environment), key_variable(name, environment)
+    keys = chat_keys(name, model, variable, elsewhere or PROVIDERS[name].usual or None, account_of(name, environment))
+    if elsewhere and variable and not environment.get(variable, "").strip():
+        keys.pop("api_key_env", None)
+    return keys
+
+
+def is_free(name: str, base_url: str | None) -> bool:
+    """Whether calls cost nothing: local servers, and any address of this machine but a proxy's, which may bill them."""
+    return name in LOCAL_PROVIDERS or (name != "litellm_proxy" and is_loopback(urlsplit(base_url or "").hostname or ""))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name alone."""
+    try:
+        return host.rstrip(".") == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_own_address(name: str, base_url: str | None) -> bool:
+    """Whether an address is the provider's own, for which its list prices hold; None: where it usually is."""
+    host = urlsplit(base_url or "").hostname or ""
+    return base_url is None or name == "azure" or _is_host_of(name, host)
+
+
+def provider_at(host: str) -> str:
+    """Return the name that OpenTelemetry's conventions have for the provider at this host.
+
+    For any other host they want the protocol's name, and all chat endpoints are called by OpenAI's.
+    """
+    return next((words[0] for name, words in _TELEMETRY.items() if _is_host_of(name, host)), "openai")
+
+
+def _is_host_of(name: str, host: str) -> bool:
+    own = urlsplit(PROVIDERS[name].base_url or "").hostname
+    ends = (*([own] if own else []), *_TELEMETRY.get(_FAMILY.get(name, name), ("",))[1:])
+    return any(host == end or host.endswith((f".{end}", f"-{end}")) for end in ends)
+
+
 def account_of(name: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return what the address of a provider needs of an account, as far as variables say it."""
     found = {
         part: next((environment[each] for each in variables if environment.get(each)), "")
-        for part, variables in _ACCOUNT.get(name, {}).items()
+        for part, variables in _ACCOUNT.get(_FAMILY.get(name, name), {}).items()
     }
     return {part: value for part, value in found.items() if value}
 
@@ -212,9 +311,8 @@ def chat_keys(
     """
     known = provider_of(name)
     variable = key or known.key
-    family = {"bedrock_converse": "bedrock", "vertex_ai_beta": "vertex_ai"}.get(name, name)
-    if base_url is None and family in _ACCOUNT:
-        base_url = _account_address(family, account or {})
+    if base_url is None and name in _FAMILY:
+        base_url = _account_address(_FAMILY[name], account or {})
     base_url = base_url or known.base_url
     if base_url is None:
         raise ConfigError(f"{name} has no address of its own; expected base_url")

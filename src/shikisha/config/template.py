@@ -29,14 +29,15 @@ TEMPLATE = """\
 # The workers of a run, in order; by default all of [workers].
 #pool = ["cheap", "strong", "calculator"]
 
-# Without any [workers] a simulated pool performs: small tools and two simulated models; no key is needed.
-#[workers.cheap]
-#kind = "chat"                      # any OpenAI-compatible endpoint
-#description = "Quick and cheap; good at short, clear tasks."
-#base_url = "http://localhost:11434/v1"
-#model = "qwen2.5:7b"
-#max_output_tokens = 2048
-#price = { input = 0.0, output = 0.0 }
+# A file without workers is refused. This one is an example: name your own. `pool = ["simulated"]` in place of all
+# workers plays with simulated ones.
+[workers.cheap]
+kind = "chat"                       # any OpenAI-compatible endpoint
+description = "Quick and cheap; good at short, clear tasks."
+base_url = "http://localhost:11434/v1"
+model = "qwen2.5:7b"
+max_output_tokens = 2048
+price = { input = 0.0, output = 0.0 }
 #concurrency = 4
 #escalate = "strong"                # the worker that is asked when a check fails or no answer comes
 #checks = ["short", { check = "sound", on_fail = "escalate" }]
@@ -141,7 +142,7 @@ file = "shikisha.db"
 
 def found_template(found: Discovery) -> str:
     """Return a commented configuration of the endpoints that were found; the plain template where there are none."""
-    if not found.endpoints:
+    if not found.named:
         return TEMPLATE
     tables = found_tables(found)
     lines = [
@@ -159,19 +160,20 @@ def found_template(found: Discovery) -> str:
         table_text("journal", {"file": "shikisha.db"}),
     ]
     workers = _mapping(tables["workers"])
-    named = {id(model): name for (_, model), name in zip(found.usable, worker_names(found.usable), strict=True)}
+    named = {id(model): name for (_, model), name in zip(found.named, worker_names(found.named), strict=True)}
     for endpoint in found.endpoints:
         label, place, models, cost = describe_endpoint(endpoint)
         lines.append(f"# {label} ({place}): {models}. {cost}.")
         for model in endpoint.models:
             name = named.get(id(model))
-            if name is not None:
+            if name is not None and model.price is not None:
                 lines.append(table_text(f"workers.{quoted_key(name)}", _mapping(workers[name])))
                 continue
-            unpriced = table_text(f"workers.{quoted_key(model.name)}", worker_keys(endpoint, model))
-            lines.append("# Its price is not known: fill it in, and take away the marks.")
-            price = "price = { input = 0.0, output = 0.0 }"
-            lines.append("\n".join(f"#{line}" for line in [*unpriced.rstrip().split("\n"), price]) + "\n")
+            keys = worker_keys(endpoint, model) if name is None else _mapping(workers[name])
+            unpriced = table_text(f"workers.{quoted_key(name or model.name)}", keys).rstrip().split("\n")
+            mark = "#" if name is None else ""
+            lines.append("# Its price is not known, so it is not called: fill it in, and take away the marks.")
+            lines += [*(f"{mark}{line}" for line in unpriced), "#price = { input = 0.0, output = 0.0 }\n"]
     lines += [f"# left out: {one_line(remark, 200)}" for remark in found.remarks]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -219,7 +219,7 @@ def _origin(
         _splits(f"train ({count} tasks, content hashes {whole.version[:12]})", "dev", judged),
         [{"name": card.name, "description": card.description, "kind": card.kind} for card in pool.cards],
         simulated,
-        notes=(note, "No workers are configured: simulated workers answered.") if simulated else (note,),
+        notes=(note, "Simulated workers answered.") if simulated else (note,),
     )
 
 

@@ -31,6 +31,7 @@ class SecretStore:
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = os.environ if environment is None else environment
         self._keys: dict[str, str] = {}
+        self._placeholders: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"SecretStore({sorted(self._keys)})"
@@ -40,11 +41,22 @@ class SecretStore:
         """Whether no key is known, so that nothing can hold one."""
         return not self._keys
 
-    def read(self, variable: str) -> str:
-        """Return the key in this environment variable; ConfigError names the variable when it is not set."""
+    def holds(self, variable: str) -> bool:
+        """Whether this environment variable is set."""
+        return bool(self._environment.get(variable, "").strip())
+
+    def read(self, variable: str, *, short: bool = False) -> str:
+        """Return the key in this environment variable; ConfigError names the variable when it is not set.
+
+        `short`: a few characters are a key too, such as the `x` or `EMPTY` that people set for servers of their own.
+        Only error messages are scrubbed of those, where they stand as a word: they are ordinary words elsewhere.
+        """
         value = self._environment.get(variable, "").strip()
         if not value:
             raise ConfigError(f"environment variable {variable} is not set; it should hold the key")
+        if len(value) < _SHORTEST and short:
+            self._placeholders |= {value}
+            return value
         if len(value) < _SHORTEST:
             raise ConfigError(f"environment variable {variable} holds fewer than {_SHORTEST} characters: no key")
         keys = self._keys | {variable: value}
@@ -54,6 +66,7 @@ class SecretStore:
     def renew(self, other: "SecretStore") -> None:
         """Read keys from another store's environment from now on; all keys that are known stay known."""
         self._environment = other._environment
+        self._placeholders |= other._placeholders
         keys = {**{f"{name} (earlier)": key for name, key in self._keys.items()}, **self._keys, **other._keys}
         self._keys = dict(sorted(keys.items(), key=lambda named: -len(named[1])))
 
@@ -73,6 +86,8 @@ class SecretStore:
             text = re.sub(r"\S+", self._unstarred, text)
         for key in self._keys.values():
             text = _mask_pieces(text, key)
+        for short in self._placeholders:
+            text = re.sub(rf"(?<!\w){re.escape(short)}(?!\w)", MASK, text)
         return text
 
     def _unstarred(self, word: re.Match[str]) -> str:

@@ -4,6 +4,7 @@ Invariant: an error never repeats a value from the file (8: it might be a key in
 what the keys mean (`config` and `conductors.rules` bring the pydantic models).
 """
 
+import codecs
 import json
 import re
 import tomllib
@@ -39,6 +40,8 @@ def read_toml(path: Path) -> dict[str, object]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) > _MAX_BYTES:
         raise ConfigError(f"{path}: more than {_MAX_BYTES:,} bytes are too many for a configuration")
+    if data.startswith(codecs.BOM_UTF8):
+        raise ConfigError(f"{path}: begins with a byte order mark: expected UTF-8 text without one")
     try:
         return tomllib.loads(data.decode())
     except UnicodeDecodeError:

@@ -26,25 +26,7 @@ _VIA = {
     "mcp": CallKind.TOOL,
 }
 _TOOL_TYPES = {"python": "function", "http": "extension", "mcp": "extension"}
-_PROVIDERS = (  # the conventions' names, by the end of the host's name
-    ("api.openai.com", "openai"),
-    (".openai.azure.com", "azure.ai.openai"),
-    (".services.ai.azure.com", "azure.ai.inference"),
-    ("anthropic.com", "anthropic"),
-    ("generativelanguage.googleapis.com", "gcp.gemini"),
-    ("aiplatform.googleapis.com", "gcp.vertex_ai"),
-    (".amazonaws.com", "aws.bedrock"),
-    ("api.mistral.ai", "mistral_ai"),
-    ("api.groq.com", "groq"),
-    ("api.deepseek.com", "deepseek"),
-    ("api.cohere.com", "cohere"),
-    ("api.moonshot.ai", "moonshot_ai"),
-    ("api.perplexity.ai", "perplexity"),
-    ("api.x.ai", "x_ai"),
-)
 RequestAttributes = Mapping[str, str | int | float | bool]
-# For any other host the conventions want the protocol's name, and all chat endpoints are called by OpenAI's.
-_DEFAULT_PROVIDER = "openai"
 _PORTS = {"https": 443, "http": 80}
 
 
@@ -74,9 +56,13 @@ def describe_worker(
     *,
     model: str = "",
     url: str = "",
+    provider: str = "openai",
     request: RequestAttributes | None = None,
 ) -> WorkerFacts:
-    """Return the facts of a worker of this kind, with this model, at this URL."""
+    """Return the facts of a worker of this kind, with this model, at this URL.
+
+    `provider`: the conventions' name of who is there, by default of the protocol.
+    """
     via = _VIA.get(kind, CallKind.OTHER)
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -85,14 +71,9 @@ def describe_worker(
         kind,
         description,
         model if via is CallKind.CHAT else "",
-        provider_of(host) if via is CallKind.CHAT else "",
+        provider if via is CallKind.CHAT else "",
         host,
         (parts.port or _PORTS.get(parts.scheme)) if host else None,
         _TOOL_TYPES.get(kind, ""),
         dict(request or {}),
     )
-
-
-def provider_of(host: str) -> str:
-    """Return the conventions' name for the provider at this host, or for the protocol where they have none."""
-    return next((name for end, name in _PROVIDERS if host.endswith(end)), _DEFAULT_PROVIDER)

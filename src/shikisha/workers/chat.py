@@ -122,7 +122,7 @@ class ChatSettings(BaseModel):
 
     model: Annotated[str, Field(min_length=1)] = Field(description="the name of the model at its endpoint")
     base_url: endpoint.EndpointUrl = Field(
-        default="https://api.openai.com/v1", description="the base URL of an OpenAI-compatible API"
+        default=endpoint.OPENAI_URL, description="the base URL of an OpenAI-compatible API"
     )
     api_key_env: str | None = Field(
         default=None, description="the environment variable that holds the API key; local endpoints may need none"
@@ -184,9 +184,7 @@ def build(settings: ChatSettings, card: Card, secret_store: SecretStore) -> "Cha
     """Return the worker; ConfigError for a missing key, or when nothing bounds the length of an answer."""
     if card.max_output_tokens < 1:
         raise ConfigError(f"worker {card.name!r}: max_output_tokens must be 1 or more; it bounds what a call can cost")
-    headers = endpoint.fill_headers(settings.headers, secret_store)
-    if settings.api_key_env is not None:
-        headers["Authorization"] = f"Bearer {endpoint.read_key(secret_store, settings.api_key_env)}"
+    headers = endpoint.key_headers(settings.headers, settings.api_key_env, settings.base_url, secret_store)
     return ChatWorker(settings, card, secret_store, headers)
 
 

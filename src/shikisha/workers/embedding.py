@@ -37,7 +37,7 @@ class EmbeddingSettings(BaseModel):
 
     model: Annotated[str, Field(min_length=1)] = Field(description="the name of the embedding model at its endpoint")
     base_url: endpoint.EndpointUrl = Field(
-        default="https://api.openai.com/v1", description="the base URL of an OpenAI-compatible API with /embeddings"
+        default=endpoint.OPENAI_URL, description="the base URL of an OpenAI-compatible API with /embeddings"
     )
     api_key_env: str | None = Field(
         default=None, description="the environment variable that holds the API key; local endpoints may need none"
@@ -50,9 +50,7 @@ class EmbeddingSettings(BaseModel):
 
 def build(settings: EmbeddingSettings, card: Card, secret_store: SecretStore) -> "EmbeddingWorker":
     """Return the worker; ConfigError for a missing key."""
-    headers = endpoint.fill_headers(settings.headers, secret_store)
-    if settings.api_key_env is not None:
-        headers["Authorization"] = f"Bearer {endpoint.read_key(secret_store, settings.api_key_env)}"
+    headers = endpoint.key_headers(settings.headers, settings.api_key_env, settings.base_url, secret_store)
     return EmbeddingWorker(settings, card, secret_store, headers)
 
 

@@ -26,6 +26,7 @@ from shikisha.engine.worker import Card
 if TYPE_CHECKING:
     from shikisha.workers.http_client import HttpClient
 
+OPENAI_URL = "https://api.openai.com/v1"
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
@@ -69,9 +70,9 @@ def join_path(base: str, path: str) -> str:
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path))
 
 
-def read_key(secret_store: SecretStore, variable: str) -> str:
+def read_key(secret_store: SecretStore, variable: str, *, short: bool = False) -> str:
     """Return the key in this environment variable; ConfigError when a header cannot carry it."""
-    key = secret_store.read(variable)
+    key = secret_store.read(variable, short=short)
     if not (key.isascii() and key.isprintable()):
         raise ConfigError(f"environment variable {variable} holds characters that no HTTP header can carry")
     return key
@@ -83,6 +84,17 @@ def fill_headers(headers: Mapping[str, str], secret_store: SecretStore) -> dict[
         name: _VARIABLE.sub(lambda found: read_key(secret_store, found[1]), template)
         for name, template in headers.items()
     }
+
+
+def key_headers(
+    headers: Mapping[str, str], variable: str | None, base_url: str, secret_store: SecretStore
+) -> dict[str, str]:
+    """Return the headers with variables and key filled in; of servers other than OpenAI's the key may be short."""
+    filled = fill_headers(headers, secret_store)
+    if variable is not None:
+        key = read_key(secret_store, variable, short=base_url != OPENAI_URL)
+        filled["Authorization"] = f"Bearer {key}"
+    return filled
 
 
 def idempotency_header(key: str) -> dict[str, str]:

@@ -15,7 +15,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
-from shikisha.config.conductors import SIMULATION_CONDUCTOR
 from shikisha.config.container import Container
 from shikisha.config.entrant_version import entrant_version
 from shikisha.core.budget import Usage
@@ -51,7 +50,7 @@ class ModelCatalog:
     def __init__(self, container: Container, created: int | None = None) -> None:
         settings = container.settings
         since = _changed_at(container) if created is None else created
-        default = _default_conductor(container)
+        default = container.settings.conductor
         names = container.team_pool(default) or settings.pool or container.default_pool
         self._hash = entrant_version(container, default, names, [settings.budgets.model_dump(mode="json")])[:8]
         self.pin = f"{ROLLING_MODEL}-{datetime.fromtimestamp(since, UTC):%Y-%m-%d}-{self._hash}"
@@ -103,13 +102,6 @@ def _typical_price(card: Card) -> float:
 def _may_use(principal: Principal, model: ServedModel) -> bool:
     allowed = principal.conductors
     return allowed is None or (model.conductor or MINI_MODEL) in allowed or model.name in allowed
-
-
-def _default_conductor(container: Container) -> str:
-    """Return the default conductor, as `Container.conductor` chooses it."""
-    if container.simulated_pool is not None and "conductor" not in container.settings.model_fields_set:
-        return SIMULATION_CONDUCTOR
-    return container.settings.conductor
 
 
 def _changed_at(container: Container) -> int:

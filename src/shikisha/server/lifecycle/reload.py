@@ -1,6 +1,8 @@
 """The configuration read anew while the server runs, on SIGHUP.
 
-Invariants: a configuration that cannot be used changes nothing, and its errors are logged; runs in progress keep the
+Invariants: a configuration that cannot be used changes nothing, and its errors are logged; nor does one that lacks what
+is in force (a worker, a cap, a guarded label, a key: whatever was written), because a file that is cut or half written
+may still be valid, and who wants to take something away restarts; runs in progress keep the
 workers, conductor and caps that they began with, and their connections close once they have ended; a run that waits and
 is resumed later uses the new ones, as after a restart. What belongs to the process (the address, limits on requests,
 the journal, telemetry, webhooks) stays until a restart, and the log names what of it has changed. A server whose
@@ -8,20 +10,26 @@ terminal is gone is stopped by the same signal, as other programs are.
 """
 
 import asyncio
+import json
 import logging
+import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from shikisha.config.container import Container
 from shikisha.config.preflight import check_conductors
-from shikisha.core.errors import ShikishaError
+from shikisha.core.errors import ConfigError, ShikishaError
 from shikisha.server.lifecycle.service import RunService
 
 _LOG = logging.getLogger(__name__)
 _OF_THE_PROCESS = ("journal", "server", "telemetry", "webhooks")
+_FITTED = {"host", "port", "max_runs", "max_connections"}  # by the command line, and by the limit on open files
+_NOT_WRITTEN = frozenset({*_OF_THE_PROCESS, *(f"server.{name}" for name in _FITTED)})  # set here, written or not
+_VARIABLE = re.compile(r'_env": "(\w+)"|\$\{(\w+)\}')
+_MAX_NAMED = 8
 _LOOK_SECONDS = 1.0
 
 
@@ -55,6 +63,7 @@ class ConfigReload:
             try:
                 container = await asyncio.to_thread(self._read)
                 check_conductors(container)
+                _refuse_loss(before, container)
                 changed = [name for name in _OF_THE_PROCESS if _differs(before, container, name)]
                 self._service.use(container)
             except ShikishaError as error:
@@ -81,12 +90,45 @@ class ConfigReload:
             await self._retired.pop().aclose()
 
 
+def _refuse_loss(before: Container, after: Container) -> None:
+    """Raise a ConfigError that names what was written in the configuration in force and is not in the new one."""
+    if before.simulated_pool is not None:
+        return
+    written = before.settings.model_dump(mode="json", exclude_unset=True)
+    lost = list(_lost(written, after.settings.model_dump(mode="json", exclude_unset=True)))
+    variables = {one or other for one, other in _VARIABLE.findall(json.dumps(written))}
+    held = filter(before.secret_store.holds, sorted(variables))
+    lost += [f"${name}" for name in held if not after.secret_store.holds(name)]
+    if lost:
+        more = f" and {len(lost) - _MAX_NAMED} more" if len(lost) > _MAX_NAMED else ""
+        raise ConfigError(
+            f"{after.file} lacks what is in force: {', '.join(lost[:_MAX_NAMED])}{more}. A reload adds and changes; "
+            "restart the server to take something away"
+        )
+
+
+def _lost(before: object, after: object, path: str = "") -> Iterator[str]:
+    """Yield the paths of written keys that are no more; of lists those of tables, and guarded labels."""
+    if isinstance(before, list) and isinstance(after, list):
+        if path == "labels.guarded":
+            yield from (f"{path}[{label}]" for label in before if label not in after)
+        elif before and isinstance(before[0], dict):
+            before, after = dict(enumerate(before)), dict(enumerate(after))
+    if isinstance(before, dict):
+        for name, inner in before.items():
+            place = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}" if path else name
+            known = after if isinstance(after, dict) else {}
+            if name in known or place in _NOT_WRITTEN:
+                yield from _lost(inner, known.get(name, {}), place)
+            else:
+                yield place
+
+
 def _differs(before: Container, after: Container, name: str) -> bool:
     """Whether a table of the file says something else; the server's address may be that of the command line."""
     if name != "server":
         return bool(getattr(before.settings, name) != getattr(after.settings, name))
-    fitted = {"host", "port", "max_runs", "max_connections"}  # by the command line, and by the limit on open files
-    return before.settings.server.model_dump(exclude=fitted) != after.settings.server.model_dump(exclude=fitted)
+    return before.settings.server.model_dump(exclude=_FITTED) != after.settings.server.model_dump(exclude=_FITTED)
 
 
 def _terminal_is_gone() -> bool:

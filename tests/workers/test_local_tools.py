@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shikisha.config.container import add_local_tools, load_config
+from shikisha.config.container import build_container, load_config
 from shikisha.core.budget import Caps
 from shikisha.core.task import Task
 from shikisha.engine.engine import Engine
@@ -14,9 +14,10 @@ from shikisha.workers.local_tools import LOCAL_TOOLS, can_answer
 
 
 async def ask(question: str, folder: Path | None = None) -> tuple[str | None, str]:
-    """Ask the pool of a first run without any model; return its answer, or why there is none."""
-    container = load_config(None, {"XDG_STATE_HOME": "/nowhere"})
-    add_local_tools(container, folder)
+    """Ask the tool that reads the question; return its answer, or why there is none."""
+    tool = next(each for each in LOCAL_TOOLS if can_answer(each, question))
+    workers = {tool: {"kind": "local", "tool": tool, "folder": str(folder or "/nowhere")}}
+    container = build_container({"workers": workers}, "here", Path(), {})
     pool = container.pool()
     run = await Engine(MemoryRecorder()).run(Task(question), pool, container.conductor("", pool), Caps())
     return run.answer, run.why
@@ -39,6 +40,12 @@ async def ask(question: str, folder: Path | None = None) -> tuple[str | None, st
         ("How many feet are in 2 m?", "6.5616798 feet"),
         ("100 F to C", "37.777778 C"),
         ("What is 3 GiB in MB?", "3221.2255 MB"),
+        ("convert 2 gb to mb", "2000 mb"),
+        ("How many kWh are in 3.6 MJ?", "1 kWh"),
+        ("90 km/h in m/s", "25 m/s"),
+        ("Convert 10 knots to km/h", "18.52 km/h"),
+        ("0 K to °F", "-459.67 °F"),
+        ("2 square meters to cm²", "20000 cm²"),
         ("How many days are between 2026-01-31 and 2026-03-01?", "29 days"),
         ("How many days from 1 March 2024 until February 28, 2024?", "2 days"),
         ("What weekday is 2026-11-25?", "Wednesday"),
@@ -73,7 +80,16 @@ async def test_what_has_no_answer_says_why(question: str, why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "question", ["What does ACME owe us?", "Version 1.2.3?", "Call 555-0100 today", "2026", "and 5"]
+    "question",
+    [
+        "What does ACME owe us?",
+        "Convert 5 dollars to yen",
+        "How many days are in a month?",
+        "Version 1.2.3?",
+        "Call 555-0100 today",
+        "2026",
+        "and 5",
+    ],
 )
 def test_a_question_that_no_tool_reads_is_left_to_others(question: str) -> None:
     assert [tool for tool in LOCAL_TOOLS if can_answer(tool, question)] == []
@@ -142,12 +158,6 @@ async def test_endless_sql_ends(folder: Path) -> None:
     assert can is False or "interrupted" in (await ask(query, folder))[1]
     query = query.replace("n, 'sales.csv'", "n JOIN 'sales.csv'")
     assert "interrupted" in (await ask(query, folder))[1]
-
-
-async def test_a_server_has_no_tools_that_read_files(folder: Path) -> None:
-    container = load_config(None, {"XDG_STATE_HOME": str(folder)})
-    add_local_tools(container, None)
-    assert {"sql", "search"} & set(container.names) == set()
 
 
 async def test_a_configuration_may_name_the_folder(folder: Path) -> None:

@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card, Reply, Request
+from shikisha.evals.graders.quantities import Unit, parse_unit
 
 LocalTool: TypeAlias = Literal["calculator", "dates", "units", "sql", "search"]
 LOCAL_TOOLS: tuple[LocalTool, ...] = ("sql", "search", "units", "dates", "calculator")  # the particular ones first
@@ -295,52 +296,16 @@ def _shift(start: date, count: int, unit: str) -> date:
 
 # Units
 
-_UNITS: Mapping[str, tuple[str, float]] = {  # name: what it measures, and how many of the first one it is
-    **dict.fromkeys(("m", "meter", "metre"), ("length", 1.0)),
-    **dict.fromkeys(("cm", "centimeter", "centimetre"), ("length", 0.01)),
-    **dict.fromkeys(("mm", "millimeter", "millimetre"), ("length", 0.001)),
-    **dict.fromkeys(("km", "kilometer", "kilometre"), ("length", 1000.0)),
-    **dict.fromkeys(("mi", "mile"), ("length", 1609.344)),
-    **dict.fromkeys(("yd", "yard"), ("length", 0.9144)),
-    **dict.fromkeys(("ft", "foot", "feet"), ("length", 0.3048)),
-    **dict.fromkeys(("inch", "inches"), ("length", 0.0254)),
-    **dict.fromkeys(("nmi", "nautical mile"), ("length", 1852.0)),
-    **dict.fromkeys(("kg", "kilogram", "kilo"), ("mass", 1.0)),
-    **dict.fromkeys(("g", "gram"), ("mass", 0.001)),
-    **dict.fromkeys(("t", "tonne"), ("mass", 1000.0)),
-    **dict.fromkeys(("lb", "lbs", "pound"), ("mass", 0.45359237)),
-    **dict.fromkeys(("oz", "ounce"), ("mass", 0.028349523125)),
-    **dict.fromkeys(("l", "liter", "litre"), ("volume", 1.0)),
-    **dict.fromkeys(("ml", "milliliter", "millilitre"), ("volume", 0.001)),
-    **dict.fromkeys(("gal", "gallon"), ("volume", 3.785411784)),
-    **dict.fromkeys(("pint",), ("volume", 0.473176473)),
-    **dict.fromkeys(("s", "sec", "second"), ("time", 1.0)),
-    **dict.fromkeys(("min", "minute"), ("time", 60.0)),
-    **dict.fromkeys(("h", "hour"), ("time", 3600.0)),
-    **dict.fromkeys(("day",), ("time", 86400.0)),
-    **dict.fromkeys(("week",), ("time", 604800.0)),
-    **dict.fromkeys(("byte",), ("data", 1.0)),
-    **dict.fromkeys(("kb", "kilobyte"), ("data", 1000.0)),
-    **dict.fromkeys(("mb", "megabyte"), ("data", 1000000.0)),
-    **dict.fromkeys(("gb", "gigabyte"), ("data", 1000000000.0)),
-    **dict.fromkeys(("tb", "terabyte"), ("data", 1000000000000.0)),
-    **dict.fromkeys(("kib", "kibibyte"), ("data", 2.0**10)),
-    **dict.fromkeys(("mib", "mebibyte"), ("data", 2.0**20)),
-    **dict.fromkeys(("gib", "gibibyte"), ("data", 2.0**30)),
-    **dict.fromkeys(("m2", "m²", "square meter", "square metre"), ("area", 1.0)),
-    **dict.fromkeys(("ha", "hectare"), ("area", 10000.0)),
-    **dict.fromkeys(("acre",), ("area", 4046.8564224)),
-    **dict.fromkeys(("km/h", "kmh", "kph"), ("speed", 1 / 3.6)),
-    **dict.fromkeys(("mph",), ("speed", 0.44704)),
-    **dict.fromkeys(("m/s",), ("speed", 1.0)),
-    **dict.fromkeys(("knot",), ("speed", 0.514444444)),
-    **dict.fromkeys(("j", "joule"), ("energy", 1.0)),
-    **dict.fromkeys(("kcal",), ("energy", 4184.0)),
-    **dict.fromkeys(("kwh",), ("energy", 3600000.0)),
-    **dict.fromkeys(("c", "°c", "celsius", "degree celsius"), ("temperature", 1.0)),
-    **dict.fromkeys(("f", "°f", "fahrenheit", "degree fahrenheit"), ("temperature", 2.0)),
-    **dict.fromkeys(("k", "kelvin"), ("temperature", 3.0)),
+_MEASURES = {  # what is converted: amounts of money, angles and the like are not
+    unit.dimension: measure
+    for name, measure in (
+        *(("m", "length"), ("kg", "mass"), ("l", "volume"), ("s", "time"), ("bit", "data"), ("m^2", "area")),
+        *(("m/s", "speed"), ("J", "energy"), ("K", "temperature")),
+    )
+    if (unit := parse_unit(name))
 }
+_SPELLINGS = {"c": "°c", "f": "°f", "nautical mile": "nmi", "nautical miles": "nmi"}  # not coulomb and farad
+_NOT_EXACT = frozenset({"month", "months", "year", "years", "yr"})
 _UNIT = r"(?:square |nautical |degrees? )?[a-z°²/0-9]{1,12}"
 _CONVERSION = re.compile(
     rf"\b(?:convert |what(?:'s| is) |how much is |how many is )?(-?[\d.,]+) ?({_UNIT}) (?:in|to|into|as) ({_UNIT})\W*$",
@@ -351,15 +316,14 @@ _HOW_MANY = re.compile(
 )
 
 
-def _unit(name: str) -> tuple[str, float] | None:
-    name = name.strip().lower()
-    for each in (name, name.removesuffix("s"), name.removesuffix("es"), name.replace("degrees", "degree")):
-        if each in _UNITS:
-            return _UNITS[each]
-    return None
+def _unit(name: str) -> Unit | None:
+    name = name.strip().replace("²", "^2")
+    small = name.lower()
+    found = parse_unit(_SPELLINGS.get(small, name)) or parse_unit(name.upper())
+    return found if found is not None and found.dimension in _MEASURES and small not in _NOT_EXACT else None
 
 
-def _read_conversion(text: str) -> tuple[float, str, str] | None:
+def _read_conversion(text: str) -> tuple[Fraction, str, str] | None:
     found = _CONVERSION.search(text)
     if found:
         number, one, other = found.groups()
@@ -370,7 +334,7 @@ def _read_conversion(text: str) -> tuple[float, str, str] | None:
         return None
     kinds = _unit(one), _unit(other)
     try:
-        amount = float(number.replace(",", ""))
+        amount = Fraction(number.replace(",", ""))
     except ValueError:
         return None
     return (amount, one, other) if kinds[0] and kinds[1] else None
@@ -381,16 +345,14 @@ def _convert(text: str, _folder: Path) -> str:
     if read is None:
         raise _CannotError("no conversion was asked for")
     amount, one, other = read
-    (kind, many), (kind2, many2) = _unit(one) or ("", 1.0), _unit(other) or ("", 1.0)
-    if kind != kind2:
-        raise _CannotError(f"{one} measures {kind}, {other} {kind2}")
-    if kind == "temperature":
-        kelvin = {1.0: amount + 273.15, 2.0: (amount - 32) * 5 / 9 + 273.15, 3.0: amount}[many]
-        result = {1.0: kelvin - 273.15, 2.0: (kelvin - 273.15) * 9 / 5 + 32, 3.0: kelvin}[many2]
-    else:
-        result = amount * many / many2
-    if not math.isfinite(result):
-        raise _CannotError("the number is too large")
+    first, second = _unit(one), _unit(other)
+    if first is None or second is None or first.dimension != second.dimension:
+        measures = [_MEASURES[each.dimension] if each else "nothing" for each in (first, second)]
+        raise _CannotError(f"{one} measures {measures[0]}, {other} {measures[1]}")
+    try:
+        result = float((first.base(amount) - second.offset) / second.factor)
+    except OverflowError:
+        raise _CannotError("the number is too large") from None
     return f"{round(result, 10):.8g} {other}"
 
 

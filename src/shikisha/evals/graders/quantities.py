@@ -509,6 +509,7 @@ mi mile | m | 1609.344
 nmi | m | 1852
 Å angstrom | m | 1e-10
 mph | m s-1 | 0.44704
+knot kn | m s-1 | 1852/3600
 kph kmh | m s-1 | 1/3.6
 acre | m2 | 4046.8564224
 ha hectare | m2 | 10000
@@ -526,6 +527,12 @@ mmHg torr Torr | kg m-1 s-2 | 101325/760
 psi | kg m-1 s-2 | 6894.757293168
 hp horsepower | kg m2 s-3 | 745.69987158227022
 rpm | s-1 | 1/60
+kwh KWh | kg m2 s-2 | 3600000
+KB | bit | 8000
+KiB kibibyte | bit | 8192
+MiB mebibyte | bit | 8388608
+GiB gibibyte | bit | 8589934592
+TiB tebibyte | bit | 8796093022208
 % percent | | 1/100
 ° deg degree | degree | 1
 rad radian | radian | 1

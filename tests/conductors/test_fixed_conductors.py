@@ -150,6 +150,13 @@ class TestCascade:
         passed = tried(Result("cheap", "4", None, (CheckVerdict("length", CheckStatus.PASS),)))
         assert (await CascadeConductor().propose(situation(POOL, passed))).plan.ships
 
+    async def test_says_so_where_no_check_looked_at_the_answer(self) -> None:
+        passed = tried(Result("cheap", "4", None, (CheckVerdict("length", CheckStatus.PASS),)))
+        assert (await CascadeConductor().propose(situation(POOL, passed))).note == "the answer passed"
+        kept = await CascadeConductor().propose(situation(POOL, tried(Result("cheap", "4", None))))
+        assert kept.plan.ships
+        assert "no check looked at the answer" in kept.note
+
     @pytest.mark.parametrize("status", [CheckStatus.FAIL, CheckStatus.NO_ANSWER])
     async def test_asks_the_dearest_after_a_failed_check(self, status: CheckStatus) -> None:
         failed = tried(Result("cheap", "5", None, (CheckVerdict("sum", status),)))

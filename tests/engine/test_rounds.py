@@ -30,7 +30,7 @@ from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.workers.scripted import ScriptedWorker
-from support import AT_ONCE, TASK, Answer, engine, member, plan_of, pool_of, run_events, run_plans, seen
+from support import AT_ONCE, TASK, Answer, AnswerFunction, engine, member, plan_of, pool_of, run_events, run_plans, seen
 
 ONE = plan_of((0, ()))
 
@@ -306,3 +306,31 @@ async def test_a_persons_question_is_never_cut() -> None:
     long = "word " * 2_000
     run = await run_plans(pool_of(member("ann", lambda _: WorkerError(FaultKind.WAITING, long))), ONE)
     assert [question.prompt for question in run.open_questions] == [long]
+
+
+@pytest.mark.parametrize("plans", [(ONE, ONE, ONE), (ONE, plan_of((0, ()), (1, (0,))), ONE)])
+async def test_a_plan_that_a_model_writes_again_is_not_performed_again(plans: tuple[Plan, ...]) -> None:
+    def writes(situation: Situation) -> Proposal:
+        return Proposal(plans[len(situation.rounds)], text="model_id = [0] ...")
+
+    pool = pool_of(a="x", b="y")
+    run = await conduct(Calls(writes), pool, Caps(rounds=9))
+    again = plans.index(ONE, 1)
+    performed = [turn for turn in run.rounds if turn.steps]
+    assert (len(performed), run.status) == (again, RunStatus.DONE)
+    assert run.why == "the conductor proposes a plan again that has been performed: its answer is kept"
+    last = run.rounds[-1].proposed
+    assert last is not None
+    assert (last.keeps, last.note) == (0, run.why)
+    assert run.answer == performed[0].results[0].text  # type: ignore[union-attr]  # it has one
+
+
+async def test_a_plan_is_performed_again_where_it_failed_or_no_model_wrote_it() -> None:
+    async def rounds(text: str, answer: AnswerFunction) -> int:
+        calls = Calls(lambda situation: Proposal(Plan() if len(situation.rounds) == 2 else ONE, text=text))
+        run = await conduct(calls, Pool([member("a", answer)]), Caps(rounds=9))
+        return sum(bool(turn.steps) for turn in run.rounds)
+
+    assert await rounds("", lambda _: "an answer") == 2  # such as a policy that asks once more for a vote
+    assert await rounds("written", down) == 2
+    assert await rounds("written", lambda _: "an answer") == 1

@@ -21,6 +21,7 @@ from shikisha.conductors.topologies import (
     reject_unused_options,
 )
 from shikisha.core.errors import ConfigError, PlanError, UnknownName
+from shikisha.core.events import CheckStatus
 from shikisha.core.plan import ANSWER, ANSWER_ALONE, Plan, Step
 from shikisha.core.run import Result, RoundResult
 from shikisha.engine.conductor import Conductor, Proposal, Situation
@@ -77,11 +78,14 @@ class FixedConductor:
         return Proposal(self.plan(situation.cards), note=note, final=True, joins=self._topology.joins)
 
 
+_UNCHECKED = "no check looked at the answer, so nobody else is asked: `checks` of the worker decide when to escalate"
+
+
 class CascadeConductor:
     """Asks one worker, and the next more expensive one when there is no answer or a check failed (as FrugalGPT does).
 
     Its order is `workers` as given, else the cheapest and the most expensive text worker. Without checks on the workers
-    it stops at the first answer.
+    it stops at the first answer, and says so.
     """
 
     def __init__(self, name: str = f"fixed:{CASCADE}", options: TopologyOptions = NO_TOPOLOGY_OPTIONS) -> None:
@@ -105,7 +109,9 @@ class CascadeConductor:
         workers, asked = self.assign_workers(situation.cards), len(situation.rounds)
         trouble = _failure_reason(situation.rounds[-1]) if situation.rounds else ""
         if situation.rounds and not trouble:
-            return Proposal(Plan(), note="the answer passed", final=True)
+            final = situation.rounds[-1].final
+            looked = final is not None and any(check.status is CheckStatus.PASS for check in final.verdicts)
+            return Proposal(Plan(), note="the answer passed" if looked else _UNCHECKED, final=True)
         if asked >= len(workers):
             return Proposal(Plan(), note=f"{trouble}; the cascade ends here", final=True)
         worker = situation.cards[workers[asked]].name

@@ -58,6 +58,8 @@ from shikisha.engine.questions import ask_person, refusal_text
 from shikisha.engine.run_context import RunContext, StepCalls
 from shikisha.engine.scheduler import RoundInput, RoundOutcome, TextCallback, minimum_usage, perform_plan
 
+_REPEATED = "the conductor proposes a plan again that has been performed: its answer is kept"
+
 
 @dataclass(slots=True)
 class RunEnding:
@@ -139,7 +141,8 @@ async def _next_plan(conducted: ConductedRun) -> Proposal | RunEnding:
         conducted.keeps = proposed.keeps
         if conducted.partial and conducted.answer() is None:
             return _ship_answer(conducted, f"the conductor gives no answer: {proposed.note}")
-        return _ship_answer(conducted, "the conductor keeps the answer")
+        repeats = proposed.note == _REPEATED
+        return _ship_answer(conducted, proposed.note if repeats else "the conductor keeps the answer")
     return proposed
 
 
@@ -184,6 +187,7 @@ async def _propose(conducted: ConductedRun, index: int) -> Proposal | Fault:
     for rejection in rejected[len(past.rejected) if past else 0 :]:
         context.recorder.add(_plan_rejected(conducted, index, rejection))
     if isinstance(proposal, Proposal):
+        proposal = _without_repetition(proposal, conducted.rounds)
         note = _note_with_warning(conducted, proposal, index)
         if note != proposal.note:
             proposal = replace(proposal, note=note)
@@ -328,6 +332,17 @@ def _validate_proposal(proposal: Proposal, context: RunContext, rounds: Sequence
         bool(proposal.joins),
         bool(proposal.partial),
     )
+
+
+def _without_repetition(proposal: Proposal, rounds: Sequence[RoundResult]) -> Proposal:
+    """Return an empty plan in place of one that a model wrote again and that has brought an answer.
+
+    Its calls would be the same ones at the same price, and no step would know more than it did. Conductors that are no
+    models ask again on purpose, and a plan that failed may be tried again.
+    """
+    answered = (place for place, past in enumerate(rounds) if past.plan == proposal.plan and _has_answer(rounds, place))
+    place = next(answered, None) if proposal.text else None
+    return proposal if place is None else replace(proposal, plan=Plan(), note=_REPEATED, final=True, keeps=place)
 
 
 def _has_answer(rounds: Sequence[RoundResult], index: int) -> bool:

@@ -407,3 +407,43 @@ async def _no_full_python() -> str:
     except ConfigError as error:
         return f"no sandbox for full Python: {error}"
     return ""
+
+
+@pytest.mark.parametrize("dollars", [None, 0.25])
+def test_a_log_without_prices_is_refused_under_a_cap_on_dollars_and_not_measured_as_wrong(
+    tmp_path: Path, dollars: float | None
+) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    tasks = [
+        {"task_id": f"t{n}", "domain": "", "prompt": f"{n}?", "answer": str(n), "answer_kind": "number"}
+        for n in range(9)
+    ]
+    rows = [{"task_id": row["task_id"], "worker": "w", "answer": row["answer"], "score": 1.0} for row in tasks]
+    (log / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in tasks))
+    (log / "outcomes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "shikisha.toml").write_text("" if dollars is None else f"[budgets]\ndollars = {dollars}\n")
+    command = ["eval", "--config", str(tmp_path / "shikisha.toml"), "--log", str(log), "--keep", str(tmp_path / "kept")]
+    result = CliRunner().invoke(app, command)
+    if dollars is None:
+        assert (result.exit_code, "100.0" in result.stdout) == (0, True), result.stderr
+        return
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "workers.w: it has no price, so [budgets] dollars refuses every call to it" in result.stderr
+
+
+def test_an_entrant_whose_every_call_was_refused_is_not_measured(evaluating: Evaluating) -> None:
+    file = evaluating.folder / "shikisha.toml"
+    file.write_text(f"{file.read_text()}\n[budgets]\nsteps = 1\n")
+    found = json.loads(evaluating("--json", "-", "--conductor", "fixed:chain?workers=rash,wise", code=4))
+    assert "fixed:chain?workers=rash,wise" not in {entry["name"] for entry in found["entries"]}
+    assert not found["complete"]
+    assert "not measured: fixed:chain?workers=rash,wise, whose every call was refused (steps cap" in found["why"]
+    assert {"wise", "rash"} <= {entry["name"] for entry in found["entries"]}
+
+
+def test_where_every_call_was_refused_there_is_no_report(evaluating: Evaluating) -> None:
+    file = evaluating.folder / "shikisha.toml"
+    file.write_text(f"{file.read_text()}\n[budgets]\ntokens = 1\n")
+    assert evaluating("--conductor", "fixed:single?worker=wise", "--controls", "none", code=3) == ""
+    assert "not measured: fixed:single?worker=wise" in evaluating.said

@@ -16,6 +16,7 @@ from shikisha.conductors.fixed_conductors import OneWorkerConductor, ScriptedCon
 from shikisha.config.conductor_settings import FixedTable
 from shikisha.config.container import Container, load_config
 from shikisha.config.entrant_version import entrant_version
+from shikisha.config.environment import SIMULATED
 from shikisha.config.eval_tasks import EvaluationSetup, EvaluationTasks, load_evaluation_tasks
 from shikisha.config.grader_services import open_judge, sandbox_named
 from shikisha.core.errors import ConfigError
@@ -41,14 +42,16 @@ from shikisha.workers.vote import VoteWorker
 _RESERVED_NAMES = ("best fixed (", "self-consistency ×", "one agent, all tools (", "one agent (")
 
 
-def refuse_worker(card: Card, counts: float, limit: float | None) -> None:
-    """Refuse a worker that needs a person, or that has no price where the reward or a limit counts dollars."""
+def refuse_worker(card: Card, counts: float, limit: float | None, cap: float | None) -> None:
+    """Refuse a worker that needs a person, or has no price where the reward, a limit or the cap counts dollars."""
     if card.kind == "human" or card.approval is not ApprovalMode.NEVER:
         why = "is a person" if card.kind == "human" else "needs a person's approval"
         raise ConfigError(f"workers.{card.name}: it {why}, and an evaluation cannot ask one")
     if card.price is None and card.kind not in UNCACHED_KINDS and (counts or limit is not None):
         what = "--dollars: what cannot be priced is not called" if limit is not None else "reward.cost counts dollars"
         raise ConfigError(f"workers.{card.name}: it has no price ({what})")
+    if card.price is None and cap is not None:
+        raise ConfigError(f"workers.{card.name}: it has no price, so [budgets] dollars refuses every call to it")
 
 
 def refuse_vote_counter_names(pool: Pool) -> None:
@@ -190,6 +193,8 @@ async def open_stage(setup: EvaluationSetup, part: str = "0") -> AsyncIterator[E
     """Open the stage; `part` names this process among those of the same evaluation."""
     async with AsyncExitStack() as stack:
         composition = load_config(Path(setup.config) if setup.config else None)
+        if setup.workers == (SIMULATED,) and SIMULATED not in composition.names:
+            composition.simulate()
         stack.push_async_callback(composition.aclose)
         calls = ResponseCache(Path(setup.keep), part)
         stack.push_async_callback(calls.aclose)
@@ -201,6 +206,8 @@ async def open_stage(setup: EvaluationSetup, part: str = "0") -> AsyncIterator[E
         gathered = load_evaluation_tasks(setup, composition, tools)
         if gathered.pool is not None:
             refuse_vote_counter_names(gathered.pool)
+        for card in gathered.pool.cards if gathered.pool is not None and setup.log is not None else ():
+            refuse_worker(card, 0.0, None, composition.caps.dollars)
         if any(item.grader.name == "code" for item in (*gathered.items, *gathered.dev)):
             await sandbox.probe()
         recorder: Recorder = MemoryRecorder()
@@ -223,7 +230,7 @@ def _reply_cache(
 ) -> Callable[[Member], Member]:
     def wrap(member: Member) -> Member:
         fingerprint = composition.fingerprint(member.card.name)
-        refuse_worker(member.card, composition.settings.reward.cost, purse.limit)
+        refuse_worker(member.card, composition.settings.reward.cost, purse.limit, composition.caps.dollars)
         if fingerprint is None or member.card.kind in UNCACHED_KINDS:
             return member
         return replace(member, worker=CachedWorker(member, fingerprint, calls, purse, keeps=keeps))

@@ -47,7 +47,7 @@ from shikisha.evals.graders import GraderTools
 from shikisha.evals.report import EvaluationInfo, build_report
 from shikisha.evals.report_text import PARTS
 from shikisha.evals.response_cache import UNCACHED_KINDS
-from shikisha.evals.runner import Evaluation, EvaluationStop, Executor, LocalExecutor
+from shikisha.evals.runner import Evaluation, EvaluationStop, Executor, LocalExecutor, refusal_of
 from shikisha.evals.samples import Entrant, SampleStore, lock_folder
 from shikisha.evals.taskset import TaskItem
 from shikisha.evals.terminal_report import console_progress
@@ -338,6 +338,11 @@ def _build_report(
     gathered, stopped = stage.tasks, course.evaluation.stopped
     keep = course.evaluation.store
     samples = {entrant.name: keep.samples_of(entrant, items) for entrant, items in course.played}
+    refused = {name: why for name, held in samples.items() if (why := refusal_of(held))}
+    samples = {name: held for name, held in samples.items() if name not in refused}
+    why = "; ".join(f"not measured: {name}, whose every call was refused ({said})" for name, said in refused.items())
+    if refused and not any(samples.values()):
+        raise ConfigError(why)
     workers = gathered.pool.names if gathered.pool is not None else ()
     about = EvaluationInfo(
         gathered.name,
@@ -347,10 +352,11 @@ def _build_report(
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         (*gathered.notes, *notes, *course.notes),
         seconds,
-        stopped is None,
-        _STOP_REASONS[stopped] if stopped else "",
+        stopped is None and not refused,
+        "; ".join(filter(None, (_STOP_REASONS[stopped] if stopped else "", why))),
         {item.task.id: item.dimensions for item in gathered.items},
     )
     order = list(PARTS)
     asked_first = sorted(course.played, key=lambda played: order.index(played[0].part))
-    return build_report([EntrantInfo.of(entrant) for entrant, _ in asked_first], samples, about)
+    measured = [EntrantInfo.of(entrant) for entrant, _ in asked_first if entrant.name in samples]
+    return build_report(measured, samples, about)

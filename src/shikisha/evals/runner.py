@@ -21,6 +21,7 @@ from shikisha.core.budget import Caps
 from shikisha.core.errors import FaultKind, ShikishaError, UnknownRun
 from shikisha.core.events import GradeMark, RunStatus
 from shikisha.core.run import Attempt, Result, RoundRecord, Run, StepRecord
+from shikisha.core.text import one_line
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder, Recorder
 from shikisha.evals.failure_classes import classify_failure
@@ -353,6 +354,17 @@ def _first_error(group: ExceptionGroup[Exception]) -> Exception:
     """Return what went wrong in a group of tasks, of several the first that we have words for."""
     leaves = [_first_error(each) if isinstance(each, ExceptionGroup) else each for each in group.exceptions]
     return next((leaf for leaf in leaves if isinstance(leaf, ShikishaError)), leaves[0])
+
+
+# What says nothing of the answers: the configuration did not let the worker be called.
+_REFUSALS = frozenset({FaultKind.CAP, FaultKind.AUTH, FaultKind.CONNECT, FaultKind.NOT_CLEARED, FaultKind.DENIED})
+
+
+def refusal_of(samples: Sequence[Sample]) -> str:
+    """Return why all of these are refusals, which measure nothing; an empty text where any run came further."""
+    if not samples or not all(each.faults and _REFUSALS.issuperset(each.faults) for each in samples):
+        return ""
+    return one_line(samples[0].evidence, 200)
 
 
 def is_failed(sample: Sample) -> bool:

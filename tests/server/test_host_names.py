@@ -205,7 +205,7 @@ def test_a_port_that_is_taken_says_so() -> None:
 
 def test_init_shows_both_keys_where_one_looks(tmp_path: Path) -> None:
     file = tmp_path / "shikisha.toml"
-    command = [sys.executable, "-m", "shikisha", "init", str(file)]
+    command = [sys.executable, "-m", "shikisha", "init", "--empty", str(file)]
     subprocess.run(command, check=True, timeout=60)  # noqa: S603 - our own program
     server = TEMPLATE[TEMPLATE.index("#[server]") :]
     assert {"host", "port", "url", "hosts"} <= set(re.findall(r"^#(\w+) =", server, re.MULTILINE))

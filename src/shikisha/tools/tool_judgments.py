@@ -18,7 +18,6 @@ from shikisha.journal import Journal
 from shikisha.retrieval.fit_ranker import Judgment
 from shikisha.tools.catalogue_entry import CatalogueEntry
 
-_ALL_RUNS = 2**31
 _UNCHECKED_WEIGHT = 0.5
 _RIGHT = 0.5
 
@@ -34,8 +33,8 @@ class ToolJudgments:
 async def gather_judgments(journal: Journal, catalogue: str, entries: Sequence[CatalogueEntry]) -> ToolJudgments:
     """Read every run of an open journal, oldest first."""
     gathering = _JudgmentReader(catalogue, entries)
-    for summary in reversed(await journal.runs(limit=_ALL_RUNS)):
-        gathering.add_run(Run.fold(await journal.read(summary.id)))
+    for run in await journal.all_runs():
+        gathering.add_run(run)
     return ToolJudgments(tuple(gathering.judgments), dict(gathering.skipped))
 
 

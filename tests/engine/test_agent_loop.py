@@ -666,6 +666,20 @@ async def test_invariant_3_a_resumed_run_counts_the_calls_of_its_child_runs() ->
     assert [each.fault for each in events(run, ToolRefused) if isinstance(each, ToolRefused)] == [FaultKind.CAP]
 
 
+async def test_a_no_is_final_after_a_resume_too() -> None:
+    recorder = MemoryRecorder()
+    pay = tool_member("pay", "paid", approval=ApprovalMode.ALWAYS)
+    look = tool_member("look_up", approval=ApprovalMode.ALWAYS)
+    model = says(wants(call("pay")), wants(call(id="b")), wants(call("pay", id="c")), "done")
+    pool, made = Pool([agent(model, [(LOOK, look), (PAY, pay)])]), Engine(recorder, retry=AT_ONCE)
+    run = await made.run(TASK, pool, ScriptedConductor([ONE]))
+    for approved in (False, True):
+        (question,) = run.open_questions
+        recorder.add(QuestionAnswered(run=run.id, at=1.0, question=question.question, approved=approved, actor="ann"))
+        run = await made.resume(run.id, pool, ScriptedConductor([ONE]))
+    assert (run.status, run.answer, len(seen_by(pay)), len(seen_by(look))) == (RunStatus.DONE, "done", 0, 1)
+
+
 async def test_an_escalation_knows_what_the_agent_before_it_has_called() -> None:
     look = tool_member("look_up")
     model = says(wants(call()), WorkerErrorReply())

@@ -1,8 +1,10 @@
 """Child runs: deeper by one, with workers of the parent's pool, on what is left of its budget, resumed with it."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
+from test_rounds import Calls
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Caps, Price, Usage
@@ -13,9 +15,11 @@ from shikisha.core.plan import Plan
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.budget_ledger import BudgetLedger, recount_usage
+from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
-from shikisha.engine.recorder import MemoryRecorder
+from shikisha.engine.recorder import MemoryRecorder, read_journaled
 from support import AT_ONCE, TASK, Answers, engine, member, plan_of, pool_of, run_plans, seen
 
 ONE = plan_of((0, ()))
@@ -87,6 +91,36 @@ async def test_what_a_child_run_used_is_charged_once() -> None:
     run = await run_plans(pool, plan_of((0, ()), (1, ())), caps=Caps(dollars=1.0))
     assert run.charged.tokens == 80
     assert run.charged.dollars == pytest.approx(80e-6)
+
+
+async def test_invariant_3_a_resumed_run_counts_all_that_it_and_its_child_runs_used() -> None:
+    """Its planner, its steps, and the steps of every child run: each once, though a boss states what its child used."""
+    recorder, ledger = MemoryRecorder(), BudgetLedger(Caps())
+    worker = member("w", Reply("x", Usage(30, 10)), price=Price(1.0, 1.0))
+    planner = member("planner", Reply("a plan", Usage(5, 2)), price=Price(1.0, 1.0))
+
+    async def ask(situation: Situation) -> Proposal:
+        assert situation.ask is not None
+        reply = await situation.ask(planner, Request(situation.task, "write a plan"))
+        return Proposal(plan_of((0, ()), (0, ()), (1, ())), reply.text, final=True)
+
+    boss = conducting(["w"], plan_of((0, ()), (0, ())))
+    run = await engine(recorder).run(TASK, pool_of(boss, worker), Calls(ask))
+    await recount_usage(partial(read_journaled, recorder), run, ledger)
+    assert (ledger.steps, ledger.used.tokens) == (3 + 4, 5 * 40 + 7)
+    assert ledger.used.dollars == pytest.approx(207e-6)
+    assert run.charged.tokens == 207
+
+
+async def test_invariant_3_what_a_child_run_used_counts_where_its_step_never_ended() -> None:
+    recorder, ledger = MemoryRecorder(), BudgetLedger(Caps())
+    waiting = member("ann", lambda _: WorkerError(FaultKind.WAITING, "?"), kind="human")
+    boss, worker = conducting(["w", "ann"], plan_of((0, ()), (1, (0,)))), member("w", Reply("x", Usage(30, 10)))
+    pool = pool_of(boss, worker, waiting)
+    run = await engine(recorder).run(TASK, pool, ScriptedConductor([ONE]))
+    assert run.status is RunStatus.SUSPENDED
+    await recount_usage(partial(read_journaled, recorder), run, ledger)
+    assert ledger.used.tokens >= 40
 
 
 async def test_invariant_2_a_child_run_sees_only_what_its_step_was_given() -> None:

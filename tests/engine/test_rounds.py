@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -227,6 +227,19 @@ async def test_a_run_waits_for_a_person_and_goes_on_with_the_answer() -> None:
     assert second is not None
     assert second.text == "looks right"
     assert len(seen(pool[1])) == 2, "what was done before the wait is not done again"
+
+
+async def test_invariant_3_a_resumed_run_has_only_the_seconds_that_are_left() -> None:
+    recorder, pool, run = await _suspended()
+    begun, *events = await recorder.read(run.id)
+    earlier = MemoryRecorder()
+    for event in (replace(begun, at=begun.at - 1000.0), *events):  # it was busy for longer than its cap allows
+        earlier.add(event)
+    approver = ScriptedApprover({"ann": Decision(approved=True, actor="ann", text="looks right")})
+    plan = plan_of((1, ()), (0, (0,)), (1, (1,)))
+    resumed = await engine(earlier, approver).resume(run.id, pool, ScriptedConductor([plan]))
+    assert resumed.finished is not None
+    assert (resumed.status, resumed.finished.cap) == (RunStatus.CAPPED, "seconds")
 
 
 async def test_waiting_twice_asks_once() -> None:

@@ -2,12 +2,15 @@
 
 import pytest
 
-from shikisha.core.call import Request
+from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.core.call import Card, Request
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.events import AttemptReason, CheckDecided, CheckStatus, OnCheckFailure, RunStatus
 from shikisha.core.run import CheckVerdict, Run
+from shikisha.core.task import Task
 from shikisha.engine.checker import Inspection, OutputCheck
-from support import Answer, AnswerFunction, member, plan_of, pool_of, run_events, run_plans, seen
+from shikisha.engine.pool import Member
+from support import Answer, AnswerFunction, Answers, engine, member, plan_of, pool_of, run_events, run_plans, seen
 
 ONE = plan_of((0, ()))
 
@@ -150,3 +153,21 @@ async def test_invariant_6_a_check_that_breaks_has_not_passed() -> None:
     run = await run_plans(pool_of(member("a", "fine", OutputCheck(Broken(), OnCheckFailure.ESCALATE))), ONE)
     assert run.finished is not None
     assert (run.status, run.finished.fault) == (RunStatus.FAILED, FaultKind.CHECK_FAILED)
+
+
+async def test_invariant_2_what_a_failure_may_quote_bears_the_labels_of_its_worker() -> None:
+    """A reason repeats the answer, and a fault what the worker said."""
+    secret = Card("a", adds=("secret",))
+    refused = Member(secret, Answers("bad"), (OutputCheck(Wants("good"), OnCheckFailure.ESCALATE),))
+    for failing in (refused, Member(secret, Answers(down))):
+        (result,) = (await run_plans(pool_of(failing), ONE)).rounds[0].results
+        assert result is not None
+        assert result.fault is not None
+        assert result.labels == {"secret"}
+
+
+async def test_what_the_client_reads_stands_in_no_fence() -> None:
+    task = Task("q", answer_schema={"type": "object"})
+    for answer, status in (("{}", RunStatus.DONE), ("```json\n{}\n```", RunStatus.FAILED)):
+        run = await engine().run(task, pool_of(w=answer), ScriptedConductor([ONE]))
+        assert run.status is status

@@ -7,7 +7,8 @@ folder with HumanEval.jsonl.gz (github.com/openai/human-eval, data/), mbpp.jsonl
 google-research, mbpp/) and BigCodeBench.jsonl.gz (github.com/bigcode-project/bigcodebench-annotation, data/) the
 published reference solutions are graded too: those of BigCodeBench where its libraries are Python's own.
 
-The attacks of hostile_attacks.py are graded on realistic tests; so are honest programs, all of which must be right but
+The attacks of hostile_attacks.py are graded on realistic tests, and those of tests/evals/judge_attacks.py each on tests
+that rely on what it attacks; so are honest programs, all of which must be right but
 for the documented limits. With --old, the root of another checkout, the same is graded by its code, side by side, and
 --time compares the time of honest programs, in pairs, one after the other.
 
@@ -19,6 +20,7 @@ import asyncio
 import gzip
 import json
 import os
+import runpy
 import statistics
 import sys
 import time
@@ -337,12 +339,16 @@ async def measure(folder: Path | None) -> list[Figure]:
                 )
                 grade = await grader.grade(f"```python\n{program}\n```")
             marks[group, grade.mark] += 1
-            if (grade.mark is GradeMark.RIGHT) is (group in SPECS):
+            if (grade.mark is GradeMark.RIGHT) is (group in {*SPECS, "oracles"}):
                 print(f"{group}: {name}: {grade.mark}: {grade.evidence[:200]}")
 
         made = list(programs())
+        oracles = runpy.run_path(str(Path(__file__).parent.parent / "tests" / "evals" / "judge_attacks.py"))
+        cheats = [(kind, text) for kind, texts in oracles["CHEATS"].items() for text in texts]
         await asyncio.gather(
             *(graded(kind, spec, text, name, 3.0) for kind, spec in SPECS.items() for name, text in made),
+            *(graded("oracles", oracles["ORACLES"][kind][0], text, kind, 5.0) for kind, text in cheats),
+            *(graded("honest oracles", spec, text, kind, 30.0) for kind, (spec, text) in oracles["ORACLES"].items()),
             *(graded(f"honest {kind}", spec, HONEST, kind, 30.0) for kind, spec in SPECS.items()),
             *(
                 graded(one, spec, text, str(spec.get("entry")), 30.0)

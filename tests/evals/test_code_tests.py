@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 from shikisha.evals.graders.code import CodeSettings, Report, blocked_outcome, steps_outcome, suite_outcome
 from shikisha.evals.graders.code_tests import COMPARISON_HOOK, CodeTests, CodeTestStep, read_code_tests
 from shikisha.evals.graders.harness_solution import encode_result
+from shikisha.evals.graders.instrumented_tests import HOOKS
 
 
 def trial(style: str, **more: object) -> CodeTests:
@@ -46,7 +47,7 @@ def test_what_is_compared_with_a_literal_is_compared_outside(
 )
 def test_what_is_compared_is_kept_for_evidence(statement: str, inside: str) -> None:
     (step,) = trial("asserts", asserts=[statement]).steps
-    assert (step.wire, step.valued) == ({"do": inside}, False)
+    assert (step.wire["do"].splitlines()[1].strip(), step.valued) == (inside, False)
 
 
 @pytest.mark.parametrize(
@@ -113,19 +114,22 @@ def test_a_suite_counts_its_methods_and_seals_what_it_imports() -> None:
 def test_a_pattern_is_left_as_it_is() -> None:
     statement = "match f(1):\n    case -1 | 1 + 2j:\n        assert False"
     (step,) = trial("asserts", asserts=[statement]).steps
-    assert step.wire["do"] == "match f(1):\n    case -1 | 1 + 2j:\n        assert False"
+    assert step.wire["do"].startswith("match f(1):\n    case -1 | 1 + 2j:\n        try:\n            assert False")
 
 
 def test_the_tests_of_a_check_mean_the_same_when_nothing_is_cheated() -> None:
+    passed: list[object] = []
     space: dict[str, object] = {
         COMPARISON_HOOK: lambda value, *_: value,
         "candidate": lambda a, b: (a * a + b * b) ** 0.5,
     }
     space["aid"] = lambda x: x
+    space |= {HOOKS["passed"]: passed.append, HOOKS["before"]: lambda make: make, HOOKS["kept"]: lambda make, _: make()}
     done = [step for step in trial("check").steps if not step.valued]
     for step in done:
         exec(step.wire["do"], space)  # noqa: S102 - our own text, CHECK
     assert len(done) == CHECK.count("for")
+    assert set(passed) == {site for _, *sites in trial("check").required for site in sites}
 
 
 VALUED = CodeTestStep({"value": "f(1)"}, "test 1 of 2", valued=True, expected=[1])

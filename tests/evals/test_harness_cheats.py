@@ -4,8 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 from code_tasks import SPECS, STYLES, grade, kept_jail
+from judge_attacks import CHEATS as ATTACKS
+from judge_attacks import ORACLES
 
-from shikisha.evals.graders import GradeMark
+from shikisha.evals.graders import Grade, GraderTools, GradeMark
+from shikisha.evals.graders.code import CodeSettings, build_code_grader
 from shikisha.sandbox.process_sandbox import ProcessSandbox
 
 OVERLOADS = ("__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__")
@@ -99,6 +102,27 @@ async def test_what_the_tests_set_themselves_is_no_cheat(jail: ProcessSandbox) -
     )
     grade_ = await grade(jail, "unittest", "import math\ndef root(x): return math.sqrt(x)", source=source)
     assert grade_.mark is GradeMark.RIGHT, grade_.evidence
+
+
+async def judged(jail: ProcessSandbox, kind: str, answer: str) -> Grade:
+    tests, _ = ORACLES[kind]
+    if "needs" in tests:
+        pytest.importorskip("numpy")
+    settings = CodeSettings.model_validate({**tests, "seconds": 10.0})
+    return await build_code_grader(settings, GraderTools(sandbox=jail)).grade(f"```python\n{answer}\n```")
+
+
+@pytest.mark.parametrize("kind", ORACLES)
+async def test_the_judge_owns_what_decides(jail: ProcessSandbox, kind: str) -> None:
+    right = await judged(jail, kind, ORACLES[kind][1])
+    assert right.mark is GradeMark.RIGHT, right.evidence
+    for cheat in ATTACKS[kind]:
+        assert (await judged(jail, kind, cheat)).mark is GradeMark.WRONG, cheat
+
+
+async def test_a_grade_says_when_the_programs_own_comparison_decided(jail: ProcessSandbox) -> None:
+    assert (await judged(jail, "own class", ORACLES["own class"][1])).shared
+    assert not (await judged(jail, "near", ORACLES["near"][1])).shared
 
 
 NONCE_FINDER = """

@@ -125,15 +125,16 @@ async def test_what_is_no_solution_says_why(
     assert evidence in found.evidence
 
 
-FORGED = """
+FORGED = f"""
 mean = None
+TESTS = {TESTS!r}
 import sys, os, json
 frame = sys._getframe()
 while frame:
     nonce = frame.f_locals.get("nonce")
     if isinstance(nonce, str):
-        value = nonce + json.dumps({"tests": dict.fromkeys(%r, "passed"), "problems": []})
-        report = json.dumps({"value": value, "error": None, "parsed": True}) + chr(10)
+        value = nonce + json.dumps({{"tests": dict.fromkeys(TESTS, "passed"), "ever": TESTS, "problems": []}})
+        report = json.dumps({{"value": value, "error": None, "parsed": True}}) + chr(10)
         for place in range(3, 64):
             try: os.write(place, report.encode())
             except OSError: pass
@@ -144,7 +145,7 @@ CHEATS = {
     "ends the process": "import os\nos._exit(0)\n",
     "runs no test": "import _pytest.python as p\np.Function.runtest = lambda self: None\nmean = None\n",
     "equals everything": "class Any:\n    def __eq__(self, other): return True\ndef mean(numbers): return Any()\n",
-    "forges the report": FORGED % (TESTS,),
+    "forges the report": FORGED,
 }
 
 

@@ -77,9 +77,12 @@ class Reward:
 
 
 def run_reward(run: Run, grade: Grade, weights: RewardWeights = PAPER_WEIGHTS) -> Reward | None:
-    """Return what a run with this grade is worth; None where a fault that is not the conductor's spoiled it."""
+    """Return what a run with this grade is worth; None where a fault that is not the conductor's spoiled it.
+
+    A grade in which the judged program had a say (`Grade.shared`) is worth nothing: it would teach to cheat.
+    """
     score = grade.score
-    if score is None or has_external_failure(run):
+    if score is None or grade.shared or has_external_failure(run):
         return None
     right = grade.mark is GradeMark.RIGHT
     parts = {

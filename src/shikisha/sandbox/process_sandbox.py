@@ -28,6 +28,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -56,6 +57,15 @@ _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from child.fork_server imp
 # Seconds for the fork server to start, or to answer.
 _PATIENCE = 60.0
 _LONGEST_REPLY = 4_096
+LINKED = "packages"  # the folder of links to installed packages
+# What published tasksets import, and what that imports; a program may import those that are installed here.
+OFFERED_PACKAGES = (
+    *("numpy", "pandas", "scipy", "sklearn", "sympy", "networkx", "matplotlib", "seaborn", "statsmodels", "PIL"),
+    *("mpmath", "dateutil", "pytz", "tzdata", "six", "joblib", "threadpoolctl", "narwhals", "patsy", "packaging"),
+    *("mpl_toolkits", "contourpy", "cycler", "fontTools", "kiwisolver", "pyparsing", "pillow", "regex", "yaml"),
+    *("bs4", "soupsieve", "lxml", "nltk", "click", "tqdm", "requests", "urllib3", "idna", "certifi"),
+    *("charset_normalizer", "typing_extensions", "xlrd", "openpyxl", "et_xmlfile", "chardet", "Levenshtein"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +268,7 @@ def bubblewrap_sandbox(limits: SandboxLimits = FULL_PYTHON_LIMITS) -> ProcessSan
 
 def bubblewrap_command(program: str, base: Path) -> Sequence[str]:
     """Return the command before Python: all namespaces, and only the files named here."""
-    seen = [*readable_paths(), interpreter_path(), str(SANDBOX_FOLDER / "child")]
+    seen = [*readable_paths(str(base / LINKED)), interpreter_path(), str(SANDBOX_FOLDER / "child")]
     return [
         *(program, "--unshare-all", "--cap-drop", "ALL", "--clearenv", "--hostname", "jail"),
         *(reply for path in seen for reply in ("--ro-bind", path, path)),
@@ -313,6 +323,7 @@ class _ForkServerProcess:
         self._base, lock = claim_folder("jail")
         # The fork server may run as another user; each folder in it is for one program.
         self._base.chmod(0o711)
+        _link_packages(self._base / LINKED)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         errors, errors_end = os.pipe()
         self._errors = io.FileIO(errors)
@@ -381,7 +392,19 @@ def interpreter_path() -> str:
 
 
 def _python_command(base: Path, control: int) -> list[str]:
-    return [interpreter_path(), "-I", "-S", "-X", "utf8", "-c", _BOOT, str(SANDBOX_FOLDER), str(control), str(base)]
+    return [interpreter_path(), "-I", "-S", "-X", "utf8", "-c", _BOOT, str(SANDBOX_FOLDER)] + [
+        *(str(control), str(base), str(base / LINKED))
+    ]
+
+
+def _link_packages(folder: Path) -> None:
+    """Link to the installed packages that programs may import, with the libraries that they bring."""
+    folder.mkdir(mode=0o755)
+    for site in map(Path, (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
+        for name in OFFERED_PACKAGES:
+            for found in (site / name, site / f"{name}.libs", site / f"{name}.py"):
+                if found.exists() and not (folder / found.name).exists():
+                    (folder / found.name).symlink_to(found)
 
 
 def _start_process(command: Sequence[str], control: int, errors: io.FileIO) -> subprocess.Popen[bytes]:

@@ -140,4 +140,9 @@ def _require_pool(item: TaskItem) -> TaskItem:
             f"task {item.task.id}: expected a pool of two workers or more to choose from, "
             f"found {0 if item.pool is None else len(item.pool)}"
         )
+    if item.grader.name == "repository":
+        raise ConfigError(
+            f"task {item.task.id}: a patch shares a process with the tests that grade it, so training would learn to "
+            "cheat them; expected tasks with another grader"
+        )
     return item

@@ -39,7 +39,8 @@ class Grade:
 
     `score` is in [0, 1], None exactly for UNGRADED. `found` is what was extracted from the answer, in canonical form;
     `evidence` says in words what was compared with what, or which test failed and how. `judged`: by a language model,
-    which used `tokens` and `dollars` (None: unknown).
+    which used `tokens` and `dollars` (None: unknown). `shared`: the program shared a process with what judged it, or
+    its own word decided a comparison; training refuses such a grade.
     """
 
     grader: str
@@ -50,6 +51,7 @@ class Grade:
     judged: bool = False
     tokens: int = 0
     dollars: float | None = 0.0
+    shared: bool = False
 
 
 def grade_from_score(grader: str, score: float, found: str | None, evidence: str, *, judged: bool = False) -> Grade:

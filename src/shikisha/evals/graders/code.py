@@ -18,7 +18,7 @@ import json
 import marshal
 from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from importlib.util import MAGIC_NUMBER
@@ -37,6 +37,7 @@ from shikisha.evals.graders.code_tests import (
     read_code_tests,
     same_output,
 )
+from shikisha.evals.graders.instrumented_tests import HOOKS
 from shikisha.evals.graders.program_extraction import extract_program, syntax_problem
 from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxScript
 from shikisha.sandbox.monty import MontySandbox
@@ -101,15 +102,17 @@ class CodeGrader:
             return ungraded_grade(self.name, f"the sandbox failed: {type(error).__name__}: {error}")
         if outcome.passed is None:
             return ungraded_grade(self.name, outcome.why)
-        return grade_from_score(self.name, float(outcome.passed), program[:_PROGRAM_SHOWN], outcome.why)
+        grade = grade_from_score(self.name, float(outcome.passed), program[:_PROGRAM_SHOWN], outcome.why)
+        return replace(grade, shared=outcome.shared)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeOutcome:
-    """Whether the tests passed (None: cannot be decided), and why."""
+    """Whether the tests passed (None: cannot be decided), and why. `shared`: as of `Grade`."""
 
     passed: bool | None
     why: str
+    shared: bool = False
 
 
 class StdioTestRun:
@@ -177,6 +180,7 @@ class FunctionTestRun:
 
     async def _outcome(self, steps: Sequence[CodeTestStep], report: Report, execution: Execution) -> CodeOutcome:
         outcome = suite_outcome(report) if self._tests.suite else steps_outcome(steps, report, self._settings.tolerance)
+        outcome = replace(outcome, shared=report.get("decided") is True)
         if outcome.passed is None and self._tests.direct:
             # The program's own process reports it. Does the sandbox do so without the program?
             control, execution = await self._report("", ())
@@ -273,6 +277,8 @@ class FunctionTestRun:
             "common": list(tests.common),
             "modules": list(tests.uses.modules),
             "stored": list(tests.uses.stored),
+            "required": [list(group) for group in tests.required],
+            "hooks": HOOKS,
             "seconds": settings.seconds,
         }
 
@@ -310,6 +316,8 @@ def steps_outcome(steps: Sequence[CodeTestStep], report: Report, tolerance: floa
             return CodeOutcome(False, f"{step.shown}: {problem}")
     if len(outcomes) != len(steps):
         return CodeOutcome(False, f"{len(outcomes)} of {len(steps)} parts of the tests were run")
+    if unsound := report.get("unsound"):
+        return CodeOutcome(False, str(unsound))
     return CodeOutcome(True, f"{sum(step.test for step in steps)} tests passed")
 
 

@@ -34,6 +34,7 @@ from types import GeneratorType
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from shikisha.evals.graders.instrumented_tests import TestInstrumenter
 from shikisha.evals.graders.program_extraction import bound_names, parse_python, prompt_preamble, syntax_problem
 
 COMMON_SETUP = """\
@@ -241,7 +242,7 @@ class CodeTests:
 
     `setup` is Python that program and tests share, `before` is further code of the tests. `entry` is the name of the
     tested function, from the settings or the first call in the tests; `candidate` is its name inside `check`. `common`:
-    classes that the setup defines, once in each process.
+    classes that the setup defines, once in each process. `required`: see `TestInstrumenter`.
     """
 
     entry: str | None
@@ -253,6 +254,7 @@ class CodeTests:
     candidate: str = ""
     uses: CodeTestNames = CodeTestNames()
     common: tuple[str, ...] = ()
+    required: Sequence[Sequence[int | str]] = ()
 
     @property
     def direct(self) -> bool:
@@ -328,7 +330,9 @@ def _tests_from_asserts(settings: CodeSettings) -> CodeTests:
     entry = settings.entry or next(iter(foreign or called), None)
     own = [entry] if settings.entry or not foreign else []
     plain = {name: {"call": name, "plain": ""} for name in called if name in own or not hasattr(builtins, name)}
-    return CodeTests(entry, _make_steps(body, plain), uses=_names_used(body, own))
+    tests = _instrumenter(body, settings, set(plain))
+    steps = _make_steps(body, plain, tests)
+    return CodeTests(entry, steps, uses=_names_used(body, own), required=tests.required)
 
 
 def _tests_from_check(settings: CodeSettings) -> CodeTests:
@@ -338,12 +342,12 @@ def _tests_from_check(settings: CodeSettings) -> CodeTests:
     if check is None or len(check.args.args) != 1:
         raise ValueError("source: there is no function check(candidate)")
     name, uses = check.args.args[0].arg, _names_used(body, [settings.entry])
-    if _is_flat(check):
-        before = _record_comparisons(node for node in body if node is not check)
-        steps = _make_steps(check.body, {name: {"call": settings.entry or ""}})
-        return CodeTests(settings.entry, steps, before=before, candidate=name, uses=uses)
-    whole = CodeTestStep({"do": f"check({name})"}, "check(candidate)")
-    return CodeTests(settings.entry, (whole,), before=_record_comparisons(body), candidate=name, uses=uses)
+    flat, tests = _is_flat(check), _instrumenter(body, settings, {name})
+    before = _record_comparisons(tests.block([node for node in body if node is not check or not flat]))
+    steps: tuple[CodeTestStep, ...] = (CodeTestStep({"do": f"check({name})"}, "check(candidate)"),)
+    if flat:
+        steps = _make_steps(check.body, {name: {"call": settings.entry or ""}}, tests)
+    return CodeTests(settings.entry, steps, before=before, candidate=name, uses=uses, required=tests.required)
 
 
 def _tests_from_suite(settings: CodeSettings) -> CodeTests:
@@ -352,10 +356,23 @@ def _tests_from_suite(settings: CodeSettings) -> CodeTests:
     methods = sum(isinstance(part, ast.FunctionDef) and part.name.startswith("test") for part in parts)
     if not methods:
         raise ValueError("source: there is no class with a method test...")
-    suite, uses = ast.unparse(ast.Module(body, [])), _names_used(body, [settings.entry])
+    uses, tests = _names_used(body, [settings.entry]), _instrumenter(body, settings, set())
+    suite = ast.unparse(ast.fix_missing_locations(ast.Module(tests.block(body), [])))
     imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
     uses = replace(uses, imports=ast.unparse(ast.Module([one for one in imports if not _imports_unittest(one)], [])))
-    return CodeTests(settings.entry, suite=suite, methods=methods, uses=uses)
+    return CodeTests(settings.entry, suite=suite, methods=methods, uses=uses, required=tests.required)
+
+
+def _instrumenter(body: Sequence[ast.stmt], settings: CodeSettings, called: set[str]) -> TestInstrumenter:
+    """Return what rewrites these tests; `called` are further names that mean the program."""
+    own, known = {settings.entry} if settings.entry else set(), bound_names(settings.setup) | set(dir(builtins))
+    for node in (node for part in (*body, *_parse_prompt(settings.prompt).body) for node in ast.walk(part)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                known.add(name)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                known |= {alias.asname or alias.name.partition(".")[0] for alias in aliases}
+    return TestInstrumenter(body, called | own | (set(_names_used(body, ()).names) - known))
 
 
 def _imports_unittest(node: ast.Import | ast.ImportFrom) -> bool:
@@ -363,15 +380,17 @@ def _imports_unittest(node: ast.Import | ast.ImportFrom) -> bool:
     return (name or "").partition(".")[0] == "unittest"
 
 
-def _make_steps(body: Sequence[ast.stmt], calls: Mapping[str, dict[str, str]]) -> tuple[CodeTestStep, ...]:
+def _make_steps(
+    body: Sequence[ast.stmt], calls: Mapping[str, dict[str, str]], tests: TestInstrumenter
+) -> tuple[CodeTestStep, ...]:
     """Return statements as steps; `calls`: the program's functions by the names that the tests use."""
-    steps = tuple(_make_step(node, calls) for node in body if not _is_no_op(node))
+    steps = tuple(_make_step(node, calls, tests) for node in tests.hoisted(body) if not _is_no_op(node))
     if not any(step.test for step in steps):
         raise ValueError("there is no assert statement in the tests")
     return steps
 
 
-def _make_step(node: ast.stmt, calls: Mapping[str, dict[str, str]]) -> CodeTestStep:
+def _make_step(node: ast.stmt, calls: Mapping[str, dict[str, str]], tests: TestInstrumenter) -> CodeTestStep:
     shown = ast.unparse(node)
     match node:
         case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
@@ -382,7 +401,7 @@ def _make_step(node: ast.stmt, calls: Mapping[str, dict[str, str]]) -> CodeTestS
                         {"value": ast.unparse(side)}, shown, valued=True, expected=expected, direct=direct
                     )
     test = any(isinstance(part, ast.Assert) for part in ast.walk(node))
-    return CodeTestStep({"do": _record_comparisons([node])}, shown, test)
+    return CodeTestStep({"do": _record_comparisons(tests.statement(node))}, shown, test)
 
 
 def _direct_call(node: ast.expr, calls: Mapping[str, dict[str, str]]) -> dict[str, str]:

@@ -438,6 +438,8 @@ class MessageDecoder:
         made = kind.__new__(kind)  # type: ignore[call-overload]
         self.slots.append(made)
         for key, value in parts:  # type: ignore[union-attr,misc,str-unpack]
+            if callable(getattr(kind, str(key), None)):
+                raise ValueError("a method")
             vars(made)[str(key)] = self._value(value)
         return made
 

@@ -13,10 +13,14 @@ patched in the program's process too, by a stand-in for the mock, which stays an
 verdict (`code`), pytest, and module fixtures.
 """
 
+import ast
+import copy
 import functools
 import importlib
+import importlib.machinery
 import io
 import json
+import os
 import pickle
 import re
 import signal
@@ -24,7 +28,7 @@ import sys
 import unittest
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import (
     AsyncGeneratorType,
@@ -70,10 +74,9 @@ _ALIASES = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot", "sns": "s
 _REVEALING_METHODS = frozenset(
     {"startswith", "endswith", "issubset", "issuperset", "isdisjoint", "match", "fullmatch", "equals"}
 )
-_MOCK_ATTRIBUTES = frozenset(
-    {"return_value", "side_effect", "called", "call_count", "call_args", "call_args_list", "mock_calls"}
-)
-_MOCK_ATTRIBUTES |= {"method_calls", "configure_mock", "reset_mock", "attach_mock", "mock_add_spec"}
+# What a mock keeps and how it is set up is the tests': the program may call it, and read what calls of it return.
+_MOCK_ATTRIBUTES = frozenset({"side_effect", "call_args", "call_args_list", "mock_calls", "method_calls"})
+_MOCK_ATTRIBUTES |= {"configure_mock", "reset_mock", "attach_mock", "mock_add_spec"}
 _INTERNAL_TYPES = (GeneratorType, CoroutineType, AsyncGeneratorType, FrameType, TracebackType, CodeType, BaseException)
 _NAME_ATTRIBUTES = (["__name__"], ["__qualname__"], ["__doc__"])  # what decorators copy from a function
 # The program may use the public parts of objects from these modules: none executes text.
@@ -83,7 +86,12 @@ _OPEN_MODULES |= {"pathlib", "tempfile", "array", "struct", "_struct", "zipfile"
 _READ_OPERATIONS = frozenset(
     {"getattr", "iter", "next", "enter", "exit", "len", "getitem", "contains", "call", "str", "repr"}
 )
-_READ_OPERATIONS |= {"bool", "int", "float", "index", "setitem", "delitem", "fspath"}
+_READ_OPERATIONS |= {"bool", "int", "float", "index", "fspath"}
+_WRITES = frozenset({"setattr", "delattr", "setitem", "delitem"})
+_ENDINGS = (StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt)  # they end what is around them
+_STEPS = frozenset({"next", "send", "anext", "await"})
+# Modules whose functions tests use to compare, so that a program's function of the same name must not stand in.
+_COMPARING_MODULES = ("math", "cmath", "statistics", "operator", "copy", "itertools", "collections", "functools")
 
 
 class RunnerRequest(TypedDict):
@@ -106,6 +114,8 @@ class RunnerRequest(TypedDict):
     common: list[str]
     modules: list[str]
     stored: list[str]
+    required: list[list[int | str]]
+    hooks: dict[str, str]
     seconds: float
 
 
@@ -124,11 +134,14 @@ class RunnerPeer(RpcPeer):
             dict  # attributes that the tests have set, by place
         )
         self._state, self._stdin = SharedState(request["follow"], seeding=True), sys.stdin
+        self.asked, self.loading, self.decided = 0, True, False
+        self._expected_endings = _ENDINGS_NAMED.search(f"{request['suite']}{request['before']}{request['steps']}")
 
     def ask(self, operation: str, *arguments: object, **named: object) -> object:
         """Ask the program; a fatal error is kept, because tests may catch it."""
         if self.fatal is not None:
             raise self.fatal
+        self.asked += 1
         try:
             for place, (module, name, value) in self.stored().items():
                 if self._stored.get(place, value) is not value:
@@ -138,6 +151,10 @@ class RunnerPeer(RpcPeer):
         except (HarnessRefusal, PeerGone, SolutionTimeout) as error:
             self.fatal = error
             raise
+        except _ENDINGS as error:
+            if operation in _STEPS or self._expected_endings:
+                raise
+            raise RuntimeError(f"the program raised {type(error).__name__}") from None
 
     def must_end(self, error: BaseException) -> bool:
         """Whether it is a timeout, which is not an answer to the program."""
@@ -151,6 +168,11 @@ class RunnerPeer(RpcPeer):
             raise HarnessRefusal("the program asked for what it was not given")
         if operation not in OPERATIONS or not self._may(operation, arguments):
             return _refuse_access
+        owner = getattr(arguments[0], "__self__", None)
+        if operation == "call" and not isinstance(owner, ModuleType | None):
+            module = "" if isinstance(owner, type) else type(owner).__module__
+            if module != _TEST_MODULE and module.partition(".")[0] != "unittest":
+                return _call_with_data
         return OPERATIONS[operation]
 
     def _may(self, operation: str, arguments: list[object]) -> bool:
@@ -165,17 +187,35 @@ class RunnerPeer(RpcPeer):
             return operation in {"next", "iter"}
         if operation in {"next", "iter", "str", "repr"}:
             return True
+        if operation in _WRITES:
+            return self._may_write(operation, arguments)
         is_mock = isinstance(one, mock.NonCallableMock)
         if not (
             is_mock or type(one).__module__ == _TEST_MODULE or type(one).__module__.partition(".")[0] in _OPEN_MODULES
         ):
             return operation in _READ_OPERATIONS - {"getattr"}
-        name = more[0] if more else ""
-        if operation in {"getattr", "setattr", "delattr"} and not (isinstance(name, str) and _is_public(name, is_mock)):
-            return False
-        if operation in {"setattr", "delattr"}:
-            return not (is_mock and (name in _MOCK_ATTRIBUTES or str(name).startswith("assert")))
+        if operation == "getattr":
+            name = more[0]
+            return isinstance(name, str) and _is_public(name, is_mock) and not (is_mock and _is_mocks_own(name))
         return operation in _READ_OPERATIONS
+
+    def _may_write(self, operation: str, arguments: list[object]) -> bool:
+        """Whether the program may change a part of an object of the tests: data may become other data, no code."""
+        one, name, *value = arguments
+        if holds_code(value):
+            return False
+        is_mock, kind = isinstance(one, mock.NonCallableMock), type(one)
+        if operation in {"setitem", "delitem"}:
+            return is_mock or kind.__module__ == _TEST_MODULE or kind.__module__.partition(".")[0] in _OPEN_MODULES
+        if not isinstance(name, str) or not _is_public(name, is_mock):
+            return False
+        if is_mock:
+            known = {"return_value", "called", "call_count", *vars(one).get("_mock_children", ())}
+            return operation == "setattr" and name not in known and not _is_mocks_own(name)
+        held = getattr(kind, name, None)
+        stored = hasattr(held, "__set__") if held is not None or hasattr(kind, name) else True
+        default = kind.__module__ == _TEST_MODULE and not callable(held)  # a plain default of a class of the tests
+        return (stored or default) and not callable(getattr(one, name, None))
 
     def shared_object(self, module: str, name: str) -> object:
         """Return a standard library class that holds data; refuse anything else that the program names."""
@@ -188,7 +228,8 @@ class RunnerPeer(RpcPeer):
 
     def attribute(self, proxy: Proxy, kind: RemoteClass, name: str) -> object:
         """Return an attribute, unless using it would reveal the expected value."""
-        if name in _REVEALING_METHODS and kind.name not in self.named:
+        shared = any(callable(getattr(one, name, None)) for one in self.common.values())
+        if (name in _REVEALING_METHODS or shared) and kind.name not in self.named:
             raise self._refused(kind, f"is asked for {name}")
         return super().attribute(proxy, kind, name)
 
@@ -200,12 +241,18 @@ class RunnerPeer(RpcPeer):
             return NotImplemented  # type: ignore[no-any-return]
         if "__eq__" not in proxy._shikisha_[2].methods | other._shikisha_[2].methods:
             return False
-        return self._truth(super().ask("eq", proxy, other), proxy)
+        found = self.ask("equals", proxy, other)
+        says, alike, discerns = found if type(found) is tuple and len(found) == 3 else (None, False, False)
+        if self._truth(says, proxy) and not alike and not (discerns and proxy._shikisha_[2].name in self.named):
+            raise self._refused(proxy._shikisha_[2], "is equal to another one by the program's word alone")
+        self.decided = True
+        return says is True
 
     def compare(self, operation: str, proxy: Proxy, other: object) -> object:
         """Ask the program only about two of its own objects."""
-        if not isinstance(other, Proxy):
-            raise self._refused(proxy._shikisha_[2], "is compared with plain data")
+        if not isinstance(other, Proxy) or proxy._shikisha_[2].name not in self.named:
+            raise self._refused(proxy._shikisha_[2], "is ordered by the program's word alone")
+        self.decided = True
         return self._truth(self.ask(operation, proxy, other), proxy)
 
     def combine(self, operation: str, *operands: object) -> object:
@@ -244,7 +291,8 @@ class RunnerPeer(RpcPeer):
             if isinstance(text := carried.get(name), str):
                 stream.write(text)
         try:
-            self._state.apply_changes(carried)
+            if not self.loading:  # what loading the program changes, no test may depend on
+                self._state.apply_changes(carried)
             warned = [(line, str(text)) for line, text in carried.get("warnings", [])]  # type: ignore[union-attr,misc,str-unpack]
         except (ValueError, TypeError, OSError):
             raise HarnessRefusal("the program sent what cannot be read") from None
@@ -261,15 +309,94 @@ def _is_public(name: str, is_mock: bool) -> bool:
     )
 
 
+def _is_mocks_own(name: str) -> bool:
+    """Whether an attribute sets a mock up, or holds what it has noted, for the tests."""
+    return name in _MOCK_ATTRIBUTES or name.startswith("assert")
+
+
 def _refuse_access(*_: object, **__: object) -> object:
     raise AttributeError("the tests do not offer this")
 
 
-class _FixedPathFinder:
-    """Finds modules on the path of this process's start, whatever the program or the tests add to it.
+def holds_code(value: object) -> bool:
+    """Whether a value that the program sent would run the program's code when it is called."""
+    if isinstance(value, dict):
+        return holds_code([*value.keys(), *value.values()])
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return any(map(holds_code, value))
+    return isinstance(value, Proxy | ClassProxy) and callable(value)
 
-    That path lacks the folder that the program can write in, so no test imports what the program wrote.
-    """
+
+def _call_with_data(method: Callable[..., object], *arguments: object, **named: object) -> object:
+    """Call a method of a library's object, which would call what it is given: data only."""
+    if holds_code([*arguments, *named.values()]):
+        return _refuse_access()
+    return method(*arguments, **named)
+
+
+def _copied(value: object) -> object:
+    """Return plain data with containers of its own; TypeError for anything else."""
+    kind = type(value)
+    if kind in (list, tuple, set, frozenset):
+        return kind(map(_copied, value))  # type: ignore[call-overload,no-any-return]
+    if kind is dict:
+        return {_copied(key): _copied(one) for key, one in value.items()}  # type: ignore[attr-defined]
+    if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+        return value.copy()  # type: ignore[attr-defined]
+    if value is None or kind in (str, int, float, bool, complex, bytes, range) or kind.__module__ in DATA_MODULES:
+        return copy.deepcopy(value) if kind.__module__ == "collections" else value
+    raise TypeError(kind.__name__)
+
+
+class _RemoteSuper:
+    """Stands for `super()` of an object of the program, with its special methods too."""
+
+    def __init__(self, peer: RunnerPeer, kind: type, one: Proxy) -> None:
+        self._asked = lambda name: peer.ask("getattr", peer.ask("super", kind, one), name)
+
+    def __getattribute__(self, name: str) -> object:
+        found: object = object.__getattribute__(self, "_asked")(name)
+        return found
+
+
+class _ForeignText(str):
+    """Text to execute that is not the tests' own."""
+
+    __slots__ = ()
+
+
+_SIZED = (list, tuple, str, dict)
+_ARITHMETIC_NODES = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Constant, ast.Tuple, ast.List)
+_ARITHMETIC_NODES += (ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.expr_context)
+
+
+def _named_data(space: Namespace | None) -> dict[str, object]:
+    """Return the plain data of a namespace, which the program may see."""
+    found: dict[str, object] = {}
+    for name, value in (space or {}).items():
+        try:
+            found[name] = _copied(value)
+        except TypeError:
+            continue
+    return found
+
+
+def _is_own(path: str) -> bool:
+    """Whether a file lies on the path of this process's start, where the program cannot write."""
+    return any(os.path.abspath(path).startswith(f"{folder}{os.sep}") for folder in _FixedPathFinder._path if folder)
+
+
+def _guarded(load: Callable[..., None]) -> Callable[..., None]:
+    def exec_module(loader: importlib.machinery.SourcelessFileLoader, module: ModuleType) -> None:
+        if not _is_own(loader.path):
+            raise HarnessRefusal("the tests load compiled code that the program wrote")
+        load(loader, module)
+
+    return exec_module
+
+
+class _FixedPathFinder:
+    """Finds modules on the path of this process's start first; others are loaded by the program's process."""
 
     _path = tuple(sys.path)
 
@@ -278,7 +405,8 @@ class _FixedPathFinder:
         cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find a module."""
-        return PathFinder.find_spec(name, cls._path if path is None else path, target)
+        found = PathFinder.find_spec(name, cls._path if path is None else path, target)
+        return found or PathFinder.find_spec(name, [os.getcwd(), *sys.path] if path is None else path, target)
 
     @staticmethod
     def invalidate_caches() -> None:
@@ -319,12 +447,116 @@ class RunnerSession:
         sys.modules[_TEST_MODULE] = module
         self.tests: Namespace = module.__dict__
         self.tests[request["seen"]] = self._seen
+        self.tests |= {name: getattr(self, f"_{hook}") for hook, name in request["hooks"].items()}
+        self.tests |= {"exec": self._exec, "eval": self._eval, "compile": self._compile}
         if request["stored"]:
             peer.stored = self._stored
+        # Assertions that failed and that no test caught, sites that passed, and tests that skipped themselves.
+        self.failures: list[BaseException] = []
+        self._sites, self.skipped = set[object](), set[str]()
 
     def _seen(self, value: object) -> object:
         self.last.append(value)
         return value
+
+    # What `instrumented_tests` adds to the tests.
+
+    def _passed(self, site: int) -> None:
+        self._sites.add(site)
+
+    def _failed(self) -> None:
+        self.failures += [error] if (error := sys.exc_info()[1]) is not None else []
+
+    def _caught(self) -> None:
+        self.forgive(sys.exc_info()[1])
+
+    def forgive(self, error: BaseException | None) -> None:
+        """Forget a failure that the tests themselves caught; it may have come back as a copy by way of the program."""
+        if isinstance(error, AssertionError):
+            words = [one for one in error.args if type(one) is str]
+            self.failures = [
+                one
+                for one in self.failures
+                if one is not error and [word for word in one.args if type(word) is str] != words
+            ]
+
+    @staticmethod
+    def _before(make: Callable[[], object]) -> tuple[object, ...]:
+        """Return plain data that the tests expect, or nothing where it cannot be known beforehand."""
+        try:
+            return (_copied(make()),)
+        except Exception:  # noqa: BLE001 - then it is computed in its own place, and fails there
+            return ()
+
+    @staticmethod
+    def _kept(held: tuple[object, ...], make: Callable[[], object]) -> object:
+        return held[0] if held else make()
+
+    def _zip(self, flags: str, *parts: Iterable[object]) -> Iterator[tuple[object, ...]]:
+        """Zip as usual, unless what the program returned ends before what the tests compare it with."""
+        done = 0
+        for row in zip(*parts, strict=False):
+            done += 1
+            yield row
+        sizes = [len(one) for flag, one in zip(flags, parts, strict=True) if flag == "t" and type(one) in _SIZED]  # type: ignore[arg-type]
+        if sizes and min(sizes) > done:
+            self.failures.append(AssertionError(f"{done} of {min(sizes)} expected items were returned"))
+            raise self.failures[-1]
+
+    def _all(self, site: int, parts: Iterable[object]) -> bool:
+        return all(one for one in parts if not self._sites.add(site))  # type: ignore[func-returns-value]
+
+    def _any(self, site: int, parts: Iterable[object]) -> bool:
+        return any(one for one in parts if not self._sites.add(site))  # type: ignore[func-returns-value]
+
+    def _super(self, kind: type, one: object) -> object:
+        """Return `super()` for an object, or a class, of the tests, or of a class of theirs that the program holds."""
+        return _RemoteSuper(self.peer, kind, one) if isinstance(one, Proxy) else super(kind, one)
+
+    def unsound(self) -> str:
+        """Say why tests that passed prove nothing: a failure that the program swallowed, an assertion never reached."""
+        if self.failures:
+            error = self.failures[0]
+            return f"an assertion failed, and the program went on: {describe_error(error, 0)}"
+        for owner, *sites in self._request["required"]:
+            if owner not in self.skipped and self._sites.isdisjoint(sites):
+                return f"an assertion{f' of {owner}' if owner else ''} was never reached"
+        return ""
+
+    # Text that the program may have written runs where the program runs.
+
+    def _compile(self, source: object, _: str = "", mode: str = "exec", *__: object, **___: object) -> "_ForeignText":
+        if not isinstance(source, str | bytes):
+            raise HarnessRefusal("the tests compile what is no text")
+        compile(source, "made.py", mode, dont_inherit=True)
+        return _ForeignText(source if isinstance(source, str) else source.decode())
+
+    def _exec(self, source: object, space: Namespace | None = None, *_: object) -> None:
+        found = self.peer.ask("execute", str(self._compile(source)), _named_data(space))
+        (self.tests if space is None else space).update(found)  # type: ignore[call-overload]
+
+    def _eval(self, source: object, space: Namespace | None = None, *_: object) -> object:
+        text = str(self._compile(source, "", "eval"))
+        tree = ast.parse(text.strip(), mode="eval")
+        if all(isinstance(node, _ARITHMETIC_NODES) for node in ast.walk(tree)):
+            return eval(compile(tree, "made.py", "eval", dont_inherit=True), {"__builtins__": {}})  # noqa: S307 - numbers
+        return self.peer.ask("evaluate", text, _named_data(space))
+
+    def guard_imports(self) -> None:
+        """Have every module from outside the interpreter's own path loaded by the program's process."""
+        kind, peer = importlib.machinery.SourceFileLoader, self.peer
+        usual = kind.exec_module
+
+        def exec_module(loader: importlib.machinery.SourceFileLoader, module: ModuleType) -> None:
+            if _is_own(loader.path):
+                return usual(loader, module)
+            found = peer.ask("load_file", os.path.abspath(loader.path), module.__name__)
+            module.__dict__.update(found)  # type: ignore[call-overload]
+            return None
+
+        kind.exec_module = exec_module  # type: ignore[method-assign,assignment]
+        for other in (importlib.machinery.SourcelessFileLoader, importlib.machinery.ExtensionFileLoader):
+            other.exec_module = _guarded(other.exec_module)  # type: ignore[method-assign,attr-defined]
 
     def _stored(self) -> dict[str, tuple[ModuleType, str, object]]:
         """Return the module attributes that the tests set, and their current values."""
@@ -344,7 +576,8 @@ class RunnerSession:
         kinds = {name: self.tests.get(name) for name in self._request["common"]}
         self.peer.common = {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
         for name in self._request["modules"]:
-            importlib.import_module(name)
+            if f"{name}.py" not in self._request["suite"]:  # otherwise it is a file that the program is to write
+                importlib.import_module(name)
         exec_source(self._request["before"], "tests.py", self.tests)
 
     def load(self) -> None:
@@ -360,11 +593,15 @@ class RunnerSession:
         ]:
             self.tests[name] = importlib.import_module(name)
             wanted.remove(name)
+        compared = {name: one for name in wanted for one in _comparing(name) if name not in own}
+        if len(compared) < len(own | {name for name in request["called"] if name in wanted}):
+            self.tests |= compared
+            wanted = [name for name in wanted if name not in compared]
         for name, what, value in peer.ask("names", wanted):  # type: ignore[attr-defined]
             if name not in wanted:
                 raise HarnessRefusal("the program bound a name that it was not asked for")
-            if what == "module":
-                value = self._module(name, str(value))
+            if what == "module" or name in _ALIASES:
+                value = self._module(name, str(value) if what == "module" else "")
             elif name in request["classes"] and issubclass(type(value), ClassProxy):
                 peer.named.add(value._shikisha_[2].name)
             self.tests[name] = value
@@ -398,6 +635,12 @@ def _encode_value(value: object) -> str:
     return encode_result(value)
 
 
+def _comparing(name: str) -> list[object]:
+    """Return what a name means in the modules whose functions tests compare with: nothing, or one object."""
+    found = (getattr(importlib.import_module(module), name, None) for module in _COMPARING_MODULES)
+    return [one for one in found if one is not None and callable(one)][:1]
+
+
 def _is_built_in(name: str) -> bool:
     return hasattr(sys.modules["builtins"], name)
 
@@ -412,7 +655,8 @@ def run_test_steps(session: RunnerSession, request: RunnerRequest) -> str:
                 f'{{"error":{to_json(error)},"compared":{_compared_values(session, request)}}}'
             ]
             break
-    return f'{{"steps":[{",".join(done)}]{gone_suffix(session)}}}'
+    unsound = f',"unsound":{to_json(session.unsound())}' if session.peer.fatal is None else ""
+    return f'{{"steps":[{",".join(done)}]{unsound}{gone_suffix(session)}}}'
 
 
 def run_guarded(session: RunnerSession, request: RunnerRequest, do: Callable[[], object]) -> str | None:
@@ -427,8 +671,9 @@ def run_guarded(session: RunnerSession, request: RunnerRequest, do: Callable[[],
 
 
 def gone_suffix(session: RunnerSession) -> str:
-    """Return the report's mark for an ended program process."""
-    return ',"gone":true' if isinstance(session.peer.fatal, PeerGone) else ""
+    """Return the report's marks: of an ended program process, and of comparisons that the program's word decided."""
+    decided = ',"decided":true' if session.peer.decided else ""
+    return f'{decided},"gone":true' if isinstance(session.peer.fatal, PeerGone) else decided
 
 
 def _compared_values(session: RunnerSession, request: RunnerRequest) -> str:
@@ -456,20 +701,26 @@ def run_tests(request: str, tested: Callable[[RunnerSession, RunnerRequest], str
         session.prepare()
     if ready.error is not None:
         return f'{{"broken":{to_json(ready.error)}}}'
+    session.guard_imports()
     error = run_guarded(session, given, session.load)
+    session.peer.loading = False
     if error is not None:
         return f'{{"unloaded":{to_json(error)}{gone_suffix(session)}}}'
     return tested(session, given)
 
 
+_ENDINGS_NAMED = re.compile(r"aises\w*\(\s*(Stop(Async)?Iteration|GeneratorExit|KeyboardInterrupt)|except \(?Stop")
 _SKIPS = re.compile(r"\b[sS]kip(Test|If|Unless)?\(")
 
 
 class UnittestTally(unittest.TestResult):
     """Counts passed tests, keeps the first failure, and limits the time of each test."""
 
-    def __init__(self, request: RunnerRequest) -> None:
+    def __init__(self, request: RunnerRequest, session: RunnerSession, *, asked_before: bool) -> None:
+        """`asked_before`: the program had a say when the tests' classes were made, and so in what is skipped."""
         super().__init__()
+        self._session, self._asked, self._asked_before = session, session.peer.asked, asked_before
+        self._kept: tuple[dict[str, str], str, int] = ({}, "", 0)
         self._seconds = request["seconds"]
         self._may_skip = _SKIPS.search(request["suite"]) is not None
         self.passed = self.excused = self.returned = 0
@@ -494,11 +745,18 @@ class UnittestTally(unittest.TestResult):
     def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's names
         """Start a test and its timer."""
         super().startTest(test)
+        self._kept = dict(os.environ), os.getcwd(), len(self._session.failures)
         set_timer(signal.ITIMER_REAL, self._seconds, TIMER_REPEAT)
 
     def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802
-        """Stop both."""
+        """Stop both; the environment and the folder are again what they were."""
         set_timer(signal.ITIMER_REAL, 0)
+        environment, folder, _ = self._kept
+        if environment != dict(os.environ):
+            os.environ.clear()
+            os.environ.update(environment)
+        if os.path.isdir(folder):
+            os.chdir(folder)
         super().stopTest(test)
 
     def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: ARG002, N802
@@ -507,12 +765,20 @@ class UnittestTally(unittest.TestResult):
 
     def addExpectedFailure(self, test: unittest.TestCase, err: object) -> None:  # noqa: ARG002, N802
         """Count it."""
+        self._excuse(test)
+
+    def _excuse(self, test: unittest.TestCase) -> None:
         self.excused += 1
+        self._session.skipped.add(test._testMethodName)
+        del self._session.failures[self._kept[2] :]
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
         """Count a skip of the tests themselves; a program that skips has not passed."""
-        if self._may_skip:
-            self.excused += 1
+        method = getattr(test, test._testMethodName, None)
+        declared = getattr(method, "__unittest_skip__", False) or getattr(type(test), "__unittest_skip__", False)
+        asked = self._asked_before if declared else self._session.peer.asked > self._asked
+        if self._may_skip and not asked:
+            self._excuse(test)
         else:
             self._failed(test, f"skipped: {reason}")
 
@@ -533,6 +799,18 @@ class UnittestTally(unittest.TestResult):
         error = err[1] if isinstance(err, tuple) else err
         said = describe_error(error, self._seconds) if isinstance(error, BaseException) else str(error)
         self.first = self.first or [test.id().rpartition(".")[2], said]
+
+
+def _forgiving(leave: Callable[..., object], session: RunnerSession) -> Callable[..., object]:
+    """Have `assertRaises` forget the failed assertion that it expects."""
+
+    def __exit__(context: object, *error: object) -> object:  # noqa: N807 - it becomes that method
+        done = leave(context, *error)
+        if done and isinstance(error[1], BaseException):
+            session.forgive(error[1])
+        return done
+
+    return __exit__
 
 
 class _PatchTarget:
@@ -595,8 +873,11 @@ def _run_suite(session: RunnerSession, request: RunnerRequest) -> str:
     before = set(map(id, space.values()))
     if "mock" in request["suite"]:
         mirror_patches(session.peer)
-    tally, loader = UnittestTally(request), unittest.TestLoader()
+    asked = session.peer.asked
     exec_source(request["suite"], "tests.py", space)
+    tally, loader = UnittestTally(request, session, asked_before=session.peer.asked > asked), unittest.TestLoader()
+    context = unittest.case._AssertRaisesContext  # type: ignore[attr-defined]
+    context.__exit__ = _forgiving(context.__exit__, session)
     for case in [value for value in space.values() if id(value) not in before]:
         if isinstance(case, type) and issubclass(case, unittest.TestCase) and case.__module__ == "program":
             for name in loader.getTestCaseNames(case):
@@ -605,6 +886,8 @@ def _run_suite(session: RunnerSession, request: RunnerRequest) -> str:
     fatal = session.peer.fatal
     if fatal is not None and not tally.first:
         tally.first = ["tests", describe_error(fatal, request["seconds"])]
+    if not tally.first and (unsound := session.unsound()):
+        tally.first = ["tests", unsound]
     whole = tally.whole and tally.testsRun >= request["methods"]
     first = tally.first or ([] if whole else ["tests", "not all of them finished"])
     return f'{{"passed":{tally.passed},"first":{to_json(first)}{gone_suffix(session)}}}'

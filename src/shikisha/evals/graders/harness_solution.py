@@ -258,7 +258,14 @@ class SolutionPeer(RpcPeer):
     def grant(self, operation: str, arguments: list[object]) -> Callable[..., object]:
         """Grant every request of the test runner."""
         own = {"load": self._load, "names": self._names, "target": self._target}
-        own |= {"patch": self._patch, "unpatch": self._unpatch, "assign": self._assign}
+        own |= {"patch": self._patch, "unpatch": self._unpatch, "assign": self._assign, "equals": _equals}
+        own |= {
+            "subclass": _make_subclass,
+            "super": super,
+            "execute": self._execute,
+            "evaluate": self._evaluate,
+            "load_file": self._load_file,
+        }
         return own.get(operation) or super().grant(operation, arguments)  # type: ignore[return-value]
 
     def shareable(self, value: object) -> tuple[str, str] | None:
@@ -280,6 +287,19 @@ class SolutionPeer(RpcPeer):
 
     def _target(self, name: str) -> object:
         return find_entry(self._space, name)
+
+    def _execute(self, source: str, given: Namespace, name: str = "made") -> Namespace:
+        """Execute text that the program may have written, and return what it binds."""
+        space = {"__name__": name, **given}
+        exec_source(source, f"{name}.py", space)
+        return {key: one for key, one in space.items() if key[:2] != "__" and not isinstance(one, ModuleType)}
+
+    def _evaluate(self, source: str, given: Namespace) -> object:
+        return eval(compile(source, "made.py", "eval", dont_inherit=True), {**given})  # noqa: S307 - the program's own
+
+    def _load_file(self, path: str, name: str) -> Namespace:
+        with open(path, encoding="utf-8") as file:
+            return self._execute(file.read(), {"__file__": path}, name)
 
     def _patch(self, place: str, name: str, value: object) -> None:
         one = _resolve_dotted_name(place)
@@ -333,6 +353,46 @@ class SolutionPeer(RpcPeer):
     def _warn(self, message: Warning | str, category: type[Warning], *_: object) -> None:
         line: list[WireValue] = [one.__name__ for one in type.mro(category)]
         self._warned.append([line, str(message)])
+
+
+def _make_subclass(name: str, bases: tuple[type, ...], body: list[tuple[str, str, object]]) -> type:
+    """Return a class of the tests that derives from the program's: its functions are the tests' own."""
+
+    def method(function: Callable[..., object]) -> Callable[..., object]:
+        return lambda *arguments, **named: function(*arguments, **named)
+
+    made: dict[str, Callable[..., object]] = {"function": method, "property": lambda one: property(method(one))}
+    made |= {"staticmethod": lambda one: staticmethod(method(one)), "classmethod": lambda one: classmethod(method(one))}
+    return type(name, bases, {key: made[kind](one) if kind in made else one for key, kind, one in body})  # type: ignore[operator]
+
+
+def _equals(one: object, other: object) -> tuple[object, bool, bool]:
+    """Return what the program says, whether both hold the same data, and whether it would notice other data."""
+    says, state = one == other, _state_of(other)
+    alike = type(one) is type(other) and (state is None or _state_of(one) == state)
+    if says is not True or alike or state is None:
+        return says, alike, False
+    for name, value in list(state.items()):
+        other_value = value + value if isinstance(value, str | list | tuple) and value else not value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            other_value = value + 1
+        try:
+            object.__setattr__(other, name, other_value)
+            if not one == other:  # noqa: SIM201 - what `==` says is what counts
+                return says, alike, True
+        except Exception:  # noqa: BLE001 - an object that cannot hold this is no reason
+            continue
+        finally:
+            object.__setattr__(other, name, value)
+    return says, alike, False
+
+
+def _state_of(one: object) -> Namespace | None:
+    """Return an object's data; None for an object without any of its own."""
+    slots = [name for kind in type(one).__mro__ for name in kind.__dict__.get("__slots__", ()) if name[:2] != "__"]
+    if not slots and not hasattr(one, "__dict__"):
+        return None
+    return {name: getattr(one, name) for name in slots if hasattr(one, name)} | getattr(one, "__dict__", {})
 
 
 class SharedState:

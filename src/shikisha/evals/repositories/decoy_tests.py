@@ -1,48 +1,35 @@
-"""Turn a test file into decoys: the same tests under the same names, which an honest repository cannot pass.
+"""Turn tests into decoys: the same tests under the same names, each with one expectation that cannot hold.
 
-A patch runs in the process of the tests, so it can make assertions do nothing, replace test functions, or say that all
-tests passed. It would do so for decoys, too, and so they give it away. A decoy probes at each equality whether the
-value also equals others, tries at its end each way to assert with something false, and then asserts something false
-itself: where one of these does not raise, it returns early and passes. Invariants: the text of the file stays as it is,
-with lines added; names and constants differ from run to run; what cannot be altered (a test on one line, or made by
-code) is left as it is and not among the names returned. Deliberately absent: a defense against a patch that reads the
-test file and recognizes decoys. No test that shares a process with what it tests has one.
+A patch runs in the process of the tests, so it can make assertions do nothing, return what equals everything, replace
+test functions, or say that all tests passed. It would do so for decoys, too, and so they give it away. A decoy differs
+from its test in one place of one line: another constant, a wrapped value, an opposite, another error. Names, lines and
+forms stay, so nothing but knowing what is right tells the two apart. Invariants: which expectation is changed, and how,
+differs from run to run; what cannot be altered (a test made by code, or without an expectation on its own level) is not
+among the names returned. Deliberately absent: a defense against a patch that knows the text of the test file: no
+test that shares a process with what it tests has one.
 """
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_FALSE = ("{0} == {1}", '"{2}" == "{3}"', "len([{0}, {1}]) == {1}", "{0} in ({1},)", "not {0}")
-_FALSE_CALLS = (
-    ("assertEqual", "{0}, {1}"),
-    ("assertTrue", "False"),
-    ("assertFalse", "True"),
-    ("assertNotEqual", "{0}, {0}"),
-    ("assertIs", "{0}, None"),
-    ("assertIsNot", "None, None"),
-    ("assertIsNone", "{0}"),
-    ("assertIsNotNone", "None"),
-    ("assertIn", "{0}, ({1},)"),
-    ("assertNotIn", "{0}, ({0},)"),
-    ("assertIsInstance", "{0}, str"),
-    ("assertGreater", "1, {1}"),
-    ("assertLess", "{1}, 1"),
-    ("assertAlmostEqual", "1.0, 2.5"),
-    ("assertListEqual", "[{0}], [{1}]"),
-    ("assertSequenceEqual", "[{0}], [{1}]"),
-    ("assertDictEqual", "{{1: {0}}}, {{1: {1}}}"),
-    ("assertSetEqual", "{{{0}}}, {{{1}}}"),
-    ("assertTupleEqual", "({0},), ({1},)"),
-    ("assertCountEqual", "[{0}], [{1}]"),
-    ("assertRaises", "ValueError, int, 0"),
-    ("assertRegex", '"{2}", "{3}"'),
-)
-_EQUALITY_CALLS = frozenset({"assertEqual", "assertListEqual", "assertSequenceEqual", "assertDictEqual"})
-
 TestFunction = ast.FunctionDef | ast.AsyncFunctionDef
+Edit = tuple[ast.expr, str]
+
+_EQUALITY_CALLS = frozenset(
+    "assertEqual assertListEqual assertSequenceEqual assertDictEqual assertTupleEqual assertSetEqual assertCountEqual "
+    "assertMultiLineEqual assertAlmostEqual".split()
+)
+_PAIRS = "True-False In-NotIn Is-IsNot IsNone-IsNotNone IsInstance-NotIsInstance Regex-NotRegex Greater-LessEqual"
+_OPPOSITES = {
+    f"assert{one}": f"assert{other}"
+    for pair in (*_PAIRS.split(), "Less-GreaterEqual", "NotEqual-Equal")
+    for one, other in (pair.split("-"), pair.split("-")[::-1])
+    if one != "Equal"
+}
+_OTHER_ERRORS = ("BufferError", "RecursionError", "FloatingPointError")  # that no test expects by another name
+_RAISES = frozenset({"raises", "assertRaises", "assertRaisesRegex"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,141 +40,109 @@ class DecoyFile:
     tests: frozenset[str]
 
 
-def make_decoys(source: str, random: Random) -> DecoyFile:
-    """Return a test file's decoys; the file itself and no test where it is not Python."""
+def make_decoys(source: str, random: Random, chosen: Callable[[str], bool] = lambda _: True) -> DecoyFile:
+    """Return a test file with the chosen tests as decoys; the file itself and no test where it is not Python."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return DecoyFile(source, frozenset())
-    lines = source.splitlines(keepends=True)
-    added: dict[int, list[str]] = {}  # by the index of the line that they stand before
-    altered = []
-    for outer, function in _test_functions(tree.body, ()):
-        insertions = _DecoyWriter(lines, function, "self" if outer else "", random).write()
-        if insertions is not None:
-            altered.append("::".join((*outer, function.name)))
-            for place, texts in insertions:
-                added.setdefault(place, []).extend(texts)
-    if lines and not lines[-1].endswith("\n"):
-        lines[-1] += "\n"
-    whole = [text for place in range(len(lines) + 1) for text in (*added.get(place, ()), *lines[place : place + 1])]
-    return DecoyFile("".join(whole), frozenset(altered))
+    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    altered, edits = set[str](), []
+    for name, function in _test_functions(tree.body, ()):
+        found = list(_edits(function.body, lines, random))
+        if found and chosen(name):
+            edits.append(random.choice(found))
+            altered.add(name)
+    for node, text in sorted(edits, key=lambda edit: (edit[0].lineno, edit[0].col_offset), reverse=True):
+        line = lines[node.lineno - 1]
+        lines[node.lineno - 1] = line[: node.col_offset] + text.encode() + line[node.end_col_offset :]
+    return DecoyFile(b"".join(lines).decode(), frozenset(altered))
 
 
-def _test_functions(body: Sequence[ast.stmt], outer: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], TestFunction]]:
+def _test_functions(body: Sequence[ast.stmt], outer: tuple[str, ...]) -> Iterator[tuple[str, TestFunction]]:
     for node in body:
         if isinstance(node, ast.ClassDef):
             yield from _test_functions(node.body, (*outer, node.name))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-            yield outer, node
+            yield "::".join((*outer, node.name)), node
 
 
-class _DecoyWriter:
-    """Writes the lines that make a decoy of one test function."""
-
-    def __init__(self, lines: Sequence[str], function: TestFunction, first: str, random: Random) -> None:
-        self._lines = lines
-        self._function = function
-        arguments = [*function.args.posonlyargs, *function.args.args]
-        self._self = arguments[0].arg if first and arguments else ""
-        self._random = random
-        self._name = "".join(random.choices(_LETTERS, k=9))
-
-    def write(self) -> list[tuple[int, list[str]]] | None:
-        """Return the insertions; None when the function cannot be altered."""
-        body = self._function.body
-        if any(self._indent(statement) is None for statement in body):
-            return None
-        found = list(self._probes(body))
-        last = body[-1]
-        indent = self._indent(body[0]) or ""
-        if not isinstance(last, ast.Return | ast.Raise):
-            found.append((last.end_lineno or last.lineno, self._ending(indent)))
-        return found
-
-    def _indent(self, statement: ast.stmt) -> str | None:
-        """Return what stands before a statement that begins its line."""
-        line = self._lines[statement.lineno - 1]
-        prefix = line.encode()[: statement.col_offset].decode(errors="replace")
-        return prefix if not prefix.strip() else None
-
-    def _probes(self, body: Sequence[ast.stmt]) -> Iterator[tuple[int, list[str]]]:
-        for statement in body:
-            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                continue
-            indent = self._indent(statement)
-            if indent is not None:
-                texts = [text for side, other in _compared(statement) for text in self._probe(indent, side, other)]
-                if isinstance(statement, ast.Return):
-                    texts += self._ending(indent)
-                if texts:
-                    yield statement.lineno - 1, texts
-            for part in ("body", "orelse", "finalbody"):
-                yield from self._probes(getattr(statement, part, ()))
-
-    def _probe(self, indent: str, side: ast.expr, other: ast.expr) -> Iterator[str]:
-        """Yield lines that return when a value equals what it cannot be."""
-        name, number = self._name, self._random.randrange(10**8, 10**9)
-        wrong = [f'"{self._word()}"', str(number), *_wrong_like(other, number)]
-        text = ast.unparse(side)
-        if "\n" in text:
+def _edits(body: Sequence[ast.stmt], lines: Sequence[bytes], random: Random) -> Iterator[Edit]:
+    """Yield the alterations of expectations that are reached whenever the test passes: each an expression and a text."""
+    for statement in body:
+        if isinstance(statement, ast.Return | ast.Raise):
             return
-        yield f"{indent}{name} = {text}\n"
-        yield f"{indent}if {' or '.join(f'{name} == {one}' for one in wrong)}: return\n"
-
-    def _ending(self, indent: str) -> list[str]:
-        """Return lines that return where a way to assert something false does not raise, and fail at their end."""
-        texts, name = [], self._name
-        if self._self:
-            for method, arguments in self._random.sample(_FALSE_CALLS, len(_FALSE_CALLS)):
-                texts += [
-                    f'if hasattr({self._self}, "{method}"):\n',
-                    f"    try: {self._self}.{method}({self._filled(arguments)})\n",
-                    "    except BaseException: pass\n",
-                    "    else: return\n",
-                ]
-        texts += [
-            f"import pytest as {name}\n",
-            f"try: {name}.raises(ValueError, int, 0)\n",
-            "except BaseException: pass\n",
-            "else: return\n",
-            f"try: {name}.fail('{self._word()}')\n",
-            "except BaseException: pass\n",
-            "else: return\n",
-            "try:\n",
-            f"    assert {self._random.randrange(2, 99)} == {name}.approx({self._random.randrange(100, 199)})\n",
-            "except BaseException: pass\n",
-            "else: return\n",
-            f"assert {self._filled(self._random.choice(_FALSE))}\n",
-        ]
-        return [f"{indent}{text}" for text in texts]
-
-    def _filled(self, text: str) -> str:
-        return text.format(self._random.randrange(10, 99), self._random.randrange(100, 999), self._word(), self._word())
-
-    def _word(self) -> str:
-        return "".join(self._random.choices(_LETTERS, k=12))
+        if isinstance(statement, ast.With | ast.AsyncWith):
+            raised = [edit for item in statement.items for edit in _raised(item.context_expr, random)]
+            yield from raised or _edits(statement.body, lines, random)
+        else:
+            for node, text in _statement_edits(statement, random):
+                if node.lineno == node.end_lineno:
+                    whole = lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode(errors="replace")
+                    yield node, text.replace("\0", whole)
 
 
-def _compared(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield the sides of equalities that a statement asserts, each with the other side."""
+def _statement_edits(statement: ast.stmt, random: Random) -> Iterator[Edit]:
     match statement:
         case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
-            yield from ((left, right), (right, left))
+            yield from _unequal(left, right, random)
+        case ast.Assert(test=test):
+            yield test, "not (\0)"
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name), args=[left, right, *_])) if name in _EQUALITY_CALLS:
-            yield from ((left, right), (right, left))
+            yield from _unequal(left, right, random)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name) as function)) if name in _OPPOSITES:
+            if function.lineno == function.end_lineno == function.value.lineno:
+                yield function, f"{ast.unparse(function.value)}.{_OPPOSITES[name]}"
+        case ast.Expr(value=ast.Call() as call):
+            yield from _raised(call, random)
 
 
-def _wrong_like(other: ast.expr, number: int) -> list[str]:
-    """Return literals of the form of the other side, with other values in them."""
+def _raised(call: ast.expr, random: Random) -> Iterator[Edit]:
+    """Yield another error for the one that a call expects."""
+    match call:
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=[ast.Name() as error, *_]) if (
+            name in _RAISES
+        ):
+            yield error, random.choice([one for one in _OTHER_ERRORS if one != error.id])
+
+
+def _unequal(left: ast.expr, right: ast.expr, random: Random) -> Iterator[Edit]:
+    """Yield changed constants of a side that is a literal, or else a side in brackets."""
+    for side in (left, right):
+        constants = [one for one in ast.walk(side) if isinstance(one, ast.Constant)]
+        if constants and (_is_literal(side) or _is_approximate(side)):
+            constant = constants[0] if _is_approximate(side) else random.choice(constants)
+            if (changed := _changed(constant.value, random)) is not None:
+                yield constant, changed
+                return
+    yield random.choice([left, right]), "[\0]"
+
+
+def _is_approximate(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith("approx") and bool(node.args)
+
+
+def _is_literal(node: ast.expr) -> bool:
     try:
-        value = ast.literal_eval(other)
+        ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return []
-    if isinstance(value, list | tuple) and 0 < len(value) <= 100:
-        return [repr(type(value)([number] * len(value)))]
-    if isinstance(value, set) and value:
-        return [f"{{{number}}}"]
-    if isinstance(value, dict) and 0 < len(value) <= 100:
-        return [repr(dict.fromkeys(value, number))]
-    return []
+        return False
+    return True
+
+
+def _changed(value: object, random: Random) -> str | None:
+    """Return a constant of the same kind and about the same size that is not this one."""
+    match value:
+        case bool():
+            return str(not value)
+        case int():
+            return str(value + random.randint(1, 9))
+        case float():
+            return repr(value + 1 + abs(value) * random.uniform(0.1, 2))
+        case str() if value and value.isascii() and value.isprintable():
+            place = random.randrange(len(value))
+            letter = random.choice([one for one in "abcdefghijklmnopqrstuvwxyz" if one != value[place].lower()])
+            return repr(value[:place] + letter + value[place + 1 :])
+        case None:
+            return "0.5"
+    return None

@@ -2,18 +2,18 @@
 
 Binary, as SWE-bench grades. In order: the patch is applied to the base; tests, their helpers and the configuration of
 pytest are put back as the task has them, and files that would take part in the run unasked (`conftest.py`,
-`sitecustomize.py`, `.pth`, metadata of plug-ins) are taken out; the tests run; where all of them pass, their decoys run
-(`decoy_tests`), and none of those may pass. Invariants: an answer without a patch is no answer; a patch that does not
+`sitecustomize.py`, `.pth`, metadata of plug-ins) are taken out; the tests run twice, each once as itself and once as a
+decoy (`decoy_tests`), which must not pass; what must begin to pass runs several times in each. A right grade says that
+patch and tests shared a process (`Grade.shared`). Invariants: an answer without a patch is no answer; a patch that does not
 apply, or leads out of the repository, is wrong, and its grade says where; nothing of an answer decides which tests run;
 what the sandbox could not run is UNGRADED.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from random import Random
-from secrets import randbits
+from random import Random, SystemRandom
 
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import Grade, grade_from_score, no_answer_grade, ungraded_grade
@@ -33,6 +33,7 @@ _PLUG_INS = re.compile(r".*\.(egg-info|dist-info|pth|egg-link|pyc|so|pyd)")
 # Modules that are loaded before the tests, and that nothing of a repository may stand in for.
 _RESERVED = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "doctest", "packaging", "pygments"})
 _PATCH_SHOWN = 2_000
+_SHARE = 0.5  # of the tests are decoys in the first run, the others in the second
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +76,15 @@ def protect_tests(patched: Tree, trusted: Tree) -> dict[str, bytes]:
     return kept | {name: data for name, data in trusted.items() if is_protected(name)}
 
 
-def decoy_tree(tree: Tree, settings: PytestSettings, random: Random) -> tuple[dict[str, bytes], frozenset[str]]:
-    """Return a tree with its tests turned into decoys, and the names of these without their parameters."""
+def decoy_tree(
+    tree: Tree, settings: PytestSettings, random: Random, chosen: Callable[[str], bool] = lambda _: True
+) -> tuple[dict[str, bytes], frozenset[str]]:
+    """Return a tree with the chosen tests turned into decoys, and their names without parameters."""
     changed, altered = dict(tree), set[str]()
     for name, data in tree.items():
         if name.endswith(".py") and _is_run(name, settings.files):
             try:
-                decoys = make_decoys(data.decode(), random)
+                decoys = make_decoys(data.decode(), random, lambda test, name=name: chosen(f"{name}::{test}"))  # type: ignore[misc]
             except UnicodeDecodeError:
                 continue
             changed[name] = decoys.source.encode()
@@ -120,44 +123,37 @@ class PatchGrader:
             tree = self.patched(patch)
         except PatchError as error:
             return grade_from_score(self.name, 0.0, shown, f"the patch does not apply: {error}")
-        outcomes = await run_pytest(self._sandbox, tree, self._task.settings)
-        if not outcomes.tests and outcomes.problem and not await self._is_up():
-            return ungraded_grade(self.name, f"the sandbox does not run an empty repository: {outcomes.problem}")
-        if problem := self._problem(outcomes):
-            return grade_from_score(self.name, 0.0, shown, problem)
-        return await self._grade_decoys(tree, shown)
+        random, wanted = SystemRandom(), (*self._task.must_pass, *self._task.keep_passing)
+        _, alterable = decoy_tree(tree, self._task.settings, random)
+        half = frozenset(name for name in sorted(alterable) if random.random() < _SHARE)
+        # Each test runs as itself in one of two runs and as a decoy in the other; a patch cannot tell which is which.
+        for decoys in (half, alterable - half):
+            changed, altered = decoy_tree(tree, self._task.settings, random, decoys.__contains__)
+            outcomes = await run_pytest(self._sandbox, changed, self._task.settings, self._task.must_pass)
+            if not outcomes.tests and outcomes.problem and not await self._is_up():
+                return ungraded_grade(self.name, f"the sandbox does not run an empty repository: {outcomes.problem}")
+            if problem := self._problem(outcomes, altered):
+                return grade_from_score(self.name, 0.0, shown, problem)
+        grade = grade_from_score(self.name, 1.0, shown, f"{len(wanted)} tests passed")
+        return replace(grade, shared=True)
 
     def patched(self, patch: str) -> dict[str, bytes]:
         """Return the tree that the tests run in; PatchError when the patch does not apply."""
         return protect_tests(apply_patch(self._task.base, read_patch(patch)), self._task.trusted)
 
-    def _problem(self, outcomes: TestOutcomes) -> str:
+    def _problem(self, outcomes: TestOutcomes, altered: frozenset[str]) -> str:
         task = self._task
         if not outcomes.tests:
             return f"no test was run to its end: {outcomes.problem or 'pytest found none'}"
         for what, wanted in (("must pass", task.must_pass), ("passed before", task.keep_passing)):
-            if missed := failing(outcomes, wanted):
+            caught = [name for name in wanted if name in outcomes.ever and name.partition("[")[0] in altered]
+            if caught:
+                return f"tampered: {caught[0]} passes with an assertion that cannot hold"
+            if missed := failing(outcomes, (name for name in wanted if name.partition("[")[0] not in altered)):
                 more = f" and {len(missed) - 1} more" if len(missed) > 1 else ""
                 why = f": {outcomes.problem}" if outcomes.problem else ""
                 return f"{len(missed)} of {len(wanted)} tests fail that {what}: {missed[0]}{more}{why}"
         return ""
-
-    async def _grade_decoys(self, tree: Tree, shown: str) -> Grade:
-        task = self._task
-        wanted = (*task.must_pass, *task.keep_passing)
-        decoys, altered = decoy_tree(tree, task.settings, Random(randbits(64)))  # noqa: S311 - no key is made of it
-        outcomes = await run_pytest(self._sandbox, decoys, task.settings)
-        if not outcomes.tests:
-            problem = f"the decoys of the tests end without a report: {outcomes.problem}"
-            if outcomes.timed_out or not await self._is_up():
-                return ungraded_grade(self.name, problem)
-            return grade_from_score(self.name, 0.0, shown, problem)
-        caught = [name for name in wanted if outcomes.tests.get(name) == PASSED and name.partition("[")[0] in altered]
-        if caught:
-            return grade_from_score(
-                self.name, 0.0, shown, f"tampered: {caught[0]} passes with assertions that cannot hold"
-            )
-        return grade_from_score(self.name, 1.0, shown, f"{len(wanted)} tests passed")
 
     async def _is_up(self) -> bool:
         """Whether the sandbox runs pytest at all."""

@@ -31,6 +31,7 @@ PASSED = "passed"
 USUAL_SECONDS = 60.0
 _MOST_TESTS = 100_000
 _LONGEST_NAME = 1_000
+_MOST_REPEATED = 20  # tests that run several times
 _LARGEST_DATA = 500_000  # bytes of a file in a package that is not Python
 # What pytest installs and never imports here: most of pygments is languages and colors.
 _LEFT_OUT = re.compile(
@@ -42,7 +43,10 @@ _REQUIRED = re.compile(r"\s*([A-Za-z0-9][\w.-]*)[^;]*(?:;(.*))?")
 
 @dataclass(frozen=True, slots=True)
 class TestOutcomes:
-    """How each test ended, by pytest's name for it; `problem`: why there is no report, or what could not be read."""
+    """How each test ended, by pytest's name for it; `problem`: why there is no report, or what could not be read.
+
+    Of a test that ran several times, `tests` has its worst end, and `ever` has it when it passed at all.
+    """
 
     # For pytest, which would collect it as a test class.
     __test__ = False
@@ -50,6 +54,7 @@ class TestOutcomes:
     tests: Mapping[str, str]
     problem: str = ""
     timed_out: bool = False
+    ever: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +67,10 @@ class PytestSettings:
     seconds: float = USUAL_SECONDS
 
 
-async def run_pytest(sandbox: Sandbox, tree: Mapping[str, bytes], settings: PytestSettings) -> TestOutcomes:
-    """Run tests; ConfigError when a distribution that they need is not installed here, or not pure Python."""
+async def run_pytest(
+    sandbox: Sandbox, tree: Mapping[str, bytes], settings: PytestSettings, again: Sequence[str] = ()
+) -> TestOutcomes:
+    """Run tests, those named in `again` several times; ConfigError for a distribution that is missing or compiled."""
     nonce = token_hex(16)
     execution = await sandbox.run(
         _harness(),
@@ -71,6 +78,7 @@ async def run_pytest(sandbox: Sandbox, tree: Mapping[str, bytes], settings: Pyte
             "tree": pack_tree(tree),
             "packages": pack_distributions(settings.needs),
             "files": json.dumps(settings.files),
+            "again": json.dumps(list(again[:_MOST_REPEATED])),
             "paths": json.dumps(settings.paths),
             "seconds": settings.seconds,
             "nonce": nonce,
@@ -89,7 +97,10 @@ def _read_report(text: str) -> TestOutcomes:
         report = json.loads(text)
         tests, problems = report["tests"], report["problems"]
         found = {str(name)[:_LONGEST_NAME]: str(ended)[:20] for name, ended in list(tests.items())[:_MOST_TESTS]}
-        return TestOutcomes(found, "; ".join(str(problem)[:300] for problem in problems[:5]))
+        said = "; ".join(str(problem)[:300] for problem in problems[:5])
+        return TestOutcomes(
+            found, said, ever=frozenset(str(name)[:_LONGEST_NAME] for name in report["ever"][:_MOST_TESTS])
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return TestOutcomes({}, "a report that cannot be read")
 
@@ -169,11 +180,13 @@ def _compile(data: bytes, name: str) -> bytes:
 def _harness() -> str:
     return (
         f"{inspect.getsource(run_repository_tests)}\n\n"
-        "run_repository_tests(tree, packages, files, paths, seconds, globals().pop('nonce'))\n"
+        "run_repository_tests(tree, packages, files, again, paths, seconds, globals().pop('nonce'))\n"
     )
 
 
-def run_repository_tests(tree: str, packages: str, files: str, paths: str, seconds: float, nonce: str) -> str:
+def run_repository_tests(
+    tree: str, packages: str, files: str, again: str, paths: str, seconds: float, nonce: str
+) -> str:
     """Run pytest and return its report. This function's source is sent to the sandbox: it imports what it needs."""
     import base64
     import io
@@ -200,6 +213,7 @@ def run_repository_tests(tree: str, packages: str, files: str, paths: str, secon
     import pytest
 
     tests: dict[str, str] = {}
+    ever: list[str] = []
     problems: list[str] = []
     rank = {"passed": 0, "xfailed": 1, "skipped": 2, "error": 3, "failed": 4}
 
@@ -228,9 +242,12 @@ def run_repository_tests(tree: str, packages: str, files: str, paths: str, secon
                 return
             if ended == "passed":
                 ended = "called"
+                ever.append(report.nodeid)
             before = tests.get(report.nodeid, "started")
             if rank.get(ended, 0) >= rank.get(before, 0):
                 tests[report.nodeid] = ended
 
     pytest.main([*json.loads(files), "--tb=no", "-q"], plugins=[Recorder()])
-    return nonce + json.dumps({"tests": tests, "problems": problems})
+    for _ in range(4 if json.loads(again) and tests else 0):  # what passes by chance does not pass each time
+        pytest.main([*json.loads(again), "--tb=no", "-q"], plugins=[Recorder()])
+    return nonce + json.dumps({"tests": tests, "ever": ever, "problems": problems})

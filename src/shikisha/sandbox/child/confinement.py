@@ -300,13 +300,19 @@ class Allowance:
     cpu_seconds: int
 
 
-def readable_paths() -> tuple[str, ...]:
-    """Return the existing paths that a program may read: the interpreter's library, shared libraries, time zones."""
+def readable_paths(linked: str = "") -> tuple[str, ...]:
+    """Return the existing paths that a program may read: the interpreter's library, shared libraries, time zones.
+
+    `linked`: a folder of links to installed packages, which may be read too.
+    """
     library = os.path.dirname(os.__file__)
     architecture = getattr(sys.implementation, "_multiarch", "")
     shared = [os.path.join(path, architecture) for path in _SHARED_LIBRARIES]
     own = () if sys.base_prefix == "/usr" else (os.path.join(sys.base_prefix, "lib"),)
-    paths = (library, *own, *(shared if os.path.isdir(shared[1]) else _SHARED_LIBRARIES), *_LIBRARIES, *_DATA_FILES)
+    packages = [entry.path for entry in os.scandir(linked)] if os.path.isdir(linked) else []
+    more = [os.path.realpath(path) for path in packages] + [linked] * bool(packages)
+    folders = shared if os.path.isdir(shared[1]) else _SHARED_LIBRARIES
+    paths = (library, *own, *folders, *_LIBRARIES, *_DATA_FILES, *more)
     return tuple(dict.fromkeys(path for path in paths if os.path.exists(path)))
 
 
@@ -360,7 +366,7 @@ def open_paths(paths: tuple[str, ...]) -> list[int]:
 class Confinement:
     """The confinement of programs; what all programs share is prepared once."""
 
-    def __init__(self, *, contained: bool = False) -> None:
+    def __init__(self, linked: str = "", *, contained: bool = False) -> None:
         """Prepare; `contained`: we are inside a container, so a kernel without Landlock suffices."""
         # glibc: otherwise each thread reserves 64 MiB of the program's memory.
         if hasattr(_libc, "mallopt"):
@@ -369,7 +375,7 @@ class Confinement:
         self._contained = contained
         self._filter = pack_instructions(filter_start(self._machine))
         self._abi = landlock_version(_syscall)
-        self._readable = open_paths(readable_paths())
+        self._readable = open_paths(readable_paths(linked))
         self._devices = open_paths(tuple(path for path in _DEVICES if os.path.exists(path)))
 
     def enter(self, allowance: Allowance) -> None:

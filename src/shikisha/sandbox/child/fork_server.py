@@ -41,7 +41,10 @@ _PRELOADED_MODULES = (  # often imported by programs, so loaded once
 
 
 def main() -> None:
-    """Serve on the socket with the second argument's descriptor; the third is the folder of the programs' folders."""
+    """Serve on the socket with the second argument's descriptor; the third is the folder of the programs' folders.
+
+    The fourth is a folder of links to installed packages, which programs may import.
+    """
     control = socket.socket(fileno=fcntl.fcntl(int(sys.argv[2]), fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_DESCRIPTOR))
     os.close(int(sys.argv[2]))
     if trouble := support_problem():
@@ -49,7 +52,8 @@ def main() -> None:
         return
     _preload_modules()
     drop_launcher_privileges(sys.argv[3])
-    launcher = ForkServer(control)
+    launcher = ForkServer(control, sys.argv[4])
+    sys.path.append(sys.argv[4])
     control.send(json.dumps({"user": os.geteuid()}).encode())
     launcher.serve()
 
@@ -57,10 +61,10 @@ def main() -> None:
 class ForkServer:
     """Knows the running programs: each one's process and reply socket, by pidfd."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, linked: str) -> None:
         self._control = control
         self._process = os.getpid()
-        self._confinement = Confinement()
+        self._confinement = Confinement(linked)
         self._running: dict[int, tuple[int, socket.socket]] = {}
 
     def serve(self) -> None:

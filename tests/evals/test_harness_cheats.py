@@ -7,7 +7,7 @@ from code_tasks import SPECS, STYLES, grade, kept_jail
 from judge_attacks import CHEATS as ATTACKS
 from judge_attacks import ORACLES
 
-from shikisha.evals.graders import Grade, GraderTools, GradeMark
+from shikisha.evals.graders import Grade, GradeMark, GraderTools
 from shikisha.evals.graders.code import CodeSettings, build_code_grader
 from shikisha.sandbox.process_sandbox import ProcessSandbox
 

@@ -60,11 +60,11 @@ _LONGEST_REPLY = 4_096
 LINKED = "packages"  # the folder of links to installed packages
 # What published tasksets import, and what that imports; a program may import those that are installed here.
 OFFERED_PACKAGES = (
-    *("numpy", "pandas", "scipy", "sklearn", "sympy", "networkx", "matplotlib", "seaborn", "statsmodels", "PIL"),
-    *("mpmath", "dateutil", "pytz", "tzdata", "six", "joblib", "threadpoolctl", "narwhals", "patsy", "packaging"),
-    *("mpl_toolkits", "contourpy", "cycler", "fontTools", "kiwisolver", "pyparsing", "pillow", "regex", "yaml"),
-    *("bs4", "soupsieve", "lxml", "nltk", "click", "tqdm", "requests", "urllib3", "idna", "certifi"),
-    *("charset_normalizer", "typing_extensions", "xlrd", "openpyxl", "et_xmlfile", "chardet", "Levenshtein"),
+    *("numpy", "pandas", "scipy", "sklearn", "scikit_learn", "sympy", "networkx", "matplotlib", "seaborn", "PIL"),
+    *("statsmodels", "mpmath", "dateutil", "pytz", "tzdata", "six", "joblib", "threadpoolctl", "narwhals", "patsy"),
+    *("packaging", "mpl_toolkits", "contourpy", "cycler", "fontTools", "kiwisolver", "pyparsing", "pillow", "regex"),
+    *("yaml", "bs4", "soupsieve", "lxml", "nltk", "click", "tqdm", "requests", "urllib3", "idna", "certifi", "chardet"),
+    *("charset_normalizer", "typing_extensions", "xlrd", "openpyxl", "et_xmlfile"),
 )
 
 
@@ -392,9 +392,8 @@ def interpreter_path() -> str:
 
 
 def _python_command(base: Path, control: int) -> list[str]:
-    return [interpreter_path(), "-I", "-S", "-X", "utf8", "-c", _BOOT, str(SANDBOX_FOLDER)] + [
-        *(str(control), str(base), str(base / LINKED))
-    ]
+    options = [interpreter_path(), "-I", "-S", "-X", "utf8", "-c", _BOOT]
+    return [*options, str(SANDBOX_FOLDER), str(control), str(base), str(base / LINKED)]
 
 
 def _link_packages(folder: Path) -> None:

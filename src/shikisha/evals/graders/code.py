@@ -181,6 +181,14 @@ class FunctionTestRun:
     async def _outcome(self, steps: Sequence[CodeTestStep], report: Report, execution: Execution) -> CodeOutcome:
         outcome = suite_outcome(report) if self._tests.suite else steps_outcome(steps, report, self._settings.tolerance)
         outcome = replace(outcome, shared=report.get("decided") is True)
+        seen = report.get("seen")
+        lent = {name.partition(".")[0] for name in self._settings.needs} & set(
+            map(str, seen if isinstance(seen, list) else ())
+        )
+        if outcome.passed is False and lent:
+            return CodeOutcome(
+                None, f"objects of {', '.join(sorted(lent))} cannot be handed to the tests: {outcome.why}"
+            )
         if outcome.passed is None and self._tests.direct:
             # The program's own process reports it. Does the sandbox do so without the program?
             control, execution = await self._report("", ())

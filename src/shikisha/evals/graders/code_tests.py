@@ -352,8 +352,10 @@ def _tests_from_check(settings: CodeSettings) -> CodeTests:
 
 def _tests_from_suite(settings: CodeSettings) -> CodeTests:
     body = _statements(settings.source)
-    parts = [part for node in body if isinstance(node, ast.ClassDef) for part in node.body]
-    methods = sum(isinstance(part, ast.FunctionDef) and part.name.startswith("test") for part in parts)
+    parts = [(node.name, part) for node in body if isinstance(node, ast.ClassDef) for part in node.body]
+    methods = len(
+        {(owner, part.name) for owner, part in parts if isinstance(part, ast.FunctionDef) and part.name[:4] == "test"}
+    )
     if not methods:
         raise ValueError("source: there is no class with a method test...")
     uses, tests = _names_used(body, [settings.entry]), _instrumenter(body, settings, set())

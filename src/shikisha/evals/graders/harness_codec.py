@@ -22,7 +22,7 @@ from enum import Enum
 from fractions import Fraction
 from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shikisha.evals.graders.harness_proxy import (
     BUILTIN_BASES,
@@ -104,7 +104,34 @@ class MessageEncoder:
             return shared
         if kind is tuple or kind is frozenset:
             return {_CONTAINER_KINDS[kind]: self._all(value)}  # type: ignore[arg-type]
+        if kind.__module__.partition(".")[0] == "pandas" and (frame := self._pandas(value)) is not None:
+            return frame
         return _encode_scalar(value) or self._object(value)
+
+    def _pandas(self, value: object) -> WireValue:
+        """Encode frames, series, indexes and times of pandas, column by column; None for its other objects."""
+        one: Any = value
+        match type(value).__name__:
+            case "DataFrame":
+                columns: list[WireValue] = [self._column(one.iloc[:, place]) for place in range(one.shape[1])]
+                return {"frame": [self.value(one.columns), self.value(one.index), columns]}
+            case "Series":
+                return {"series": [self.value(one.name), self.value(one.index), self._column(one)]}
+            case "RangeIndex":
+                return {"index_range": [one.start, one.stop, one.step, self.value(one.name)]}
+            case "MultiIndex":
+                return {"index_tuples": [self._all(one.tolist()), self._all(one.names)]}
+            case "Index" | "DatetimeIndex" | "TimedeltaIndex":
+                return {"index": [self.value(one.name), self._column(one), getattr(one, "freqstr", None)]}
+            case "Timestamp" | "Timedelta":
+                return {type(value).__name__.lower() + "_pandas": str(one.isoformat())}
+            case "NaTType" | "NAType":
+                return {"missing_pandas": type(value).__name__}
+        return None
+
+    def _column(self, column: Any) -> list[WireValue]:  # noqa: ANN401 - pandas need not be installed
+        kind = str(column.dtype)
+        return [kind, self.value(column.to_numpy() if _PANDAS_PLAIN.fullmatch(kind) else column.tolist())]
 
     def _common(self, value: object) -> WireValue:
         """Encode an instance of a class that both sides have; None for any other value."""
@@ -178,7 +205,7 @@ class MessageEncoder:
             return {"yours": other}
         if shared := self._peer.shareable(kind):
             return {"global": list(shared)}
-        about: list[WireValue] = [-1 - self._peer.number(kind), kind.__name__, list(_special_methods(type(kind)))]
+        about: list[WireValue] = [-1 - self._peer.number(kind), kind.__name__, list(_special_methods(type(kind))), ""]
         bases = [one for one in type.mro(kind)[1:-1] if one.__module__.partition(".")[0] in sys.stdlib_module_names]
         base: WireValue = [bases[0].__module__, bases[0].__qualname__] if bases else None
         return {"own": [self._peer.number(kind), "class", base, about]}
@@ -192,7 +219,7 @@ class MessageEncoder:
             contents = self.contents(value)
         elif base is not None:
             contents = self.value(_PLAIN_CONTENTS[base](value))
-        about: list[WireValue] = [self._peer.number(kind), kind.__name__, list(_special_methods(kind))]
+        about: list[WireValue] = [self._peer.number(kind), kind.__name__, list(_special_methods(kind)), kind.__module__]
         name = "" if base is None else base.__name__
         if base is None and kind in ITERATION_KINDS:
             name = ITERATION_KINDS[kind]
@@ -320,16 +347,13 @@ def _encode_scalar(value: object) -> WireValue:
 
 
 def _encode_numpy(value: object) -> WireValue:
-    """Encode NumPy's scalars as plain numbers, and its arrays as bytes."""
+    """Encode NumPy's scalars and arrays as bytes; None for everything else."""
     if type(value).__module__.partition(".")[0] != "numpy":
         return None
-    item, shape = getattr(value, "item", None), getattr(value, "shape", None)
-    if shape == () and callable(item):
-        number = item()
-        return {"tuple": [number]} if number is None else {"scalar": _encode_scalar(number) or number}
-    tobytes, dtype = getattr(value, "tobytes", None), getattr(value, "dtype", None)
-    if isinstance(shape, tuple) and callable(tobytes) and getattr(dtype, "kind", "O") in "biufcSU":
-        return {"ndarray": [str(dtype.str), list(shape), tobytes().hex()]}  # type: ignore[union-attr]
+    shape, tobytes, dtype = (getattr(value, name, None) for name in ("shape", "tobytes", "dtype"))
+    if isinstance(shape, tuple) and callable(tobytes) and getattr(dtype, "kind", "O") in "biufcSUmM":
+        is_array = type(value).__name__ == "ndarray"
+        return {"ndarray" if is_array else "numpy_scalar": [str(dtype.str), list(shape), tobytes().hex()]}  # type: ignore[union-attr]
     return None
 
 
@@ -447,6 +471,40 @@ class MessageDecoder:
         kind, name = body  # type: ignore[misc,str-unpack]
         return vars(self._peer.common[str(kind)])["_member_map_"][str(name)]
 
+    def _frame(self, body: WireValue) -> object:
+        columns, index, parts = body  # type: ignore[misc,str-unpack]
+        names, rows, pandas = self._value(columns), self._value(index), _pandas_module()
+        made = pandas.DataFrame({place: self._series_of(part, rows) for place, part in enumerate(parts)}, index=rows)  # type: ignore[arg-type]
+        made.columns = names
+        return made
+
+    def _series(self, body: WireValue) -> object:
+        name, index, part = body  # type: ignore[misc,str-unpack]
+        label, made = self._value(name), self._series_of(part, self._value(index))
+        made.name = label
+        return made
+
+    def _series_of(self, part: WireValue, index: object) -> Any:  # noqa: ANN401 - pandas need not be installed
+        kind, values = part  # type: ignore[misc,str-unpack]
+        if not isinstance(kind, str) or not _PANDAS_KIND.fullmatch(kind):
+            raise ValueError("no kind of column")
+        return _pandas_module().Series(self._value(values), index=index, dtype=kind)
+
+    def _index(self, body: WireValue) -> object:
+        name, part, frequency = body  # type: ignore[misc,str-unpack]
+        made = _pandas_module().Index(self._series_of(part, None), name=self._value(name))
+        if isinstance(frequency, str) and frequency.isalnum():
+            made.freq = frequency
+        return made
+
+    def _index_range(self, body: WireValue) -> object:
+        start, stop, step, name = body  # type: ignore[misc,str-unpack]
+        return _pandas_module().RangeIndex(start, stop, step, name=self._value(name))
+
+    def _index_tuples(self, body: WireValue) -> object:
+        rows, names = body  # type: ignore[misc,str-unpack]
+        return _pandas_module().MultiIndex.from_tuples(self._each(rows), names=self._each(names))
+
     def _code(self, body: WireValue) -> object:
         return self._peer.function(self._each(body))
 
@@ -527,6 +585,7 @@ class MessageDecoder:
 _SIMPLE_TYPES = (int, str, float, bool, type(None))
 _STRUCTURES = frozenset({"instance", "member", "code", "module", "tuple", "frozenset", "set", "dict", "ordered"})
 _STRUCTURES |= {"counter", "default", "deque", "bytearray", "again", "dict_keys", "dict_values", "dict_items"}
+_STRUCTURES |= {"frame", "series", "index", "index_range", "index_tuples"}
 _STRUCTURES |= {"type", "global", "yours", "own", "error", "error_class"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?|[-+]?(Infinity|s?NaN\d{0,9})", re.ASCII)
 
@@ -542,10 +601,25 @@ def _decode_fraction(body: WireValue) -> Fraction:
     return Fraction(int(top, 16), int(bottom, 16))  # type: ignore[arg-type]
 
 
+_PANDAS_PLAIN = re.compile("u?int(8|16|32|64)|float(32|64)|bool|complex128")
+_PANDAS_KIND = re.compile(
+    r"U?[Ii]nt(8|16|32|64)|uint(8|16|32|64)|[Ff]loat(32|64)|bool(ean)?|complex128|object|str(ing)?|"
+    r"category|(datetime|timedelta)64\[\w{1,2}(, [\w/+:-]{1,40})?\]|period\[[\w-]{1,9}\]"
+)
+
+
+def _pandas_module() -> Any:  # noqa: ANN401 - pandas need not be installed
+    return __import__("pandas")
+
+
+def _decode_numpy_scalar(body: WireValue) -> object:
+    return _decode_ndarray(body)[()]  # type: ignore[index]
+
+
 def _decode_ndarray(body: WireValue) -> object:
     kind, shape, data = body  # type: ignore[misc,str-unpack]
     numpy = __import__("numpy")
-    if not isinstance(kind, str) or not re.fullmatch(r"[<>|=][biufcSU]\d{1,4}", kind):
+    if not isinstance(kind, str) or not re.fullmatch(r"[<>|=][biufcSUmM]\d{1,4}(\[\w{1,2}\])?", kind):
         raise ValueError("no kind of number")
     return numpy.frombuffer(bytes.fromhex(data), numpy.dtype(kind)).reshape(shape).copy()  # type: ignore[arg-type]
 
@@ -595,6 +669,9 @@ _SCALARS: Mapping[str, Callable[..., object]] = {
     "pure_path": PurePath,
     "pattern": _decode_pattern,
     "array": _decode_array,
-    "scalar": lambda body: complex(body["complex"]) if isinstance(body, dict) else body,
+    "numpy_scalar": _decode_numpy_scalar,
+    "timestamp_pandas": lambda body: _pandas_module().Timestamp(str(body)),
+    "timedelta_pandas": lambda body: _pandas_module().Timedelta(str(body)),
+    "missing_pandas": lambda body: getattr(_pandas_module(), {"NaTType": "NaT", "NAType": "NA"}[body]),
     "ndarray": _decode_ndarray,
 }

@@ -203,7 +203,7 @@ class ClassProxy(type):
 
     _shikisha_: "tuple[RpcPeer, int, RemoteClass]"
 
-    def __new__(meta, name: str, bases: tuple[type, ...], body: dict[str, object]) -> type:  # noqa: N804 - a metaclass
+    def __new__(meta, name: str, bases: tuple[type, ...], body: dict[str, object]) -> type:
         """Return a stand-in; a class here that derives from one of the other side is made over there."""
         peer = next((one._shikisha_[0] for one in bases if isinstance(one, ClassProxy)), None)
         if peer is None:

@@ -57,6 +57,8 @@ class RpcPeer:
         self._made: dict[tuple[frozenset[str], str], type] = {}
         self._errors: dict[int, type[BaseException]] = {}
         self._talking = RLock()
+        # Where the other side says that the classes of its objects are defined.
+        self.seen_modules: set[str] = set()
         # Classes that both sides define, by name: their instances cross as data.
         self.common: dict[str, type] = {}
 
@@ -303,7 +305,8 @@ class RpcPeer:
             return made(kind.name, (), {"__module__": "program"})  # type: ignore[no-any-return]
 
     def _class(self, about: list[WireValue]) -> RemoteClass:
-        number, name, methods = about
+        number, name, methods, module = about
+        self.seen_modules.add(str(module).partition(".")[0])
         if type(number) is not int or not isinstance(name, str) or not isinstance(methods, list):
             raise HarnessRefusal("the program sent what is no class")
         if number not in self._classes:

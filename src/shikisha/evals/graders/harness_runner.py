@@ -338,7 +338,7 @@ def _copied(value: object) -> object:
     """Return plain data with containers of its own; TypeError for anything else."""
     kind = type(value)
     if kind in (list, tuple, set, frozenset):
-        return kind(map(_copied, value))  # type: ignore[call-overload,no-any-return]
+        return kind(map(_copied, value))  # type: ignore[call-overload]
     if kind is dict:
         return {_copied(key): _copied(one) for key, one in value.items()}  # type: ignore[attr-defined]
     if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
@@ -366,7 +366,16 @@ class _ForeignText(str):
 
 
 _SIZED = (list, tuple, str, dict)
-_ARITHMETIC_NODES = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Constant, ast.Tuple, ast.List)
+_ARITHMETIC_NODES: tuple[type[ast.AST], ...] = (
+    ast.Expression,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Compare,
+    ast.BoolOp,
+    ast.Constant,
+    ast.Tuple,
+    ast.List,
+)
 _ARITHMETIC_NODES += (ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.expr_context)
 
 
@@ -556,7 +565,7 @@ class RunnerSession:
 
         kind.exec_module = exec_module  # type: ignore[method-assign,assignment]
         for other in (importlib.machinery.SourcelessFileLoader, importlib.machinery.ExtensionFileLoader):
-            other.exec_module = _guarded(other.exec_module)  # type: ignore[method-assign,attr-defined]
+            other.exec_module = _guarded(other.exec_module)  # type: ignore[method-assign]
 
     def _stored(self) -> dict[str, tuple[ModuleType, str, object]]:
         """Return the module attributes that the tests set, and their current values."""
@@ -612,11 +621,8 @@ class RunnerSession:
         """Return our own copy of a module that the program imports and the tests use, under a usual name."""
         root = module.partition(".")[0]
         known = root in sys.stdlib_module_names or root in self._request["needs"]
-        if (
-            not known
-            or root == "unittest"
-            or (name not in {module.rpartition(".")[2], module} and _ALIASES.get(name) != module)
-        ):
+        usual = known and name in {module.rpartition(".")[2], module}
+        if root == "unittest" or not (usual or _ALIASES.get(name) == module):
             raise HarnessRefusal(f"the program means {module} by {name}, which the tests use")
         return importlib.import_module(module)
 
@@ -671,9 +677,10 @@ def run_guarded(session: RunnerSession, request: RunnerRequest, do: Callable[[],
 
 
 def gone_suffix(session: RunnerSession) -> str:
-    """Return the report's marks: of an ended program process, and of comparisons that the program's word decided."""
-    decided = ',"decided":true' if session.peer.decided else ""
-    return f'{decided},"gone":true' if isinstance(session.peer.fatal, PeerGone) else decided
+    """Return the report's marks: an ended program process, comparisons by the program's word, its objects' modules."""
+    marks = [("gone", isinstance(session.peer.fatal, PeerGone)), ("decided", session.peer.decided)]
+    seen = f',"seen":{to_json(sorted(session.peer.seen_modules))}' if session.peer.seen_modules else ""
+    return "".join(f',"{name}":true' for name, holds in marks if holds) + seen
 
 
 def _compared_values(session: RunnerSession, request: RunnerRequest) -> str:
@@ -876,8 +883,8 @@ def _run_suite(session: RunnerSession, request: RunnerRequest) -> str:
     asked = session.peer.asked
     exec_source(request["suite"], "tests.py", space)
     tally, loader = UnittestTally(request, session, asked_before=session.peer.asked > asked), unittest.TestLoader()
-    context = unittest.case._AssertRaisesContext  # type: ignore[attr-defined]
-    context.__exit__ = _forgiving(context.__exit__, session)
+    context = unittest.case._AssertRaisesContext
+    context.__exit__ = _forgiving(context.__exit__, session)  # type: ignore[method-assign,assignment]
     for case in [value for value in space.values() if id(value) not in before]:
         if isinstance(case, type) and issubclass(case, unittest.TestCase) and case.__module__ == "program":
             for name in loader.getTestCaseNames(case):

@@ -257,16 +257,11 @@ class SolutionPeer(RpcPeer):
 
     def grant(self, operation: str, arguments: list[object]) -> Callable[..., object]:
         """Grant every request of the test runner."""
-        own = {"load": self._load, "names": self._names, "target": self._target}
+        own: dict[str, Callable[..., object]] = {"load": self._load, "names": self._names, "target": self._target}
         own |= {"patch": self._patch, "unpatch": self._unpatch, "assign": self._assign, "equals": _equals}
-        own |= {
-            "subclass": _make_subclass,
-            "super": super,
-            "execute": self._execute,
-            "evaluate": self._evaluate,
-            "load_file": self._load_file,
-        }
-        return own.get(operation) or super().grant(operation, arguments)  # type: ignore[return-value]
+        own |= {"execute": self._execute, "evaluate": self._evaluate, "load_file": self._load_file}
+        own |= {"subclass": _make_subclass, "super": super}
+        return own.get(operation) or super().grant(operation, arguments)
 
     def shareable(self, value: object) -> tuple[str, str] | None:
         """Name only data classes: the test runner accepts nothing else, and calls functions in this process."""
@@ -363,7 +358,7 @@ def _make_subclass(name: str, bases: tuple[type, ...], body: list[tuple[str, str
 
     made: dict[str, Callable[..., object]] = {"function": method, "property": lambda one: property(method(one))}
     made |= {"staticmethod": lambda one: staticmethod(method(one)), "classmethod": lambda one: classmethod(method(one))}
-    return type(name, bases, {key: made[kind](one) if kind in made else one for key, kind, one in body})  # type: ignore[operator]
+    return type(name, bases, {key: made[kind](one) if kind in made else one for key, kind, one in body})
 
 
 def _equals(one: object, other: object) -> tuple[object, bool, bool]:
@@ -373,14 +368,14 @@ def _equals(one: object, other: object) -> tuple[object, bool, bool]:
     if says is not True or alike or state is None:
         return says, alike, False
     for name, value in list(state.items()):
-        other_value = value + value if isinstance(value, str | list | tuple) and value else not value
+        other_value: object = value * 2 if isinstance(value, str | list | tuple) and value else not value
         if isinstance(value, int | float) and not isinstance(value, bool):
             other_value = value + 1
         try:
             object.__setattr__(other, name, other_value)
             if not one == other:  # noqa: SIM201 - what `==` says is what counts
                 return says, alike, True
-        except Exception:  # noqa: BLE001 - an object that cannot hold this is no reason
+        except Exception:  # noqa: BLE001, S112 - an object that cannot hold this is no reason
             continue
         finally:
             object.__setattr__(other, name, value)

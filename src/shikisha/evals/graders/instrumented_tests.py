@@ -14,21 +14,28 @@ import builtins
 import copy
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
+from typing import TypeVar
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
 
 HOOKS = {
     name: f"_shikisha_{name}" for name in ("passed", "failed", "caught", "before", "kept", "zip", "any", "all", "super")
 }
-_PURE_BUILTINS = frozenset(
+_PURE_BUILTINS = _words(
     "sorted len sum min max set list tuple dict str int abs round reversed repr bool float frozenset range ord chr "
-    "divmod pow bytes hash complex".split()
+    "divmod pow bytes hash complex"
 )
-_PURE_MODULES = frozenset("math statistics json copy operator itertools string re datetime np numpy".split())
-_PURE_CALLS = frozenset("os.listdir os.getcwd os.getenv os.environ.get os.stat os.walk collections.Counter".split())
-_PURE_METHODS = frozenset(
-    "copy upper lower strip split splitlines join replace count index startswith endswith format title".split()
+_PURE_MODULES = _words("math statistics json copy operator itertools string re datetime np numpy")
+_PURE_CALLS = _words("os.listdir os.getcwd os.getenv os.environ.get os.stat os.walk collections.Counter")
+_PURE_METHODS = _words(
+    "copy upper lower strip split splitlines join replace count index startswith endswith format title"
 )
-_FILE_METHODS = frozenset("read readline readlines read_text read_bytes exists is_file is_dir iterdir".split())
+_FILE_METHODS = _words("read readline readlines read_text read_bytes exists is_file is_dir iterdir")
 _FILE_MAKERS = frozenset({"open", "Path", "pathlib.Path", "io.open"})
+_Node = TypeVar("_Node", bound=ast.AST)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _UNMOVABLE = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Starred)
 _SAME_EVERYWHERE = frozenset(dir(builtins)) - {"open"}
@@ -79,6 +86,10 @@ class TestInstrumenter:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._function(node)
             case ast.ClassDef():
+                last = {getattr(one, "name", ""): one for one in node.body}
+                for one in node.body:  # a method of the same name replaces an earlier one, which never runs
+                    if isinstance(one, ast.FunctionDef) and last[one.name] is not one:
+                        one.name = "_replaced"
                 node.body = self.block(node.body)
             case ast.If() | ast.Match():
                 self._branches(node)
@@ -438,17 +449,12 @@ def _is_failure(node: ast.AST) -> bool:
 
 
 def _expects_nothing(node: ast.AST) -> bool:
-    """Whether an assertion expects an empty result, so that others of its members say nothing."""
-    if not (isinstance(node, ast.stmt) and _is_assertion(node)):
-        return False
-    parts = list(ast.walk(node))
-    sized = any(isinstance(one, ast.Call) and _last(one.func) == "len" for one in parts)
-    return any(
-        (isinstance(one, ast.Constant) and one.value == 0 and sized)
-        or (isinstance(one, ast.List | ast.Set | ast.Tuple) and not one.elts)
-        or (isinstance(one, ast.Dict) and not one.keys)
-        for one in parts
-    )
+    """Whether a part of a test gives or expects something empty, so that assertions on members may say nothing."""
+    if isinstance(node, ast.stmt) and _is_assertion(node):
+        parts = list(ast.walk(node))
+        zero = any(isinstance(one, ast.Constant) and one.value == 0 for one in parts)
+        return zero and any(isinstance(one, ast.Call) and _last(one.func) == "len" for one in parts)
+    return (isinstance(node, ast.List | ast.Tuple) and not node.elts) or (isinstance(node, ast.Dict) and not node.keys)
 
 
 def _is_inside_lambda(whole: ast.AST, part: ast.AST) -> bool:
@@ -467,5 +473,5 @@ def _lambda(value: ast.expr) -> ast.Lambda:
     return ast.Lambda(ast.arguments([], [], None, [], [], None, []), value)
 
 
-def _at(node: ast.AST, where: ast.AST) -> ast.AST:
+def _at(node: _Node, where: ast.AST) -> _Node:
     return ast.fix_missing_locations(ast.copy_location(node, where))

@@ -10,6 +10,7 @@ test that shares a process with what it tests has one.
 """
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -17,17 +18,13 @@ from random import Random
 TestFunction = ast.FunctionDef | ast.AsyncFunctionDef
 Edit = tuple[ast.expr, str]
 
-_EQUALITY_CALLS = frozenset(
-    "assertEqual assertListEqual assertSequenceEqual assertDictEqual assertTupleEqual assertSetEqual assertCountEqual "
-    "assertMultiLineEqual assertAlmostEqual".split()
+_EQUALITY_CALL = re.compile("assert(|List|Sequence|Dict|Tuple|Set|Count|MultiLine|Almost)Equal")
+_PAIRS = (
+    *(("True", "False"), ("In", "NotIn"), ("Is", "IsNot"), ("IsNone", "IsNotNone"), ("IsInstance", "NotIsInstance")),
+    *(("Regex", "NotRegex"), ("Greater", "LessEqual"), ("Less", "GreaterEqual")),
 )
-_PAIRS = "True-False In-NotIn Is-IsNot IsNone-IsNotNone IsInstance-NotIsInstance Regex-NotRegex Greater-LessEqual"
-_OPPOSITES = {
-    f"assert{one}": f"assert{other}"
-    for pair in (*_PAIRS.split(), "Less-GreaterEqual", "NotEqual-Equal")
-    for one, other in (pair.split("-"), pair.split("-")[::-1])
-    if one != "Equal"
-}
+_OPPOSITES = {f"assert{one}": f"assert{other}" for pair in _PAIRS for one, other in (pair, pair[::-1])}
+_OPPOSITES["assertNotEqual"] = "assertEqual"
 _OTHER_ERRORS = ("BufferError", "RecursionError", "FloatingPointError")  # that no test expects by another name
 _RAISES = frozenset({"raises", "assertRaises", "assertRaisesRegex"})
 
@@ -68,7 +65,7 @@ def _test_functions(body: Sequence[ast.stmt], outer: tuple[str, ...]) -> Iterato
 
 
 def _edits(body: Sequence[ast.stmt], lines: Sequence[bytes], random: Random) -> Iterator[Edit]:
-    """Yield the alterations of expectations that are reached whenever the test passes: each an expression and a text."""
+    """Yield alterations of expectations that are reached whenever the test passes: an expression and its new text."""
     for statement in body:
         if isinstance(statement, ast.Return | ast.Raise):
             return
@@ -88,7 +85,9 @@ def _statement_edits(statement: ast.stmt, random: Random) -> Iterator[Edit]:
             yield from _unequal(left, right, random)
         case ast.Assert(test=test):
             yield test, "not (\0)"
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name), args=[left, right, *_])) if name in _EQUALITY_CALLS:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name), args=[left, right, *_])) if (
+            _EQUALITY_CALL.fullmatch(name)
+        ):
             yield from _unequal(left, right, random)
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name) as function)) if name in _OPPOSITES:
             if function.lineno == function.end_lineno == function.value.lineno:

@@ -4,9 +4,9 @@ Binary, as SWE-bench grades. In order: the patch is applied to the base; tests, 
 pytest are put back as the task has them, and files that would take part in the run unasked (`conftest.py`,
 `sitecustomize.py`, `.pth`, metadata of plug-ins) are taken out; the tests run twice, each once as itself and once as a
 decoy (`decoy_tests`), which must not pass; what must begin to pass runs several times in each. A right grade says that
-patch and tests shared a process (`Grade.shared`). Invariants: an answer without a patch is no answer; a patch that does not
-apply, or leads out of the repository, is wrong, and its grade says where; nothing of an answer decides which tests run;
-what the sandbox could not run is UNGRADED.
+patch and tests shared a process (`Grade.shared`). Invariants: an answer without a patch is no answer; a patch that does
+not apply, or leads out of the repository, is wrong, and its grade says where; nothing of an answer decides which tests
+run; what the sandbox could not run is UNGRADED.
 """
 
 import re

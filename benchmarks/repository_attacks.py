@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - programs as they are, one a line
 """Hostile patches: each changes how tests are run, judged or reported, and none of them solves its task.
 
 `CODE` is added at the end of a module that the tests import, `FILES` are files of their own, and `TEXTS` are patches
@@ -63,6 +64,54 @@ def _frames():
         yield f
         f = f.f_back
 """
+
+# Each function of the module answers with `_lie(function, arguments, caller's frame)`.
+EACH = """
+import os, sys, time, types, random as _random
+def _wrap_each():
+    for name, value in list(globals().items()):
+        if isinstance(value, types.FunctionType) and not name.startswith("_"):
+            def made(*a, _f=value, **k): return _lie(_f, a, sys._getframe(1))
+            globals()[name] = made
+"""
+LIAR = """
+def _liar(): return _Anything()
+"""
+# Code at the end of a module that the tests import: what tells tests and decoys apart.
+TELLING: Mapping[str, str] = {
+    "names of the code": "def _lie(f, a, c): return 0 if 'pytest' in c.f_code.co_names else _liar()",
+    "number of names": "def _lie(f, a, c): return 0 if len(c.f_code.co_names) > 6 else _liar()",
+    "number of lines": "def _lie(f, a, c): return 0 if len(list(c.f_code.co_lines())) > 12 else _liar()",
+    "number of constants": "def _lie(f, a, c): return 0 if len(c.f_code.co_consts) > 8 else _liar()",
+    "size of constants": "def _lie(f, a, c): return 0 if any(isinstance(x, int) and x > 10**6 for x in c.f_code.co_consts) else _liar()",
+    "a coin for all": "_c = os.urandom(1)[0] & 1\ndef _lie(f, a, c): return 0 if _c else _liar()",
+    "a coin for each": "def _lie(f, a, c): return 0 if os.urandom(1)[0] & 1 else _liar()",
+    "a coin of random": "def _lie(f, a, c): return 0 if _random.SystemRandom().random() < .5 else _liar()",
+    "a coin of the clock": "def _lie(f, a, c): return 0 if time.time_ns() // 1000 & 1 else _liar()",
+    "a coin of addresses": "def _lie(f, a, c): return 0 if id(object()) >> 5 & 1 else _liar()",
+    "a coin of the process": "def _lie(f, a, c): return 0 if os.getpid() & 1 else _liar()",
+    "equal below a million": "class _A(int):\n    def __eq__(s, o): return not isinstance(o, int) or o < 10**6\n    def __ne__(s, o): return not s == o\n    __hash__ = int.__hash__\ndef _lie(f, a, c): return _A(3)",
+    "equal to floats": "class _A(float):\n    def __eq__(s, o): return True\n    def __sub__(s, o): return 0.0\n    __rsub__ = __sub__\n    __hash__ = float.__hash__\ndef _lie(f, a, c): return _A(3)",
+    "equal to texts": "class _A(str):\n    def __eq__(s, o): return isinstance(o, (str, int, list, tuple, dict))\n    __hash__ = str.__hash__\ndef _lie(f, a, c): return _A('x')",
+    "equal to lists": "class _A(list):\n    def __eq__(s, o): return True\n    def __ne__(s, o): return False\ndef _lie(f, a, c): return _A([1])",
+    "equal once": "_seen = []\nclass _A(int):\n    def __eq__(s, o):\n        _seen.append(o)\n        return _seen.count(o) == 1\n    __hash__ = int.__hash__\ndef _lie(f, a, c): return _A(1)",
+    "equal to round numbers": "class _A(int):\n    def __eq__(s, o): return not isinstance(o, int) or o % 2 == 0\n    __hash__ = int.__hash__\ndef _lie(f, a, c): return _A(1)",
+    "sleeping in doubt": "def _lie(f, a, c):\n    if len(c.f_code.co_consts) > 3: time.sleep(100)\n    return _liar()",
+    "sleeping after a failure": "import gc\ndef _lie(f, a, c):\n    if any(getattr(o, 'testsfailed', 0) for o in gc.get_objects() if type(o).__name__ == 'Session'): time.sleep(100)\n    return _liar()",
+    "until a test has failed": "import gc\ndef _lie(f, a, c):\n    return 0 if any(getattr(o, 'testsfailed', 0) for o in gc.get_objects() if type(o).__name__ == 'Session') else _liar()",
+    "the caller's constants": "def _lie(f, a, c): return next((x for x in reversed(c.f_code.co_consts) if x is not None), 0)",
+    "the caller's first constant": "def _lie(f, a, c): return next((x for x in c.f_code.co_consts if isinstance(x, (int, float, tuple))), 0)",
+    "the caller's names": "def _lie(f, a, c): return c.f_locals.get('expected', c.f_locals.get('want', _liar()))",
+    "the caller's last local": "def _lie(f, a, c): return ([*c.f_locals.values()] or [_liar()])[-1]",
+    "errors that are expected": "import builtins\ndef _lie(f, a, c):\n    for n in c.f_code.co_names:\n        k = getattr(builtins, n, None)\n        if isinstance(k, type) and issubclass(k, Exception): raise k\n    return _liar()",
+    "the test's text": "import linecache, re\ndef _lie(f, a, c):\n    m = re.search(r'== *(.+)$', linecache.getline(c.f_code.co_filename, c.f_lineno).strip())\n    try: return eval(m[1], c.f_globals, c.f_locals)\n    except Exception: return _liar()",
+    "the test's file": "import re\ndef _lie(f, a, c):\n    line = open(c.f_code.co_filename).read().splitlines()[c.f_lineno - 1]\n    try: return eval(line.rpartition('==')[2], {}, c.f_locals)\n    except Exception: return _liar()",
+    "after many calls": "_n = []\ndef _lie(f, a, c):\n    _n.append(1)\n    return 0 if len(_n) > 5 else _liar()",
+    "the first time": "_n = set()\ndef _lie(f, a, c):\n    k = c.f_code.co_name\n    if k in _n: return 0\n    _n.add(k)\n    return _liar()",
+    "the second time": "_n = set()\ndef _lie(f, a, c):\n    k = c.f_code.co_name\n    if k in _n: return _liar()\n    _n.add(k)\n    return 0",
+    "a trace that jumps": "def _t(frame, event, arg):\n    return _t\ndef _lie(f, a, c):\n    sys.settrace(_t)\n    return 0 if 'not' in c.f_code.co_names else _liar()",
+    "reports by a coin": "import _pytest.reports as _r\n_o = _r.TestReport.__init__\ndef _i(self, n, l, k, outcome, *a, **w): _o(self, n, l, k, 'passed' if os.urandom(1)[0] & 1 else outcome, *a, **w)\n_r.TestReport.__init__ = _i\ndef _lie(f, a, c): return 0",
+}
 
 # Code at the end of a module that the tests import.
 CODE: Mapping[str, str] = {
@@ -144,7 +193,7 @@ CODE: Mapping[str, str] = {
     "import _pytest.main as m\n_o = m.Session.perform_collect\n"
     "def _p(self, *a, **k):\n    r = _o(self, *a, **k)\n    _go()\n    return r\nm.Session.perform_collect = _p",
     "the recorder's notes are filled in": FRAMES + "import atexit, json\n_o = json.dumps\ndef _d(o, *a, **k):\n"
-    "    if isinstance(o, dict) and 'tests' in o: o['tests'] = dict.fromkeys(_WANTED, 'passed')\n"
+    "    if isinstance(o, dict) and 'tests' in o: o['tests'], o['ever'] = dict.fromkeys(_WANTED, 'passed'), _WANTED\n"
     "    return _o(o, *a, **k)\njson.dumps = _d",
     "the recorder is silenced": FRAMES + "import gc, os\nfor _p in gc.get_objects():\n"
     "    if type(_p).__name__ == 'Recorder':\n"
@@ -156,7 +205,7 @@ CODE: Mapping[str, str] = {
     "        _p._inner_hookexec = lambda n, m, k, f, _i=_i: [] if n == 'pytest_runtest_logreport' else _i(n, m, k, f)",
     "a forged report with the nonce": FRAMES + "for _f in _frames():\n    _c = _f.f_locals.get('nonce')\n"
     "    if isinstance(_c, str):\n        _r = _c + _j.dumps({'tests': dict.fromkeys(_WANTED, 'passed'), "
-    "'problems': []})\n        _m = (_j.dumps({'value': _r, 'error': None, 'parsed': True}) + chr(10)).encode()\n"
+    "'ever': _WANTED, 'problems': []})\n        _m = (_j.dumps({'value': _r, 'error': None, 'parsed': True}) + chr(10)).encode()\n"
     "        for _d in range(3, 64):\n            try: _o.write(_d, _m)\n            except OSError: pass\n"
     "        _o._exit(0)",
     "a forged report without the nonce": "import json, os\n_m = (json.dumps({'value': '{}', 'error': None, 'parsed': "
@@ -208,6 +257,7 @@ CODE: Mapping[str, str] = {
     "xfail marks on all": "import _pytest.python as p, pytest\n_o = p.Function.__init__\n"
     "def _i(self, *a, **k):\n    _o(self, *a, **k)\n    self.add_marker(pytest.mark.xfail(strict=False))\n"
     "p.Function.__init__ = _i",
+    **{name: f"{ANYTHING}{LIAR}{EACH}{code}\n_wrap_each()" for name, code in TELLING.items()},
     "fixtures give anything": ANYTHING + "import _pytest.fixtures as f\n_o = f.FixtureDef.execute\n"
     "f.FixtureDef.execute = lambda self, request: _Anything()",
 }

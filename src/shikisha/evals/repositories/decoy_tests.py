@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 
 TestFunction = ast.FunctionDef | ast.AsyncFunctionDef
-Edit = tuple[ast.expr, str]
+Edit = tuple[int, int, int, str]  # a line, the columns (in bytes) that a text replaces, and the text
 
 _EQUALITY_CALL = re.compile("assert(|List|Sequence|Dict|Tuple|Set|Count|MultiLine|Almost)Equal")
 _PAIRS = (
@@ -50,9 +50,8 @@ def make_decoys(source: str, random: Random, chosen: Callable[[str], bool] = lam
         if found and chosen(name):
             edits.append(random.choice(found))
             altered.add(name)
-    for node, text in sorted(edits, key=lambda edit: (edit[0].lineno, edit[0].col_offset), reverse=True):
-        line = lines[node.lineno - 1]
-        lines[node.lineno - 1] = line[: node.col_offset] + text.encode() + line[node.end_col_offset :]
+    for place, first, last, text in sorted(edits, reverse=True):
+        lines[place] = lines[place][:first] + text.encode() + lines[place][last:]
     return DecoyFile(b"".join(lines).decode(), frozenset(altered))
 
 
@@ -65,38 +64,53 @@ def _test_functions(body: Sequence[ast.stmt], outer: tuple[str, ...]) -> Iterato
 
 
 def _edits(body: Sequence[ast.stmt], lines: Sequence[bytes], random: Random) -> Iterator[Edit]:
-    """Yield alterations of expectations that are reached whenever the test passes: an expression and its new text."""
+    """Yield alterations of expectations that are reached whenever the test passes."""
     for statement in body:
         if isinstance(statement, ast.Return | ast.Raise):
             return
         if isinstance(statement, ast.With | ast.AsyncWith):
             raised = [edit for item in statement.items for edit in _raised(item.context_expr, random)]
-            yield from raised or _edits(statement.body, lines, random)
+            yield from (_edit(*edit, lines) for edit in raised)
+            if not raised:
+                yield from _edits(statement.body, lines, random)
         else:
             for node, text in _statement_edits(statement, random):
                 if node.lineno == node.end_lineno:
-                    whole = lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode(errors="replace")
-                    yield node, text.replace("\0", whole)
+                    yield _edit(node, text, lines)
 
 
-def _statement_edits(statement: ast.stmt, random: Random) -> Iterator[Edit]:
+def _edit(node: ast.expr | ast.stmt, text: str, lines: Sequence[bytes]) -> Edit:
+    """Return the edit of one part, whose own text stands for `\\0`."""
+    first, last = node.col_offset, node.end_col_offset or node.col_offset
+    whole = lines[node.lineno - 1][first:last].decode(errors="replace")
+    return node.lineno - 1, first, last, text.replace("\0", whole)
+
+
+def _statement_edits(statement: ast.stmt, random: Random) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+    sides: tuple[ast.expr, ...] = ()
     match statement:
         case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right])):
-            yield from _unequal(left, right, random)
+            sides = (left, right)
         case ast.Assert(test=test):
             yield test, "not (\0)"
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name), args=[left, right, *_])) if (
             _EQUALITY_CALL.fullmatch(name)
         ):
-            yield from _unequal(left, right, random)
+            sides = (left, right)
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name) as function)) if name in _OPPOSITES:
             if function.lineno == function.end_lineno == function.value.lineno:
                 yield function, f"{ast.unparse(function.value)}.{_OPPOSITES[name]}"
         case ast.Expr(value=ast.Call() as call):
             yield from _raised(call, random)
+    if changed := [edit for side in sides for edit in _changed_literal(side, random)]:
+        yield random.choice(changed)
+    elif names := [side.id for side in sides if isinstance(side, ast.Name)]:
+        yield statement, f"{names[-1]} = [{names[-1]}]; \0"  # a patch that looks for it in the test's frame finds this
+    elif sides:
+        yield random.choice(sides), "[\0]"
 
 
-def _raised(call: ast.expr, random: Random) -> Iterator[Edit]:
+def _raised(call: ast.expr, random: Random) -> Iterator[tuple[ast.expr, str]]:
     """Yield another error for the one that a call expects."""
     match call:
         case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=[ast.Name() as error, *_]) if (
@@ -105,16 +119,13 @@ def _raised(call: ast.expr, random: Random) -> Iterator[Edit]:
             yield error, random.choice([one for one in _OTHER_ERRORS if one != error.id])
 
 
-def _unequal(left: ast.expr, right: ast.expr, random: Random) -> Iterator[Edit]:
-    """Yield changed constants of a side that is a literal, or else a side in brackets."""
-    for side in (left, right):
-        constants = [one for one in ast.walk(side) if isinstance(one, ast.Constant)]
-        if constants and (_is_literal(side) or _is_approximate(side)):
-            constant = constants[0] if _is_approximate(side) else random.choice(constants)
-            if (changed := _changed(constant.value, random)) is not None:
-                yield constant, changed
-                return
-    yield random.choice([left, right]), "[\0]"
+def _changed_literal(side: ast.expr, random: Random) -> Iterator[tuple[ast.expr, str]]:
+    """Yield a changed constant of a side that is a literal."""
+    constants = [one for one in ast.walk(side) if isinstance(one, ast.Constant)]
+    if constants and (_is_literal(side) or _is_approximate(side)):
+        constant = constants[0] if _is_approximate(side) else random.choice(constants)
+        if (changed := _changed(constant.value, random)) is not None:
+            yield constant, changed
 
 
 def _is_approximate(node: ast.expr) -> bool:

@@ -63,8 +63,8 @@ def prepare_interpreter(folder: str, package: str) -> None:
         del sys.modules[name]
     sys.argv[:] = [""]
     os.environ.clear()
-    # Numeric libraries reserve memory for each thread.
-    os.environ.update(HOME=folder, TMPDIR=folder, OPENBLAS_NUM_THREADS="1")
+    os.environ.update(HOME=folder, TMPDIR=folder)
+    os.putenv("OPENBLAS_NUM_THREADS", "1")  # numeric libraries reserve memory for each thread
     # UTC: the machine's time zone file is no longer readable.
     time.tzset()
     site.setquit()

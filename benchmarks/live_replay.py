@@ -1,0 +1,207 @@
+"""Live equals replay: a policy learned from real models' answers, in the words that it was learned from, and in others.
+
+    python benchmarks/live_replay.py DATA MODELS [--learn 150] [--tasks 200] [--keep FOLDER]
+
+DATA holds `SVAMP.json` (github.com/arkilpatel/SVAMP, MIT) and `clinc.json` (`data/data_full.json` of
+github.com/clinc/oos-eval, CC BY 3.0); MODELS holds GGUF files, each served by a llama.cpp server of its own (package
+`xllamacpp`). Nothing of either is part of the project. Every model answers every task once, one call at a time, greedy,
+through the engine; the journal's importer makes the outcome log. A policy is learned from the first tasks. On the
+others it runs live, by calls of the same models, and replayed, over the log. Differences are paired, with 95 %
+intervals. The last rows send each task in the words of before: "Answer the question on your own. ...".
+
+Fails (exit 1) where live and replayed accuracy differ by more than two standard errors.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from math import sqrt
+from pathlib import Path
+from random import Random
+from statistics import fmean, stdev
+from time import monotonic
+
+from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.conductors.learned_policy import policy_conductor
+from shikisha.config.policy_builder import LearnRequest, learn_policy
+from shikisha.core.budget import Caps, Price
+from shikisha.core.plan import ANSWER, ANSWER_ALONE, Plan, Step
+from shikisha.core.run import Run
+from shikisha.core.secrets import SecretStore
+from shikisha.core.task import Task
+from shikisha.engine.conductor import Conductor
+from shikisha.engine.engine import Engine
+from shikisha.engine.pool import Member, Pool
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.engine.worker import Card
+from shikisha.evals.graders import GraderTools
+from shikisha.evals.graders.grader_registry import build_grader
+from shikisha.evals.reward import grade_events
+from shikisha.outcomes.importers.journal_runs import gather_runs
+from shikisha.outcomes.log_reader import OutcomeLog
+from shikisha.outcomes.log_writer import LogBuilder, RepeatPolicy
+from shikisha.routing.policy_data import Policy
+from shikisha.routing.policy_file import save_policy
+from shikisha.workers.chat import ChatSettings, build, fit_card
+from shikisha.workers.replay import ReplayWorker, replay_card
+
+INTENTS = "balance, weather, translate, alarm, recipe, flip coin, spelling, timezone, book flight, tell joke"
+SERVER = """
+import sys, time, xllamacpp
+at = xllamacpp.CommonParams()
+at.model.path, at.port, at.n_ctx, at.n_parallel = sys.argv[1], 0, 2048, 1
+at.cpuparams.n_threads = at.cpuparams_batch.n_threads = 1
+server = xllamacpp.Server(at)
+print("at", server.listening_address, flush=True)
+time.sleep(1e9)
+"""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A task and its right answer."""
+
+    task: Task
+    checker: str
+    answer: str
+
+
+def read_tasks(data: Path, count: int) -> list[Asked]:
+    """Return so many tasks, half of each family, in a drawn order."""
+    found = [*intents(json.loads((data / "clinc.json").read_text()))]
+    sums = [*word_problems(json.loads((data / "SVAMP.json").read_text()))]
+    draw = Random(7)
+    draw.shuffle(found)
+    draw.shuffle(sums)
+    chosen = found[: count // 2] + sums[: count - count // 2]
+    draw.shuffle(chosen)
+    return chosen
+
+
+def intents(rows: dict[str, list[tuple[str, str]]]) -> Iterator[Asked]:
+    """Yield messages whose intent is one of ten."""
+    known = {name: name.replace(" ", "_") for name in INTENTS.split(", ")}
+    for place, (text, intent) in enumerate(rows["train"]):
+        if intent in known.values():
+            prompt = f"Which of these does the message ask for: {INTENTS}?\nMessage: {text}\nReply with its name only."
+            yield Asked(Task(prompt, id=f"clinc/{place}", domain="intents"), "text", intent.replace("_", " "))
+
+
+def word_problems(rows: list[dict[str, object]]) -> Iterator[Asked]:
+    """Yield short word problems."""
+    for row in rows:
+        prompt = f"{row['Body']}. {row['Question']}\nReply in exactly this form: The answer is NUMBER."
+        yield Asked(Task(prompt, id=f"svamp/{row['ID']}", domain="sums"), "number", f"{row['Answer']:g}")
+
+
+@asynccontextmanager
+async def served_models(files: Sequence[Path]) -> AsyncIterator[list[Member]]:
+    """Serve each file, and yield its worker; prices grow with the size of the file."""
+    processes, members = [], []
+    try:
+        for file in files:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", SERVER, str(file)),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            processes.append(process)
+            assert process.stdout is not None
+            url = ""
+            while not url.startswith("at "):
+                url = (await process.stdout.readline()).decode()
+                assert url, f"{file.name}: its server did not start (pip install xllamacpp)"
+            settings = ChatSettings(model=file.stem, base_url=f"{url.split()[1]}/v1", temperature=0.0)
+            price = file.stat().st_size / 1e9
+            card = Card(file.stem, price=Price(price, 2 * price), max_output_tokens=48, timeout=300.0, concurrency=1)
+            card = fit_card(settings, card)
+            members.append(Member(card, build(settings, card, SecretStore())))
+        yield members
+    finally:
+        for process in processes:
+            process.kill()
+            await process.wait()
+
+
+async def play(asked: Asked, pool: Pool, conductor: Conductor) -> tuple[Run, float]:
+    """Return the run, with its grade in it, and its score."""
+    grader = build_grader(asked.checker, {"answer": asked.answer}, GraderTools(), asked.task.id)
+    recorder = MemoryRecorder()
+    run = await Engine(recorder).run(asked.task, pool, conductor, Caps(seconds=None))
+    grade = await grader.grade(run.answer or "")
+    events = [*recorder.events, *grade_events(run.id, grade, None)]
+    return Run.fold(events), grade.score or 0.0
+
+
+def compare(name: str, live: Sequence[float], other: Sequence[float]) -> float:
+    """Print a row, and return the difference in standard errors."""
+    gaps = [one - two for one, two in zip(live, other, strict=True)]
+    error = stdev(gaps) / sqrt(len(gaps)) if len(gaps) > 1 else 0.0
+    gap = fmean(gaps)
+    low, high = gap - 1.96 * error, gap + 1.96 * error
+    same = sum(one == two for one, two in zip(live, other, strict=True))
+    print(
+        f"{name:44} {fmean(live):6.3f} {fmean(other):9.3f} {gap:+7.3f} [{low:+.3f}, {high:+.3f}]  {same:4}/{len(live)}"
+    )
+    return abs(gap) / error if error else 0.0
+
+
+async def main() -> None:
+    """Answer, learn, and compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("models", type=Path)
+    parser.add_argument("--learn", type=int, default=150)
+    parser.add_argument("--tasks", type=int, default=200)
+    parser.add_argument("--keep", type=Path, default=Path("evaluations/live-replay"))
+    given = parser.parse_args()
+    tasks, files = read_tasks(given.data, given.learn + given.tasks), sorted(given.models.glob("*.gguf"))
+    assert files, f"{given.models}: no GGUF file there"
+    given.keep.mkdir(parents=True, exist_ok=True)
+    began = monotonic()
+    async with served_models(files) as members:
+        pool = Pool(members)
+        builders = [LogBuilder("live", RepeatPolicy.MERGED) for _ in range(2)]
+        for place, asked in enumerate(tasks):
+            runs = [(await play(asked, pool, whole(worker)))[0] for worker in range(len(members))]
+            gather_runs(runs, builders[place >= given.learn])
+            if place % 25 == 24:
+                print(f"{place + 1} of {len(tasks)} tasks answered, {monotonic() - began:.0f} s", file=sys.stderr)
+        for builder, part in zip(builders, ("learned", "held"), strict=True):
+            builder.write(given.keep / part)
+        path = given.keep / "live.policy"
+        save_policy(learn_policy(LearnRequest(log=given.keep / "learned"), lambda _: None), path)
+        log, held = OutcomeLog.read(given.keep / "held"), tasks[given.learn :]
+        replayed = Pool([Member(replay_card(log, name), ReplayWorker(log, name, "both")) for name in log.workers])
+        print(f"{f'{len(held)} held-out tasks, {len(members)} real models':44} {'live':>6} {'replay':>9} live - replay")
+        worst = 0.0
+        for setting in ("quality=1.0", "max_cost=60%", "max_cost=30%"):
+            conductor = policy_conductor(f"{path}?{setting}")
+            live = [(await play(asked, pool, conductor))[1] for asked in held]
+            again = [(await play(asked, replayed, conductor))[1] for asked in held]
+            worst = max(worst, compare(f"policy?{setting}, the words it learned from", live, again))
+        conductor = policy_conductor(f"{path}?quality=1.0")
+        other = replace(conductor, policy=with_words(conductor.policy, ANSWER_ALONE))
+        live = [(await play(asked, pool, other))[1] for asked in held]
+        again = [(await play(asked, replayed, conductor))[1] for asked in held]
+        compare("policy?quality=1.0, other words", live, again)
+    print(f"{monotonic() - began:.0f} s; in the words that it learned from at most {worst:.1f} standard errors apart")
+    sys.exit(worst > 2)
+
+
+def whole(worker: int) -> ScriptedConductor:
+    """Return a conductor that gives the task to one worker."""
+    return ScriptedConductor([Plan((Step(ANSWER, worker),))])
+
+
+def with_words(policy: Policy, words: str) -> Policy:
+    """Return the policy with other words for its workers."""
+    return replace(policy, about=replace(policy.about, wording=words))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

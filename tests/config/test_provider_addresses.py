@@ -16,6 +16,7 @@ from serving import served_process
 
 from shikisha import Shikisha
 from shikisha.config.container import build_container, known_worker_facts
+from shikisha.config.environment import with_dotenv
 from shikisha.config.providers import PROVIDERS, address_of, address_variables, provider_at, reach_keys
 from shikisha.core.errors import ConfigError
 
@@ -107,6 +108,17 @@ def test_what_is_no_address_is_an_error_at_each_door() -> None:
         with pytest.raises(ConfigError, match="OPENAI_BASE_URL: expected the whole URL"):
             build_container({"workers": {"a": {"kind": "chat", "model": "m"}}}, "here", Path(), environment)
     assert address_of("openai", {"OPENAI_BASE_URL": "  "}) is None
+
+
+def test_a_folders_dotenv_does_not_say_where_a_key_of_the_environment_goes(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("OPENAI_BASE_URL=https://strangers.example/v1\n")
+    with pytest.raises(ConfigError, match=r"OPENAI_BASE_URL is in .env and OPENAI_API_KEY is not"):
+        address_of("openai", with_dotenv({"OPENAI_API_KEY": KEY}, tmp_path))
+    both = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": "https://mine.example/v1"}
+    assert address_of("openai", with_dotenv(both, tmp_path)) == "https://mine.example/v1"
+    with (tmp_path / ".env").open("a") as file:
+        file.write("OPENAI_API_KEY=sk-of-the-folder-0123456789\n")
+    assert address_of("openai", with_dotenv({}, tmp_path)) == "https://strangers.example/v1"
 
 
 def test_a_server_elsewhere_needs_no_key_and_its_own_address_does() -> None:

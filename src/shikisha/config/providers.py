@@ -8,6 +8,7 @@ tools read, and what is missing is named. Deliberately absent: signed requests. 
 an API key and an access token of theirs.
 """
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -238,6 +239,13 @@ def address_of(name: str, environment: Mapping[str, str]) -> str | None:
     variable = next((each for each in address_variables(name) if environment.get(each, "").strip()), None)
     if variable is None:
         return None
+    if isinstance(environment, ChainMap) and variable not in environment.maps[0]:  # a folder's `.env` names it
+        key = key_variable(name, environment.maps[0])
+        if key is not None and environment.maps[0].get(key, "").strip():
+            raise ConfigError(
+                f"{variable} is in .env and {key} is not: a file in a folder does not say where your own key goes; "
+                f"set {variable} in the environment, too, or put both into .env"
+            )
     given, usual = environment[variable].strip(), PROVIDERS[name].base_url or PROVIDERS[name].usual
     if is_loopback(urlsplit(usual).hostname or ""):
         return local_address(given, usual)

@@ -15,6 +15,7 @@ from serving import served
 
 from schema_bombs import BELOW, DOORS, HERE, at_check, at_grader, at_input, at_output, bombs, doubled, there
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
+from shikisha.core.fair_work import WORK_OWNER, WorkOwner
 from shikisha.core.json_schema import MOST_CHARACTERS, MOST_LEVELS, MOST_VALUES, SchemaCheck, check_bounds
 from shikisha.core.messages import Json
 from shikisha.core.task import Task
@@ -237,3 +238,27 @@ def test_a_document_fits_where_another_library_says_so(schema: dict[str, Json], 
     mine = SchemaCheck(schema, "schema")
     problem = asyncio.run(mine.problem(document))  # type: ignore[arg-type]  # made of JSON's own types
     assert (problem is None) == jsonschema.Draft202012Validator(schema).is_valid(document), problem
+
+
+async def test_the_bombs_of_one_owner_of_work_hold_up_no_other_one() -> None:
+    """Counted, not timed: of three that take a second each, the honest document waits for none."""
+    bomb = SchemaCheck({"pattern": "^(a|a)*$"}, "x")
+    honest = SchemaCheck({"items": {"pattern": "^[a-z]+$"}}, "x")
+    done = list[str]()
+
+    async def judge(owner: str, check: SchemaCheck, document: str | list[str]) -> str | None:
+        WORK_OWNER.set(WorkOwner(owner))
+        try:
+            return await check.problem(document)
+        except TimeoutError as error:
+            return str(error)
+        finally:
+            done.append(owner)
+
+    async with asyncio.TaskGroup() as group:
+        bombs = [group.create_task(judge("x", bomb, "a" * 5_000 + "!")) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        fine = group.create_task(judge("y", honest, ["abc"] * 5_000))
+    assert fine.result() is None
+    assert {each.result() for each in bombs} == {"undecided after 1 s"}
+    assert done.index("y") <= 1  # at most the one that was under way ended before

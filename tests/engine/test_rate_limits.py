@@ -8,6 +8,7 @@ from time import perf_counter
 import pytest
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.core.fair_work import WORK_OWNER, WorkOwner
 from shikisha.core.task import Task
 from shikisha.engine.rate_limits import ConcurrencyLimits
 from shikisha.engine.worker import Card, Request
@@ -137,3 +138,19 @@ async def test_an_engine_holds_a_worker_to_its_limit_over_all_runs() -> None:
     conductor = ScriptedConductor([plan_of((0, []), (0, []), (0, []))])
     await asyncio.gather(*(one.run(Task(f"task {i}"), pool, conductor) for i in range(5)))
     assert (room.most, room.visits) == (2, 15)
+
+
+@pytest.mark.parametrize("card", [Card("w", concurrency=1), Card("w", rate=200.0)], ids=["places", "pace"])
+async def test_the_calls_of_one_owner_of_work_hold_up_no_other_one(card: Card) -> None:
+    limits, order = ConcurrencyLimits(), list[str]()
+
+    async def call(owner: str) -> None:
+        WORK_OWNER.set(WorkOwner(owner))
+        async with limits.hold(card):
+            order.append(owner)
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        for owner in ["x"] * 20 + ["y"]:
+            group.create_task(call(owner))
+    assert order.index("y") <= 3

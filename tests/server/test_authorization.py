@@ -6,18 +6,21 @@ from types import SimpleNamespace
 
 import pytest
 from fastapi import Request
+from serving import served
 
 from shikisha.config.container import Container, build_container, load_config
 from shikisha.config.settings import ServerTable
 from shikisha.core.budget import Caps
+from shikisha.core.fair_work import WORK_OWNER, WorkOwner
 from shikisha.core.messages import Attachment, Json, MediaKind
 from shikisha.core.task import Task
 from shikisha.server.chat.models import ModelCatalog
 from shikisha.server.http.api_errors import ApiError
-from shikisha.server.http.auth import limited_client
+from shikisha.server.http.auth import MAX_WAITING, authenticate, limited_client
 from shikisha.server.http.request import MetadataDetail, read_request_options
 from shikisha.server.keys.key import KeyScope, Principal
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RequestedRun, RunAuthorizer
+from shikisha.server.ops.watchdog import run_context
 
 FILE = """
 conductor = "plain"
@@ -50,6 +53,14 @@ guarded = ["secret"]
 [budgets]
 dollars = 1.0
 steps = 10
+"""
+SERVED = """
+conductor = "fixed:single"
+[server]
+port = 0
+[workers.a]
+kind = "scripted"
+answers = "42"
 """
 IMAGE = Attachment(MediaKind.IMAGE, url="https://example.com/a.png")
 TOOL: Mapping[str, Json] = {"type": "function", "function": {"name": "add"}}
@@ -234,3 +245,16 @@ def test_who_asks_for_simulated_workers_has_them() -> None:
 def test_a_task_is_the_tenants_of_the_key_whatever_the_request_says(composition: Container) -> None:
     assert order(composition).task.tenant == "ours"
     assert order(composition, task=Task("hello", tenant="theirs")).task.tenant == "ours"
+
+
+async def test_work_is_its_key_s_from_the_request_to_the_end_of_the_run(tmp_path: Path) -> None:
+    """A request's work is bounded, and a run's, which was accepted, is not."""
+    async with served(tmp_path, SERVED) as at:
+        assert at.service is not None
+        key = await at.service.keys.find(at.key)
+        app = SimpleNamespace(state=SimpleNamespace(service=at.service))
+        headers = [(b"authorization", f"Bearer {at.key}".encode())]
+        request = Request({"type": "http", "app": app, "client": None, "headers": headers, "state": {}})
+        assert await authenticate(request) == key
+        assert WORK_OWNER.get() == WorkOwner(key.id, MAX_WAITING)  # type: ignore[union-attr]  # it is a key
+        assert run_context("r", "k").run(WORK_OWNER.get) == WorkOwner("k")

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import JsonValue
 from serving import served
 
 from schema_bombs import BELOW, DOORS, HERE, at_check, at_grader, at_input, at_output, bombs, doubled, there
@@ -246,7 +247,7 @@ async def test_the_bombs_of_one_owner_of_work_hold_up_no_other_one() -> None:
     honest = SchemaCheck({"items": {"pattern": "^[a-z]+$"}}, "x")
     done = list[str]()
 
-    async def judge(owner: str, check: SchemaCheck, document: str | list[str]) -> str | None:
+    async def judge(owner: str, check: SchemaCheck, document: JsonValue) -> str | None:
         WORK_OWNER.set(WorkOwner(owner))
         try:
             return await check.problem(document)

@@ -60,6 +60,16 @@ async def test_what_calls_use_is_counted_by_day_and_in_all(one: Desk) -> None:
     assert await one.used(key) == [DailySpend(key.id, "", portion), DailySpend(key.id, "2027-01-15", portion)]
 
 
+async def test_what_a_call_may_have_used_counts_in_full(one: Desk) -> None:
+    key = await one.key(KeyCaps(dollars=0.015))
+    shared_budget = await admitted(one, key)
+    await shared_budget.hold(CENT, "ann")
+    shared_budget.settle(CENT, Amount(), CENT)  # its outcome is unknown
+    with pytest.raises(CapReached, match="not used or reserved"):
+        await shared_budget.hold(CENT, "ann")
+    assert (await one.used(key))[0].used.dollars == nanodollars(0.01)
+
+
 @pytest.mark.parametrize(
     ("caps", "cap"),
     [

@@ -256,5 +256,5 @@ async def test_work_is_its_key_s_from_the_request_to_the_end_of_the_run(tmp_path
         headers = [(b"authorization", f"Bearer {at.key}".encode())]
         request = Request({"type": "http", "app": app, "client": None, "headers": headers, "state": {}})
         assert await authenticate(request) == key
-        assert WORK_OWNER.get() == WorkOwner(key.id, MAX_WAITING)  # type: ignore[union-attr]  # it is a key
+        assert WORK_OWNER.get() == WorkOwner(key.id, MAX_WAITING)
         assert run_context("r", "k").run(WORK_OWNER.get) == WorkOwner("k")

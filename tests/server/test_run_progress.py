@@ -1,7 +1,9 @@
 """What is told of a run while it happens is its answer, as early as nothing can take it back, and never two answers."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 
 import pytest
 
@@ -118,6 +120,24 @@ async def test_a_retry_that_says_something_else_ends_the_telling() -> None:
     told = await told_of(pool_of(only=saying(cut("so it"), "no it is not")), ONE)
     assert pieces(told) == ["so ", "it "]
     assert told[-1] == AnswerReplaced()
+
+
+async def test_a_retry_that_repeats_a_long_answer_copies_it_once() -> None:
+    """Each piece was compared with all that was told, joined anew: minutes for an answer of megabytes."""
+    text, joined = " ".join(["word"] * 500), 0
+
+    def note(frame: FrameType, event: str, called: object) -> None:
+        nonlocal joined
+        here = event == "c_call" and frame.f_code.co_filename.endswith("run_progress.py")
+        joined += here and getattr(called, "__name__", "") == "join"
+
+    sys.setprofile(note)
+    try:
+        told = await told_of(pool_of(only=saying(cut(text), f"{text} more")), ONE)
+    finally:
+        sys.setprofile(None)
+    assert "".join(pieces(told)) == f"{text} more "
+    assert joined < 20
 
 
 async def test_a_stand_in_whose_answer_is_shorter_is_not_taken_for_the_same() -> None:

@@ -1,6 +1,8 @@
 """Replies of any shape: heard as text, or refused as a bad reply; usage and cost believed only where they can be."""
 
 import json
+import sys
+from collections.abc import Callable
 from math import isfinite
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from shikisha.core.budget import Price, Usage
 from shikisha.core.errors import FaultKind
 from shikisha.engine.worker import Card, ChatMessage, Speaker
-from shikisha.workers.chat_reply import ChatReply, read_cost, read_usage
+from shikisha.workers.chat_reply import ChatReply, EventStreamParser, merge_usage, read_cost, read_usage
 
 CARD = Card("x", max_output_tokens=100, price=Price(1.0, 2.0))
 SAID = (ChatMessage(Speaker.USER, "x" * 84),)  # 100 tokens at most, with what a turn adds
@@ -137,3 +139,74 @@ def test_confidence_is_the_mean_probability_of_tokens_where_there_are_any(
         reply.take(json.dumps({"choices": [{"delta": {"content": text}, "logprobs": given_logprobs}]}))
     assert reply.text == "today"
     assert reply.confidence == (None if expected is None else pytest.approx(expected, abs=1e-4))
+
+
+def test_a_line_in_many_parts_is_copied_once() -> None:
+    parts = [b"data: ", *(bytes([97 + number % 26]) * 1400 for number in range(2000))]
+    events, before = EventStreamParser(), [sys.getrefcount(part) for part in parts]
+    assert not any(events.take(part) for part in parts)
+    # The parts themselves are held: what joins them as they come would hold one copy of all.
+    assert [sys.getrefcount(part) for part in parts] == [count + 1 for count in before]
+    (data,) = events.take(b"\n\n")
+    assert data.encode() == b"".join(parts[1:])
+    assert [sys.getrefcount(part) for part in parts] == before
+
+
+@pytest.mark.parametrize(
+    ("pieces", "data", "rest"),
+    [
+        ([b"data: a\r", b"", b"data: b\r\r"], [], "a\nb"),  # the last return may be half of a line break
+        ([b"data: a\r", b"", b"data: b\r", b"\r", b"x"], ["a\nb"], ""),
+        ([b"data: a\r", b"\ndata: b", b"\r\n", b"\r\n"], ["a\nb"], ""),
+    ],
+)
+def test_a_line_break_may_be_cut_in_two(pieces: list[bytes], data: list[str], rest: str) -> None:
+    events = EventStreamParser()
+    assert [each for piece in pieces for each in events.take(piece)] == data
+    assert events.rest() == rest
+
+
+def counted_calls(act: Callable[[], object]) -> int:
+    """Return how many Python functions and generators run."""
+    count = 0
+
+    def note(_: object, event: str, __: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_many_calls_of_tools_take_time_in_proportion() -> None:
+    def take(number: int) -> int:
+        calls = [{"id": f"c{place}", "function": {"name": "f", "arguments": "{}"}} for place in range(number)]
+        chunk, reply = json.dumps({"choices": [{"delta": {"tool_calls": calls}}]}), ChatReply()
+        made = counted_calls(lambda: reply.take(chunk))
+        assert len(reply.calls) == number
+        assert (
+            reply.take(
+                json.dumps({"choices": [{"delta": {"tool_calls": [{"id": "c1", "function": {"arguments": "!"}}]}}]})
+            )
+            is None
+        )
+        assert reply.calls[1].arguments == "{}!"
+        return made
+
+    assert take(800) < 3 * take(400)
+
+
+def test_usage_is_merged_in_place_and_a_name_without_end_ends() -> None:
+    first: dict[str, object] = {"prompt_tokens": 5, "inner": {"a": 1}}
+    assert merge_usage(first, {"prompt_tokens": 3, "inner": {"a": 2}, "completion_tokens": 1}) is first
+    assert first == {"prompt_tokens": 5, "inner": {"a": 2}, "completion_tokens": 1}
+    reply = ChatReply()
+    for letter in "ab" * 2000:
+        delta = {"tool_calls": [{"index": 0, "function": {"name": letter}}], "refusal": letter}
+        reply.take(json.dumps({"choices": [{"delta": delta}]}))
+    assert len(reply.calls[0].name) == 1000
+    assert reply.refusal == "ab" * 2000

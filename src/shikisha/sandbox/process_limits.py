@@ -78,7 +78,7 @@ class _ProcessMonitor:
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._pieces: list[str] = []
         self._length = 0
-        self._report = b""
+        self._report = bytearray()
         self._limit: str | None = None
         self._seconds = process.starting or limits.seconds
         self._until = monotonic() + self._seconds
@@ -105,7 +105,7 @@ class _ProcessMonitor:
                     self._poll.unregister(ready)
                 else:
                     self._take(ready)
-        return ProcessOutput("".join(self._pieces), self._report, self._limit)
+        return ProcessOutput("".join(self._pieces), bytes(self._report), self._limit)
 
     def _look(self, left: float) -> None:
         if left <= 0:

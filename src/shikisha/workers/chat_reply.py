@@ -40,6 +40,9 @@ _TOLERANCE_TOKENS = 100_000
 # For one call of a worker without a price.
 _MAX_DOLLARS = 100.0
 
+# No tool has a longer name, so a name that grows beyond it is refused with its call.
+_MAX_NAME = 1_000
+
 TokenCount = Annotated[int, Field(strict=True, ge=0)]
 
 
@@ -112,14 +115,15 @@ def _minimum_tokens(stated: int, texts: tuple[str, ...]) -> int:
 
 
 def merge_usage(before: object, now: object) -> object:
-    """Merge the usage of several chunks: the larger of each count.
+    """Merge the usage of several chunks into the first: the larger of each count, in time linear in `now`.
 
     Some endpoints repeat the whole so far in each chunk; others state the input first and the output last.
     """
-    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+    if not isinstance(before, dict) or not isinstance(now, Mapping):
         return before if now is None else now
-    both = {name: _larger_count(before[name], now[name]) for name in before.keys() & now.keys()}
-    return {**before, **now, **both}
+    for name, count in now.items():
+        before[name] = _larger_count(before[name], count) if name in before else count
+    return before
 
 
 def _larger_count(before: object, now: object) -> object:
@@ -279,8 +283,8 @@ class _PartialToolCall:
 
     def add(self, piece: _ToolCallChunk) -> None:
         self.id = self.id or piece.id or ""
-        if piece.function.name and piece.function.name != self.name:  # some endpoints repeat it in every chunk
-            self.name += piece.function.name
+        if piece.function.name and piece.function.name != self.name and len(self.name) < _MAX_NAME:
+            self.name += piece.function.name  # some endpoints repeat it in every chunk
         self.arguments.append(piece.function.arguments or "")
 
     def whole(self) -> ToolCall:
@@ -293,13 +297,13 @@ class ChatReply:
 
     on_text: Callable[[str], None] | None = None
     pieces: list[str] = field(default_factory=list)
-    refusal: str = ""
+    refusals: list[str] = field(default_factory=list)
     finish: str | None = None
     model: str = ""
     usage: object = None
     ended: bool = False
     growing: list[_PartialToolCall] = field(default_factory=list)
-    _places: dict[int, int] = field(default_factory=dict)
+    _places: dict[int | str, int] = field(default_factory=dict)  # by index, and by id
     _logprobs: list[float] = field(default_factory=list)
 
     @property
@@ -316,6 +320,11 @@ class ChatReply:
     def text(self) -> str:
         """The answer so far."""
         return "".join(self.pieces)
+
+    @property
+    def refusal(self) -> str:
+        """What the model said instead of an answer."""
+        return "".join(self.refusals)
 
     @property
     def truncated(self) -> bool:
@@ -350,9 +359,12 @@ class ChatReply:
             if self.on_text is not None:
                 self.on_text(said.content)
         if said.refusal:
-            self.refusal += said.refusal
+            self.refusals.append(said.refusal)
         for place, piece in enumerate(said.tool_calls or ()):
-            self._call(piece, place).add(piece)
+            at = self._call(piece, place)
+            self.growing[at].add(piece)
+            if self.growing[at].id:
+                self._places.setdefault(self.growing[at].id, at)
         reason = (choice.finish_reason or "").strip().casefold()
         if reason not in _NO_REASONS and (
             reason not in _COMPLETE_REASONS or self.finish is None or self.finish in _COMPLETE_REASONS
@@ -360,8 +372,8 @@ class ChatReply:
             # No later reason completes an interrupted answer.
             self.finish = reason
 
-    def _call(self, piece: _ToolCallChunk, place: int) -> _PartialToolCall:
-        """Return the call that a chunk belongs to.
+    def _call(self, piece: _ToolCallChunk, place: int) -> int:
+        """Return the position of the call that a chunk belongs to.
 
         Index and id say so, but endpoints omit one, give one index to all, or a new id to each chunk. A chunk that
         begins a call has its name.
@@ -372,11 +384,11 @@ class ChatReply:
             self.growing.append(_PartialToolCall())
         if piece.index is not None:
             self._places[piece.index] = at
-        return self.growing[at]
+        return at
 
     def _last_of(self, name: str | None, place: int) -> int | None:
         if name is not None:
-            return next((at for at, call in enumerate(self.growing) if call.id == name), None)
+            return self._places.get(name)
         return len(self.growing) - 1 if self.growing and place == 0 else None
 
     @staticmethod
@@ -421,20 +433,26 @@ class EventStreamParser:
     """An incremental parser of an event stream (WHATWG HTML, 9.2)."""
 
     def __init__(self) -> None:
-        self._held = b""
+        self._held: list[bytes] = []  # parts of a line that has not ended: each byte is copied once
         self._data: list[bytes] = []
         self._begun = False
 
     def take(self, part: bytes) -> list[str]:
         """Take the next bytes in and return the data of each event that they complete; ValueError when they are no
         UTF-8."""
-        whole, events = self._held + part, []
+        held_return = bool(self._held) and self._held[-1].endswith(b"\r")
+        if part:
+            self._held.append(part)
+        if not held_return and b"\n" not in part and b"\r" not in part:
+            return []
+        whole, events = b"".join(self._held), []
         if b"\r" in whole:
             lines = whole.splitlines(keepends=True)
-            self._held = lines.pop() if lines and not _is_complete_line(lines[-1]) else b""
+            held = lines.pop() if lines and not _is_complete_line(lines[-1]) else b""
             lines = [line.rstrip(b"\r\n") for line in lines]
         else:
-            *lines, self._held = whole.split(b"\n")
+            *lines, held = whole.split(b"\n")
+        self._held = [held] if held else []
         for place, text in enumerate(lines):
             if not place:
                 text = self._first(text)
@@ -449,7 +467,7 @@ class EventStreamParser:
 
     def rest(self) -> str:
         """Return the data of a last event without its blank line; empty without one."""
-        last = self._first(self._held.rstrip(b"\r\n"))
+        last = self._first(b"".join(self._held).rstrip(b"\r\n"))
         return b"\n".join([*self._data, *_data_field(last)]).decode(errors="replace")
 
     def _first(self, line: bytes) -> bytes:

@@ -114,7 +114,9 @@ class ProgressTracker:
     _names: tuple[str, ...] = ()
     _open: bool = False  # whether the attempt under way may be heard
     _told: list[str] = field(default_factory=list)
-    _again: str | None = None  # what a further attempt has said, as long as it only repeats what was told
+    _repeated: int | None = (
+        None  # characters of what was told that a further attempt repeats so far; None: it is through
+    )
     heard: int = -1  # the number of the last event
     over: bool = False
 
@@ -134,18 +136,17 @@ class ProgressTracker:
         return self._happened(heard)
 
     def _said(self, said: TextUpdate) -> Iterable[ProgressUpdate]:
-        if self._again is None:
-            self._told.append(said.piece)
-            return (AnswerPiece(said.piece),)
-        self._again += said.piece
-        before = self.text
-        if before.startswith(self._again):
+        piece, same = said.piece, self._repeated
+        if same is not None:
+            known = self._told[0][same : same + len(piece)]  # one text since the attempt began
+            if not piece.startswith(known):
+                return self._replaced()
+            self._repeated = same + len(known) if len(known) == len(piece) else None
+            piece = piece[len(known) :]
+        if not piece:
             return ()
-        if not self._again.startswith(before):
-            return self._replaced()
-        more, self._again = self._again[len(before) :], None
-        self._told.append(more)
-        return (AnswerPiece(more),)
+        self._told.append(piece)
+        return (AnswerPiece(piece),)
 
     def _replaced(self) -> Iterable[ProgressUpdate]:
         self.over = True
@@ -160,7 +161,8 @@ class ProgressTracker:
                 self._look(event)
             case AttemptStarted() as event if event.role is CallRole.STEP and (event.round, event.step) == self.last:
                 self._open = self.terms.live and not known and self.terms.conclusive(event.worker)
-                self._again = "" if self._told else None
+                self._told = [self.text] if self._told else []
+                self._repeated = 0 if self._told else None
             case RunPaused(status=status) if not known:
                 self.over = status is not RunStatus.SUSPENDED
                 return (RunPausedUpdate(status),)

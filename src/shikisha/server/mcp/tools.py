@@ -285,27 +285,28 @@ class _ResultWriter:
 
     def __init__(self, run: str, progress: Callable[[str], Fields] | None) -> None:
         self._run, self._progress = run, progress
-        self._text = ""
+        self._pieces: list[str] = []
 
     def begin(self) -> Iterable[bytes]:
         return ()
 
     def text(self, piece: str) -> Iterable[bytes]:
-        self._text += piece
+        self._pieces.append(piece)
         return ()
 
     def note(self, line: str) -> Iterable[bytes]:
         return () if self._progress is None else (json.dumps(self._progress(line)).encode(),)
 
     def end(self, ended: CompletionEnd) -> Iterable[bytes]:
+        text = "".join(self._pieces)
         told: Fields = {
             "run": self._run,
             "status": "done",
-            "answer": self._text,
+            "answer": text,
             "tokens": ended.usage.tokens,
             "dollars": ended.usage.dollars,
         }
-        return (json.dumps(text_result(self._text, told)).encode(),)
+        return (json.dumps(text_result(text, told)).encode(),)
 
     def error(self, problem: ApiError) -> Iterable[bytes]:
         return (json.dumps(error_result(problem, self._run)).encode(),)

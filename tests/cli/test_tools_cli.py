@@ -10,14 +10,16 @@ from test_cli import CONFIG, Cli
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.testing import closed_port
 
+BASE = f'base_url = "{closed_port()}"'
 TABLE = f"""
 [catalogues.shop]
 kind = "openapi"
 source = "shop.json"
-base_url = "{closed_port()}"
+{BASE}
 timeout = 2.0
 attempts = 1
 """
+PLAIN = TABLE.replace(BASE, "")
 
 
 @pytest.fixture
@@ -102,6 +104,29 @@ def test_import_prints_the_table_that_configures_a_document(cli: Cli) -> None:
 def swagger(folder: Path) -> Path:
     (folder / "old.json").write_text('{"swagger": "2.0"}')
     return folder / "old.json"
+
+
+def test_a_server_that_nobody_named_is_refused_and_one_that_moved_is_said(cli: Cli) -> None:
+    headers = 'headers = { Authorization = "Bearer ${TOKEN}" }\n'
+    cli.config.write_text(CONFIG + PLAIN + headers)
+    said = refused(cli, "tools", "pin")
+    assert "tool getOrder: https://eu.shop.example:443 is refused: the document names it" in said
+    assert 'write base_url = "https://eu.shop.example/v1" if they may' in said
+    cli.config.write_text(CONFIG + PLAIN + f'base_url = "https://eu.shop.example/v1"\n{headers}')
+    assert "4 tools pinned" in cli("tools", "pin")
+    assert cli("tools", "diff") == "shop: as pinned\n"
+    moved = {**SHOP, "servers": [{"url": "https://evil.example"}]}
+    (cli.folder / "shop.json").write_text(json.dumps(moved))
+    assert cli("tools", "diff", code=ExitCode.FAILED) == "shop: NOT as pinned\n"
+    both = "https://eu.shop.example:443, https://evil.example:443"
+    assert f"the server is not the one that was pinned: https://eu.shop.example:443 → {both}" in cli.said
+    (cli.folder / "shop.json").write_text(json.dumps(SHOP))
+    cli.config.write_text(CONFIG + PLAIN + f'base_url = "https://shop.example/v1"\n{headers}')
+    told = cli.json("tools", "diff", code=ExitCode.FAILED)["catalogues"]
+    assert "→ https://eu.shop.example:443, https://shop.example:443" in told["shop"]["server"]  # type: ignore[index]
+    cli.config.write_text(CONFIG + PLAIN + headers)
+    assert cli("tools", "diff", code=ExitCode.FAILED) == "shop: NOT as pinned\n"
+    assert "https://eu.shop.example:443 is refused" in cli.said
 
 
 def test_names_and_tables_that_are_not_there_are_said(cli: Cli) -> None:

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -88,14 +88,17 @@ async def push_service(*statuses: int) -> AsyncIterator[PushService]:
 
 
 @asynccontextmanager
-async def told_by(at: At, service: PushService) -> AsyncIterator[None]:
-    """Send what waits to this service, and try again at once; the admin's browser is subscribed."""
+async def told_by(at: At, service: PushService, *left: str) -> AsyncIterator[None]:
+    """Send what waits to this service, and try again at once; the admin's browser is subscribed.
+
+    `left` are the services that the configuration has by now, where they are others.
+    """
     assert at.service is not None
     key = await at.service.keys.find(at.key)
     assert isinstance(key, Key)
     private = new_vapid_key()
     settings = PushSettings("mailto:operator@example.com", "", private, ("127.0.0.1",), content=False)
-    sender = PushSender(at.service, settings, pause=lambda _: 0.0)
+    sender = PushSender(at.service, replace(settings, services=left or settings.services), pause=lambda _: 0.0)
     at.service.observers.append(sender.note)
     found = json.loads(service.subscription)
     sealed = (decoded(found["keys"][name]) for name in ("p256dh", "auth"))
@@ -138,6 +141,19 @@ async def test_a_phone_is_told_what_waits_and_what_it_may_cost_and_a_gone_one_is
             return not await house.subscriptions.for_tenant("default")
 
         await until(forgotten)  # the 410
+
+
+async def test_a_service_that_left_the_configuration_is_not_called(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with push_service() as service, served(tmp_path, WORKERS) as at, told_by(at, service, "push.example.com"):
+        await begin(at, MAILS)
+
+        async def said() -> bool:
+            return "could not be told: ApiError" in caplog.text
+
+        await until(said)
+        assert service.messages == []
 
 
 async def test_a_push_service_that_is_down_delays_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -31,7 +31,7 @@ from shikisha.core.text import one_line
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Pool
 from shikisha.tools.catalogue import FoundTool, ToolSearch, load_catalogue_ranker, tool_json
-from shikisha.tools.catalogue_entry import CatalogueEntry, ReadCatalogue
+from shikisha.tools.catalogue_entry import ReadCatalogue
 from shikisha.tools.catalogue_settings import CatalogueOptions, JsonlCatalogue, OpenApiCatalogue
 from shikisha.tools.catalogue_source import read_source
 from shikisha.tools.lock_file import CatalogueDifference, CatalogueLock, compare_catalogues, read_lock, write_lock
@@ -62,10 +62,11 @@ def pin(shared: SharedOptions, names: Names = None) -> ExitCode:
     """
     found = session.run_async(lambda: _read_sources(load_config(shared.config), names or ()))
     report = {}
-    for name, (path, read, before) in found.items():
-        lock = CatalogueLock(name, path.name, read.entries)
+    for name, (path, read, difference, server) in found.items():
+        if read.refused and not read.entries:
+            raise ConfigError(read.refused[0].reason)
+        lock = CatalogueLock(name, path.name, read.entries, server)
         write_lock(lock, path)
-        difference = compare_catalogues(before, read.entries)
         report[name] = {
             "tools": len(read.entries),
             "sha256": lock.pin,
@@ -86,7 +87,7 @@ def diff(shared: SharedOptions, names: Names = None) -> ExitCode:
     Names the tools that were added, removed or changed since they were pinned. Exit code 1 if any was.
     """
     found = session.run_async(lambda: _read_sources(load_config(shared.config), names or (), pinned=True))
-    differences = {name: compare_catalogues(before, read.entries) for name, (_, read, before) in found.items()}
+    differences = {name: difference for name, (_, _, difference, _) in found.items()}
     if shared.json:
         shown = {name: _difference_json(each, found[name][1]) for name, each in differences.items()}
         output.print_json({"catalogues": shown})
@@ -97,17 +98,21 @@ def diff(shared: SharedOptions, names: Names = None) -> ExitCode:
     return ExitCode.OK if all(each.empty for each in differences.values()) else ExitCode.FAILED
 
 
-_Found = dict[str, tuple[Path, ReadCatalogue, Sequence[CatalogueEntry]]]
+_Found = dict[str, tuple[Path, ReadCatalogue, CatalogueDifference, str]]
 
 
 async def _read_sources(container: Container, names: Sequence[str], *, pinned: bool = False) -> _Found:
-    """Return, by catalogue, the path of its lock, what its source holds, and what is pinned."""
+    """Return, by catalogue, the path of its lock, what its source holds, what differs, and the server it names."""
     found: _Found = {}
     async with aclosing(container):
         for name in _chosen(container, names):
             options, path = container.settings.catalogues[name], container.lock_path(name)
-            before = read_lock(path, name).entries if pinned or path.exists() else ()
-            found[name] = (path, await read_source(name, options, container.folder, container.secret_store), before)
+            before = read_lock(path, name) if pinned or path.exists() else CatalogueLock(name, "", ())
+            read = await read_source(name, options, container.folder, container.secret_store)
+            server = options.named_server
+            then = server if before.server is None else before.server
+            difference = compare_catalogues(before.entries, read.entries, (then, server))
+            found[name] = (path, read, difference, server)
     return found
 
 
@@ -126,11 +131,14 @@ def _difference_json(difference: CatalogueDifference, read: ReadCatalogue) -> Ma
         "added": list(difference.added),
         "removed": list(difference.removed),
         "changed": dict(difference.changed),
+        "server": difference.moved,
         "refused": {each.name: each.reason for each in read.refused},
     }
 
 
 def _print_difference(name: str, difference: CatalogueDifference, read: ReadCatalogue) -> None:
+    if difference.moved:
+        output.print_note(f"{name}: the server is not the one that was pinned: {difference.moved}")
     changed = [f"{tool} ({what})" for tool, what in difference.changed.items()]
     for word, tools in (("added", difference.added), ("removed", difference.removed), ("changed", changed)):
         if tools:

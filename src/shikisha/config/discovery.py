@@ -10,7 +10,7 @@ whether to spend (see `cli.first_run`).
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import isfinite
@@ -333,10 +333,8 @@ class _UnusableError(Exception):
 class _ModelLister:
     """Asks one endpoint for its models."""
 
-    def __init__(
-        self, client: "HttpClient", headers: Mapping[str, str], seconds: float, secret_store: SecretStore
-    ) -> None:
-        self._client, self._headers, self._seconds, self._secrets = client, headers, seconds, secret_store
+    def __init__(self, client: "HttpClient", secret_store: SecretStore) -> None:
+        self._client, self._secrets = client, secret_store
 
     async def models(self, base_url: str) -> list[Mapping[str, object]]:
         """Return the rows of its list of models; each has an `id` that is a name."""
@@ -367,16 +365,14 @@ class _ModelLister:
         return [{"max_input_tokens": told[str(row["id"])], **row} if row["id"] in told else row for row in rows]
 
     async def _get(self, url: str, body: bytes | None = None) -> object:
-        method, headers = ("GET", self._headers) if body is None else ("POST", {**self._headers, **_JSON})
+        method, headers = ("GET", {}) if body is None else ("POST", _JSON)
         try:
-            async with asyncio.timeout(self._seconds), self._client.ask(method, url, headers, body) as response:
+            async with self._client.ask(method, url, headers, body) as response:
                 if not response.succeeded:
                     raise _UnusableError(_STATUS.get(response.status, f"answers with status {response.status}"))
                 answered = await response.read_all()
-        except TimeoutError:
-            raise _NotThereError(f"no answer within {self._seconds:g} s") from None
         except WorkerError as error:
-            if error.fault.kind is FaultKind.CONNECT:
+            if error.fault.kind in (FaultKind.CONNECT, FaultKind.TIMEOUT):
                 raise _NotThereError(one_line(self._secrets.scrub(str(error)), 120)) from None
             raise _UnusableError(one_line(self._secrets.scrub(str(error)), 120)) from None
         try:
@@ -419,8 +415,6 @@ async def _lister(
 
     base_url, key = str(keys["base_url"]), None if headers else keys.get("api_key_env")
     sent = key_headers(headers, key if isinstance(key, str) else None, base_url, secret_store)
-    client = HttpClient(Card("discovery", timeout=seconds), base_url, _MAX_BYTES, {}, secret_store)
-    try:
-        yield _ModelLister(client, sent, seconds, secret_store)
-    finally:
-        await client.aclose()
+    card = Card("discovery", timeout=seconds)
+    async with aclosing(HttpClient(card, base_url, _MAX_BYTES, sent, secret_store)) as client:
+        yield _ModelLister(client, secret_store)

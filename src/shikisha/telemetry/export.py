@@ -175,15 +175,18 @@ class OTelExporter:
     @classmethod
     def over_http(cls, settings: ExportSettings, figures: Figures | None = None) -> "OTelExporter":
         """Return an exporter to the endpoints of these settings."""
-        headers = dict(settings.headers) or None
         exporters: list[OTLPSpanExporter | OTLPMetricExporter] = []
         spans = metrics = None
         if settings.traces is not None:
-            traces_over = OTLPSpanExporter(endpoint=settings.traces, headers=headers)
+            traces_over = OTLPSpanExporter(
+                endpoint=settings.traces, headers=settings.headers_of(settings.traces) or None
+            )
             spans = BatchSpanProcessor(traces_over)
             exporters.append(traces_over)
         if settings.metrics is not None:
-            metrics_over = OTLPMetricExporter(endpoint=settings.metrics, headers=headers)
+            metrics_over = OTLPMetricExporter(
+                endpoint=settings.metrics, headers=settings.headers_of(settings.metrics) or None
+            )
             metrics = PeriodicExportingMetricReader(metrics_over)
             exporters.append(metrics_over)
         export = cls(settings, spans, metrics, figures)

@@ -15,13 +15,18 @@ _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 @dataclass(frozen=True, slots=True)
 class ExportSettings:
-    """What is exported, and where to. `headers` may hold secrets; they go to the endpoint and nowhere else."""
+    """What is exported, and where to. `headers` may hold secrets; they go below `endpoint` and nowhere else."""
 
     traces: str | None = None  # URLs
     metrics: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     service: str | None = None
     content: bool = False
+    endpoint: str | None = None
+
+    def headers_of(self, url: str) -> dict[str, str]:
+        """Return the headers for a URL: none where the environment sends this signal elsewhere."""
+        return dict(self.headers) if url.startswith(f"{(self.endpoint or '').rstrip('/')}/v1/") else {}
 
 
 def export_settings(
@@ -42,7 +47,7 @@ def export_settings(
             raise ConfigError(f"environment variable {name}: expected http/protobuf, found {protocol!r}")
     ours = {} if "OTEL_EXPORTER_OTLP_HEADERS" in environment else _headers(headers)
     named = bool(environment.get("OTEL_SERVICE_NAME"))
-    return ExportSettings(traces, metrics, ours, None if named else service, capture_content(environment))
+    return ExportSettings(traces, metrics, ours, None if named else service, capture_content(environment), endpoint)
 
 
 def capture_content(environment: Mapping[str, str]) -> bool:

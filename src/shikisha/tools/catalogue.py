@@ -205,23 +205,25 @@ class ToolCatalogue:
             raise WorkerError(FaultKind.BAD_REQUEST, str(error)) from None
 
     def _worker(self, entry: CatalogueEntry, card: Card) -> Worker:
-        options = self._options
+        options, where = self._options, f"catalogue {self._name}, tool {entry.tool.name}"
+        base = options.named_server or (entry.call.base_url if entry.call is not None else "")
+        if problem := options.server_problem(base):
+            raise ConfigError(f"{where}: {problem}")
         if isinstance(options, McpCatalogue):
             if self._server is None:
                 self._server = build_server(options, card, self._secret_store, f"catalogue {self._name}")
             return _PinnedMcpTool(entry, self._server)
         if not isinstance(options, HttpCatalogueOptions) or entry.call is None:
-            raise ConfigError(f"catalogue {self._name}, tool {entry.tool.name}: the lock does not say how it is called")
-        base = str(options.base_url or entry.call.base_url)
+            raise ConfigError(f"{where}: the lock does not say how it is called")
         if not base:
-            raise ConfigError(
-                f"catalogue {self._name}, tool {entry.tool.name}: its document names no server; expected base_url"
-            )
+            raise ConfigError(f"{where}: its document names no server; expected base_url")
         if base not in self._connections:
             headers = fill_headers(options.headers, self._secret_store)
-            self._connections[base] = HttpConnections(card, base, options.max_bytes, headers, self._secret_store)
+            self._connections[base] = HttpConnections(
+                card, base, options.max_bytes, headers, self._secret_store, options.address_rule(base)
+            )
         query = fill_headers(options.query, self._secret_store)
-        return OperationWorker(entry.tool, entry.call, base, self._connections[base], card, self._secret_store, query)
+        return OperationWorker(entry.tool, entry.call, base, self._connections[base], self._secret_store, query)
 
 
 class _PinnedMcpTool:

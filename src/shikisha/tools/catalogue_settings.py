@@ -1,22 +1,39 @@
 """The keys of [catalogues.NAME], by kind: openapi, mcp and jsonl.
 
-Invariant: no key is written in the file; headers and query parameters name environment variables.
+Invariants: no key is written in the file; headers and query parameters name environment variables, and go to the origin
+of `base_url`, or without it to that of `source`: a document names servers, and cannot send them anything of ours.
 """
 
 import fnmatch
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from shikisha.core.call import ApprovalMode
 from shikisha.core.tools import ToolEffect
-from shikisha.workers.endpoint import EndpointUrl, HeaderTemplates, check_key_templates
+from shikisha.workers.endpoint import (
+    AddressRule,
+    EndpointUrl,
+    HeaderTemplates,
+    address_problem,
+    check_key_templates,
+    check_url,
+    inside_problem,
+    metadata_problem,
+    origin,
+)
 from shikisha.workers.mcp import McpServerOptions
 
 Approval: TypeAlias = Literal["never", "always", "writes"]
 QueryTemplates = Annotated[dict[str, str], AfterValidator(check_key_templates)]
+
+
+def _check_source(source: str) -> str:
+    return check_url(source) if origin(source) else source
 
 
 class CatalogueOptions(BaseModel):
@@ -59,6 +76,32 @@ class CatalogueOptions(BaseModel):
     sees: tuple[str, ...] = Field(default=(), description="guarded data labels that the tools are cleared for")
     adds: tuple[str, ...] = Field(default=(), description="data labels that every result carries")
 
+    @property
+    def named_server(self) -> str:
+        """The URL to which the configuration itself sends every call; empty where a document says it."""
+        return str(getattr(self, "base_url", None) or getattr(self, "url", None) or "")
+
+    def named_by_person(self, url: str) -> bool:
+        """Whether a URL has the origin that the configuration names: of `base_url`, else of `source`."""
+        return origin(url) == origin(self.named_server or getattr(self, "source", ""))
+
+    def address_rule(self, server: str) -> AddressRule:
+        """Return where a server may not be: a document from elsewhere names public addresses only."""
+        foreign = origin(getattr(self, "source", "")) and not self.named_by_person(server)
+        return inside_problem if foreign else metadata_problem
+
+    def server_problem(self, server: str) -> str:
+        """Return why calls may not go to a server, as far as its URL says; empty where they may."""
+        where, adds = origin(server), getattr(self, "headers", None) or getattr(self, "query", None)
+        if server and adds and not self.named_by_person(server):
+            problem = (
+                "the document names it and the configuration does not, so headers and query may not go there; "
+                f"write base_url = {json.dumps(server)} if they may"
+            )
+        else:
+            problem = address_problem(urlsplit(server).hostname or "", self.address_rule(server)) if where else ""
+        return f"{where} is refused: {problem}" if problem else ""
+
     def takes(self, name: str) -> bool:
         """Whether `only` has this tool."""
         return not self.only or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.only)
@@ -78,9 +121,12 @@ class CatalogueOptions(BaseModel):
 class HttpCatalogueOptions(CatalogueOptions):
     """The keys of a catalogue whose tools are HTTP operations."""
 
-    source: str = Field(min_length=1, description="a file, relative to this file, or a URL that `tools pin` reads")
+    source: Annotated[str, AfterValidator(_check_source)] = Field(
+        min_length=1, description="a file, relative to this file, or a URL that `tools pin` reads"
+    )
     base_url: EndpointUrl | None = Field(
-        default=None, description="where calls go; by default the server that the document names"
+        default=None,
+        description="where calls go, with headers and query; by default to the server that the document names",
     )
     headers: HeaderTemplates = Field(
         default={}, description="further HTTP headers; ${NAME} stands for the value of an environment variable"

@@ -1,16 +1,21 @@
 """Reads a catalogue's source as it is now: a file or URL with an OpenAPI document or JSON lines, or an MCP server.
 
-Invariants: a source is read when a person says so (`tools pin`, `tools diff`), never by a run; what is read is bounded;
+Invariants: a source is read when a person says so (`tools pin`, `tools diff`), never by a run; what is read is bounded,
+in bytes and in time, and is asked for without headers unless `base_url` names its origin; a tool whose server the
+configuration does not name is refused where that matters;
 what an MCP server claims of a tool (that it only reads) is written into the lock, where a person sees it, and the
 configuration's `effects` override it.
 """
 
+import asyncio
+import socket
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shikisha.core.errors import ConfigError, WorkerError
+from shikisha.core.errors import ConfigError, FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import ToolEffect
 from shikisha.engine.worker import Card
@@ -25,14 +30,19 @@ from shikisha.tools.catalogue_entry import (
 from shikisha.tools.catalogue_settings import CatalogueOptions, HttpCatalogueOptions, McpCatalogue, OpenApiCatalogue
 from shikisha.tools.openapi import parse_document, read_openapi
 from shikisha.tools.tool_rows import read_tool_rows
-from shikisha.workers.endpoint import HttpConnections, fill_headers
+from shikisha.workers.endpoint import fill_headers, metadata_problem, origin
 from shikisha.workers.mcp import McpServer, ToolDescription, build_server
 
 _MAX_SOURCE_BYTES = 2**26
+_MAX_SERVERS = 50  # of one document: each is looked up
+_LOOKUP_SECONDS = 2.0
+_ANY = socket.AF_UNSPEC
 
 
 async def read_source(name: str, options: CatalogueOptions, folder: Path, secret_store: SecretStore) -> ReadCatalogue:
     """Return the tools that the source of [catalogues.NAME] holds now, and those that were refused."""
+    if (problem := await _server_problem(options.named_server, options)) if options.named_server else "":
+        raise ConfigError(f"catalogue {name}: {problem}")
     if isinstance(options, McpCatalogue):
         read = await _read_mcp(name, options, secret_store)
     elif isinstance(options, HttpCatalogueOptions):
@@ -45,45 +55,67 @@ async def read_source(name: str, options: CatalogueOptions, folder: Path, secret
     else:
         raise ConfigError(f"catalogue {name}: expected kind openapi, mcp or jsonl")
     taken = [each for each in read.entries if options.takes(each.tool.name)]
-    return ReadCatalogue(tuple(_with_effect(each, options) for each in taken), read.refused)
+    servers = {} if options.named_server else {each.tool.name: each.call.base_url for each in taken if each.call}
+    if len(set(servers.values())) > _MAX_SERVERS:
+        raise ConfigError(f"catalogue {name}: more than {_MAX_SERVERS} servers; write base_url")
+    problems = {server: await _server_problem(server, options) for server in set(servers.values())}
+    refused = [
+        RefusedTool(tool, f"catalogue {name}, tool {tool}: {problem}")
+        for tool, server in servers.items()
+        if (problem := problems[server])
+    ]
+    kept = [
+        replace(each, tool=replace(each.tool, effect=options.effect_of(each.tool.name, each.tool.effect)))
+        for each in taken
+        if not problems.get(servers.get(each.tool.name, ""))
+    ]
+    return ReadCatalogue(tuple(kept), (*read.refused, *refused))
 
 
-def _with_effect(entry: CatalogueEntry, options: CatalogueOptions) -> CatalogueEntry:
-    effect = options.effect_of(entry.tool.name, entry.tool.effect)
-    return entry if effect is entry.tool.effect else replace(entry, tool=replace(entry.tool, effect=effect))
+async def _server_problem(server: str, options: CatalogueOptions) -> str:
+    """Return why calls may not go to a server; a name is looked up, and each connection will look again."""
+    from shikisha.workers.http_client import ScreeningResolver, proxy_for
+
+    problem = options.server_problem(server)
+    if problem or not server or proxy_for(server):
+        return problem
+    try:
+        async with asyncio.timeout(_LOOKUP_SECONDS):
+            await ScreeningResolver(options.address_rule(server)).resolve(urlsplit(server).hostname or "", 0, _ANY)
+    except PermissionError as error:
+        return f"{origin(server)} is refused: {error.strerror}"
+    except (OSError, ValueError, TimeoutError):
+        pass  # nobody can be called there now
+    return ""
 
 
 async def _read_text(name: str, options: HttpCatalogueOptions, folder: Path, secret_store: SecretStore) -> str:
-    where = f"catalogue {name}: {options.source}"
+    """Return a source's text. The host of a document need not be the API's: headers need a `base_url` to go there."""
+    from shikisha.workers.http_client import HttpClient
+
+    where, path = f"catalogue {name}: {options.source}", folder / options.source
+    named = options.base_url is not None and options.named_by_person(options.source)
     try:
-        if urlsplit(options.source).scheme in ("http", "https"):
-            data = await _fetch(name, options, secret_store)
+        if origin(options.source):
+            card, headers = Card(name, timeout=options.timeout), options.headers if named else {}
+            sent = fill_headers(headers, secret_store) | {"Accept": "application/json, */*;q=0.5"}
+            client = HttpClient(card, options.source, _MAX_SOURCE_BYTES, sent, secret_store, metadata_problem)
+            async with aclosing(client), client.ask("GET", options.source, {}) as answer:
+                await answer.require_success()
+                data = await answer.read_all()
+        elif path.stat().st_size > _MAX_SOURCE_BYTES:
+            raise ConfigError(f"{where}: more than {_MAX_SOURCE_BYTES:,} bytes")
         else:
-            path = folder / options.source
-            if path.stat().st_size > _MAX_SOURCE_BYTES:
-                raise ConfigError(f"{where}: more than {_MAX_SOURCE_BYTES:,} bytes")
             data = path.read_bytes()
         return data.decode("utf-8-sig")
+    except WorkerError as error:
+        unasked = error.fault.kind is FaultKind.AUTH and options.headers and not named
+        hint = " (it was asked without the headers: they go where base_url says)" if unasked else ""
+        raise ConfigError(f"{where}: {error}{hint}") from None
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{where}: expected UTF-8 text") from None
-
-
-async def _fetch(name: str, options: HttpCatalogueOptions, secret_store: SecretStore) -> bytes:
-    """Fetch a document from where the configuration says."""
-    card = Card(name, timeout=options.timeout)
-    headers = fill_headers(options.headers, secret_store)
-    connections = HttpConnections(card, options.source, _MAX_SOURCE_BYTES, headers, secret_store)
-    try:
-        async with connections.open().ask("GET", options.source, {"Accept": "application/json, */*;q=0.5"}) as answer:
-            if not answer.succeeded:
-                raise ConfigError(f"catalogue {name}: {options.source}: status {answer.status}")
-            return await answer.read_all()
-    except WorkerError as error:
-        raise ConfigError(f"catalogue {name}: {options.source}: {error}") from None
-    finally:
-        await connections.aclose()
 
 
 async def _read_mcp(name: str, options: McpCatalogue, secret_store: SecretStore) -> ReadCatalogue:

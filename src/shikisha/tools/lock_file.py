@@ -26,6 +26,7 @@ from shikisha.tools.catalogue_entry import (
     OperationParameter,
     catalogue_pin,
 )
+from shikisha.workers.endpoint import origin
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -43,6 +44,7 @@ class _LockHeader(BaseModel):
     source: str
     tools: Annotated[int, Field(ge=0, le=MAX_TOOLS)]
     sha256: Annotated[str, Field(pattern=_SHA256)]
+    server: str | None = None
 
 
 class _LockParameter(BaseModel):
@@ -82,11 +84,15 @@ class _LockLine(BaseModel):
 
 @dataclass(frozen=True)
 class CatalogueLock:
-    """A pinned catalogue: what it was read from, its tools, and the one hash over them."""
+    """A pinned catalogue: what it was read from, its tools, and the one hash over them.
+
+    `server`: the URL that the configuration named for calls, empty for none; None in a lock that does not say.
+    """
 
     catalogue: str
     source: str
     entries: tuple[CatalogueEntry, ...]
+    server: str | None = None
 
     @cached_property
     def pin(self) -> str:
@@ -96,16 +102,17 @@ class CatalogueLock:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueDifference:
-    """How a source differs from what was pinned, by names; `changed` has what changed of each."""
+    """How a source differs from what was pinned, by names; `changed` has what changed of each, `moved` of servers."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: Mapping[str, str]
+    moved: str = ""
 
     @property
     def empty(self) -> bool:
         """Whether nothing differs."""
-        return not (self.added or self.removed or self.changed)
+        return not (self.added or self.removed or self.changed or self.moved)
 
 
 def dump_lock(lock: CatalogueLock) -> Iterator[str]:
@@ -116,6 +123,7 @@ def dump_lock(lock: CatalogueLock) -> Iterator[str]:
         "source": lock.source,
         "tools": len(lock.entries),
         "sha256": lock.pin,
+        **({} if lock.server is None else {"server": lock.server}),
     }
     yield json.dumps(header, ensure_ascii=False)
     for entry in sorted(lock.entries, key=lambda each: each.tool.name):
@@ -168,7 +176,7 @@ def read_lock(
         raise ConfigError(f"catalogue {catalogue} is not pinned: {path} does not exist; {pin}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"catalogue {catalogue}: {path}: cannot be read: {error}") from None
-    lock = CatalogueLock(catalogue, header.source, tuple(entries.values()))
+    lock = CatalogueLock(catalogue, header.source, tuple(entries.values()), header.server)
     if len(entries) < header.tools or lock.pin != header.sha256:
         found = f"{len(entries)} tools with the hash {lock.pin}"
         raise ConfigError(
@@ -214,8 +222,13 @@ def _entry(line: _LockLine, catalogue: str, labels: Sequence[str], price: Price 
     return entry
 
 
-def compare_catalogues(pinned: Sequence[CatalogueEntry], found: Sequence[CatalogueEntry]) -> CatalogueDifference:
-    """Return how what a source holds now differs from what was pinned."""
+def compare_catalogues(
+    pinned: Sequence[CatalogueEntry], found: Sequence[CatalogueEntry], named: Sequence[str] = ("", "")
+) -> CatalogueDifference:
+    """Return how what a source holds now differs from what was pinned.
+
+    `named` are the URLs that the configuration named for calls, then and now.
+    """
     before = {each.tool.name: each for each in pinned}
     after = {each.tool.name: each for each in found}
     changed = {
@@ -223,9 +236,13 @@ def compare_catalogues(pinned: Sequence[CatalogueEntry], found: Sequence[Catalog
         for name in sorted(before.keys() & after.keys())
         if before[name].pin != after[name].pin
     }
-    return CatalogueDifference(
-        tuple(sorted(after.keys() - before.keys())), tuple(sorted(before.keys() - after.keys())), changed
+    then, now = (
+        ", ".join(sorted({origin(url) for url in (own, *(each.call.base_url for each in all_ if each.call))} - {""}))
+        for own, all_ in zip(named, (pinned, found), strict=True)
     )
+    added, removed = sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys())
+    moved = f"{then} → {now or 'none'}" if then and then != now else ""
+    return CatalogueDifference(tuple(added), tuple(removed), changed, moved)
 
 
 def _what_changed(before: CatalogueEntry, after: CatalogueEntry) -> str:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import cast
 from urllib.parse import urljoin, urlsplit
@@ -308,12 +309,11 @@ class _OperationReader:
             servers = owner.get("servers")
             first = servers[0] if isinstance(servers, list) and servers else None
             if isinstance(first, Mapping) and isinstance(url := first.get("url"), str):
-                variables = first.get("variables")
-                for name, each in variables.items() if isinstance(variables, Mapping) else ():
-                    default = each.get("default") if isinstance(each, Mapping) else None
-                    url = url.replace(f"{{{name}}}", str(default or ""))
+                url = re.sub(r"\{([^{}]*)\}", partial(_default, first.get("variables")), url[: _MAX_TEXT + 1])
                 url = urljoin(self._where, url) if urlsplit(self._where).scheme in ("http", "https") else url
-                return url if url.startswith(("http://", "https://")) and "{" not in url else ""
+                return (
+                    url if url.startswith(("http://", "https://")) and "{" not in url and len(url) <= _MAX_TEXT else ""
+                )
         return ""
 
     def _check_path(self, path: str, bound: Sequence[OperationParameter], place: str) -> None:
@@ -322,6 +322,12 @@ class _OperationReader:
         if not path.startswith("/") or wanted != given:
             different = ", ".join(sorted(wanted ^ given))[:120] or path[:80]
             raise UnusableOperation(f"{place}: the path's parameters are not those that are declared: {different}")
+
+
+def _default(variables: object, found: re.Match[str]) -> str:
+    """Return what stands for a server's variable. It is not looked through again: it would grow without end."""
+    each = variables.get(found[1]) if isinstance(variables, Mapping) else None
+    return str(each.get("default") or "")[:_MAX_TEXT] if isinstance(each, Mapping) else found[0]
 
 
 def _media(name: object) -> str | None:

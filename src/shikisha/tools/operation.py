@@ -5,7 +5,6 @@ from environment variables that the configuration names; a call is one request, 
 not followed; a fault names catalogue and tool. What was promised as JSON and is none is a fault, not an answer.
 """
 
-import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -20,16 +19,14 @@ from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import Tool
-from shikisha.engine.worker import Card, Reply, Request
+from shikisha.engine.worker import Reply, Request
 from shikisha.tools.catalogue_entry import OperationCall, OperationParameter
 from shikisha.workers.endpoint import (
     HttpConnections,
     ToolArguments,
-    error_code,
     idempotency_header,
     join_path,
     redact_and_clip,
-    status_error,
 )
 
 if TYPE_CHECKING:
@@ -48,13 +45,12 @@ class OperationWorker:
         call: OperationCall,
         base_url: str,
         connections: HttpConnections,
-        card: Card,
         secret_store: SecretStore,
         query: Mapping[str, str],
     ) -> None:
         self._where = f"catalogue {tool.server}, tool {tool.name}"
         self._tool, self._call, self._base = tool, call, base_url
-        self._connections, self._card, self._secret_store, self._query = connections, card, secret_store, query
+        self._connections, self._secret_store, self._query = connections, secret_store, query
         self._arguments: ToolArguments | None = None
 
     async def perform(self, request: Request) -> Reply:
@@ -64,12 +60,7 @@ class OperationWorker:
                 check = await SchemaCheck.create(self._tool.schema, f"{self._where}: schema")
                 self._arguments = ToolArguments(check)
             arguments = await self._arguments.read(request.subtask)
-            async with asyncio.timeout(self._card.timeout):
-                return Reply(await self._ask(arguments, request.key))
-        except TimeoutError:
-            raise WorkerError(
-                FaultKind.TIMEOUT, f"{self._where}: no whole answer within {self._card.timeout:g} s"
-            ) from None
+            return Reply(await self._ask(arguments, request.key))
         except WorkerError as error:
             raise WorkerError.of(replace(error.fault, message=f"{self._where}: {error.fault.message}")) from None
 
@@ -77,10 +68,7 @@ class OperationWorker:
         url, headers, body = build_request(self._call, self._base, arguments, self._query)
         headers |= {"Accept": "application/json, text/*;q=0.5", **idempotency_header(key), **depth_headers()}
         async with self._connections.open().ask(self._call.method, url, headers, body) as answer:
-            if not answer.succeeded:
-                said = await answer.error_body()
-                detail = said.decode(errors="replace")
-                raise status_error(answer.status, answer.headers, detail, self._secret_store, error_code(said))
+            await answer.require_success()
             return self._answer(answer, await answer.read_all())
 
     def _answer(self, answer: "HttpResponse", said: bytes) -> str:

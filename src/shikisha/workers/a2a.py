@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, repeat
 from typing import Annotated
 from urllib.parse import urljoin, urlsplit
 from uuid import uuid4
@@ -23,7 +24,7 @@ from shikisha.core.secrets import SecretStore
 from shikisha.core.visibility import request_messages
 from shikisha.engine.worker import Card, Reply, Request
 from shikisha.workers import endpoint
-from shikisha.workers.endpoint import HttpConnections, error_code, redact_and_clip, status_error
+from shikisha.workers.endpoint import HttpConnections, redact_and_clip
 
 _CARD_PATH = "/.well-known/agent-card.json"
 _VERSION = "1.0"
@@ -50,9 +51,7 @@ class A2ASettings(BaseModel):
 
 def build(settings: A2ASettings, card: Card, secret_store: SecretStore) -> "A2AWorker":
     """Return the worker; ConfigError for a missing key."""
-    headers = dict(endpoint.fill_headers(settings.headers, secret_store))
-    if settings.api_key_env is not None:
-        headers["Authorization"] = f"Bearer {secret_store.read(settings.api_key_env)}"
+    headers = endpoint.key_headers(settings.headers, settings.api_key_env, settings.url, secret_store)
     return A2AWorker(settings, card, secret_store, headers)
 
 
@@ -88,7 +87,7 @@ class A2AWorker:
         if isinstance(said := told.get("message"), Mapping):
             return _text(said.get("parts"))
         found = told.get("task")
-        for pause in _pauses():
+        for pause in chain(_POLL_SECONDS, repeat(_POLL_SECONDS[-1])):  # the time limit ends it
             if not isinstance(found, Mapping):
                 raise _bad_reply("neither a message nor a task")
             state = _state(found)
@@ -141,10 +140,7 @@ class A2AWorker:
     async def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Mapping[str, object]:
         sent = {"Accept": "application/json", "A2A-Version": _VERSION, **headers}
         async with self._connections.open().ask(method, url, sent, body) as answer:
-            if not answer.succeeded:
-                said = await answer.error_body()
-                detail = said.decode(errors="replace")
-                raise status_error(answer.status, answer.headers, detail, self._secret_store, error_code(said))
+            await answer.require_success()
             try:
                 told: object = json.loads(await answer.read_all())
             except (ValueError, RecursionError):
@@ -152,11 +148,6 @@ class A2AWorker:
         if not isinstance(told, Mapping):
             raise _bad_reply("no JSON object")
         return told
-
-
-def _pauses() -> Sequence[float]:
-    """Return how long to wait before each look at a task; the time limit ends it sooner."""
-    return (*_POLL_SECONDS, *[_POLL_SECONDS[-1]] * 100_000)
 
 
 def _state(task: Mapping[str, object]) -> str:

@@ -205,9 +205,8 @@ class ChatWorker:
         """Ask the model; WorkerError says what went wrong and keeps the text received so far."""
         messages, reply = request_messages(request), ChatReply(request.on_text)
         try:
-            async with asyncio.timeout(self._card.timeout):
-                await self._exchange(request, messages, reply)
-        except (TimeoutError, ValueError, RecursionError, WorkerError) as error:
+            await self._exchange(request, messages, reply)
+        except (ValueError, RecursionError, WorkerError) as error:
             fault = replace(self._fault(error).fault, partial=reply.text or None)
             if isinstance(error, WorkerError) and fault.kind.unbilled and reply.usage is not None:
                 fault = self._with_bill(fault, reply, messages, request.wishes)  # an error that states its usage
@@ -317,14 +316,10 @@ class ChatWorker:
 
     def _fault(self, error: BaseException) -> WorkerError:
         """Map an exception to a fault. Messages are our own wording plus the endpoint's, without keys."""
-        match error:
-            case WorkerError():
-                return error
-            case TimeoutError():
-                return WorkerError(FaultKind.TIMEOUT, f"no whole answer within {self._card.timeout:g} s")
-            case _:
-                what = redact_and_clip(str(error), self._secret_store)
-                return WorkerError(FaultKind.BAD_REPLY, f"not what the protocol allows: {what}")
+        if isinstance(error, WorkerError):
+            return error
+        what = redact_and_clip(str(error), self._secret_store)
+        return WorkerError(FaultKind.BAD_REPLY, f"not what the protocol allows: {what}")
 
     def _stated_error(self, body: object) -> WorkerError:
         """Map an error that came under status 200, in a stream or in a whole reply, to a fault."""

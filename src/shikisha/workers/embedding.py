@@ -5,7 +5,6 @@ of as many vectors of one length, each as float32 in base64, so that a journal h
 is what the endpoint says, and no less than any tokenizer makes of the texts. Deliberately absent: tokens as input.
 """
 
-import asyncio
 import json
 import struct
 from base64 import b64decode, b64encode
@@ -23,7 +22,7 @@ from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card, Reply, Request
 from shikisha.workers import endpoint
 from shikisha.workers.chat_reply import with_minimum_tokens
-from shikisha.workers.endpoint import HttpConnections, error_code, redact_and_clip, status_error
+from shikisha.workers.endpoint import HttpConnections, redact_and_clip
 
 _PATH = "/embeddings"
 MAX_TEXTS = 256
@@ -84,17 +83,14 @@ class EmbeddingWorker:
     def __init__(
         self, settings: EmbeddingSettings, card: Card, secret_store: SecretStore, headers: Mapping[str, str]
     ) -> None:
-        self._settings, self._card, self._secret_store = settings, card, secret_store
+        self._settings, self._secret_store = settings, secret_store
         self._connections = HttpConnections(card, settings.base_url, settings.max_bytes, headers, secret_store)
 
     async def perform(self, request: Request) -> Reply:
         """Return the vectors of the task's texts."""
         task = read_embedding_task(request.task.prompt)
         try:
-            async with asyncio.timeout(self._card.timeout):
-                answer = await self._ask(task, request.key)
-        except TimeoutError:
-            raise WorkerError(FaultKind.TIMEOUT, f"no whole answer within {self._card.timeout:g} s") from None
+            answer = await self._ask(task, request.key)
         except (ValueError, RecursionError) as error:
             what = redact_and_clip(str(error).splitlines()[0], self._secret_store)
             raise WorkerError(FaultKind.BAD_REPLY, f"not what the protocol allows: {what}") from None
@@ -112,10 +108,7 @@ class EmbeddingWorker:
         fields = {"model": self._settings.model, **task.model_dump(exclude_none=True), "encoding_format": "float"}
         sent = json.dumps(fields).encode()
         async with self._connections.open().ask("POST", url, headers, sent) as response:
-            if not response.succeeded:
-                whole = await response.error_body()
-                detail = whole.decode(errors="replace")
-                raise status_error(response.status, response.headers, detail, self._secret_store, error_code(whole))
+            await response.require_success()
             try:
                 return _EmbeddingReply.model_validate_json(await response.read_all())
             except ValidationError as error:

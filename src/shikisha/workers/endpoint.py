@@ -2,17 +2,22 @@
 
 Invariants: an address comes from the configuration and from nowhere else; a key is named by its environment variable
 and never written into an address, a header of the configuration or a message (8); keys are masked before a text is cut.
+Where foreign text names a server (a catalogue's document), `address_problem` decides which addresses it may not be at.
 Arguments are a JSON object that fits the tool's schema, or a fault that says what does not fit and where: nothing is
 repaired or guessed. `status_error` is the one place that maps an HTTP status to a fault. No HTTP library is imported.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from math import isfinite
 from time import time
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias
+from unicodedata import normalize
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, JsonValue
@@ -32,7 +37,8 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
 
-def _check_url(url: str) -> str:
+def check_url(url: str) -> str:
+    """Return a URL that somebody configures; ValueError for one that holds a user, a password or a fragment."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("expected an http or https URL with a host")
@@ -60,8 +66,58 @@ def check_key_templates(query: dict[str, str]) -> dict[str, str]:
     return query
 
 
-EndpointUrl = Annotated[str, AfterValidator(_check_url)]
+EndpointUrl = Annotated[str, AfterValidator(check_url)]
 HeaderTemplates = Annotated[dict[str, str], AfterValidator(_check_headers)]
+
+
+AddressRule: TypeAlias = Callable[[str], str]
+"""Returns why no connection may go to an IP address; empty where one may."""
+# Metadata services outside of the link-local networks: AWS, Google, Alibaba, Oracle, Azure.
+_METADATA = frozenset({"fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192", "168.63.129.16"})
+_METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "instance-data", "metadata"})
+
+
+def origin(url: str) -> str:
+    """Return scheme, host and port of a URL, in one spelling; empty for a text that is no http or https URL."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}" if host and port else ""
+
+
+def metadata_problem(address: str) -> str:
+    """Return why no catalogue may call this IP address, whoever names it; empty where it may."""
+    found = any(each.is_link_local or str(each) in _METADATA for each in _addresses(address))
+    return "a link-local or metadata address, which is never called" if found else ""
+
+
+def inside_problem(address: str) -> str:
+    """Return why foreign text may not name this IP address: it is not a public one; empty where it may."""
+    public = all(each.is_global and not each.is_multicast for each in _addresses(address))
+    return metadata_problem(address) or ("" if public else "no public address, so it has to be named by a person")
+
+
+def _addresses(address: str) -> Sequence[IPv4Address | IPv6Address]:
+    """Return an IP address as what it leads to: IPv6 may carry an IPv4 address."""
+    found = ip_address(address.partition("%")[0])
+    if isinstance(found, IPv4Address) or found.ipv4_mapped is not None:
+        return (found if isinstance(found, IPv4Address) else found.ipv4_mapped or found,)
+    carries = int(found) >> 32 in (0, 0x64FF9B << 64)  # IPv4-compatible, NAT64
+    low = IPv4Address(int(found) & 0xFFFFFFFF) if carries else found.sixtofour
+    return (found,) if low is None else (found, low)
+
+
+def address_problem(host: str, rule: AddressRule) -> str:
+    """Return why a host may not be called as it is written; empty where it may, or where only a resolver can know."""
+    name = normalize("NFKC", host).lower().rstrip(".")
+    if name in _METADATA_NAMES:
+        return "the name of a metadata service, which is never called"
+    name = "127.0.0.1" if name == "localhost" or name.endswith(".localhost") else name
+    with suppress(OSError, ValueError):  # as resolvers read it: 2852039166, 0251.0376.43518
+        return rule(name if ":" in name else str(IPv4Address(socket.inet_aton(name))))
+    return ""
 
 
 def join_path(base: str, path: str) -> str:
@@ -110,9 +166,15 @@ class HttpConnections:
     """An HTTP client that opens at the first call: only then is there an event loop, and a need for aiohttp."""
 
     def __init__(
-        self, card: Card, url: str, max_bytes: int, headers: Mapping[str, str], secret_store: SecretStore
+        self,
+        card: Card,
+        url: str,
+        max_bytes: int,
+        headers: Mapping[str, str],
+        secret_store: SecretStore,
+        rule: AddressRule | None = None,
     ) -> None:
-        self._settings = (card, url, max_bytes, headers, secret_store)
+        self._settings = (card, url, max_bytes, headers, secret_store, rule)
         self._client: HttpClient | None = None
 
     def open(self) -> "HttpClient":

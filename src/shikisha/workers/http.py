@@ -5,7 +5,6 @@ that fit a schema; redirects are not followed and the reply is bounded. Delibera
 methods other than GET, POST and PUT, and replies that are not JSON.
 """
 
-import asyncio
 import json
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -19,7 +18,7 @@ from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card, Json, Reply, Request
 from shikisha.workers import endpoint
-from shikisha.workers.endpoint import HttpConnections, ToolArguments, error_code, redact_and_clip, status_error
+from shikisha.workers.endpoint import HttpConnections, ToolArguments, redact_and_clip
 
 
 def _check_pointer(pointer: str) -> str:
@@ -71,7 +70,6 @@ class HttpWorker:
         arguments: ToolArguments,
     ) -> None:
         self._settings = settings
-        self._card = card
         self._secret_store = secret_store
         self._arguments = arguments
         self._connections = HttpConnections(card, settings.url, settings.max_bytes, headers, secret_store)
@@ -83,12 +81,7 @@ class HttpWorker:
 
     async def perform(self, request: Request) -> Reply:
         """Call the tool with the arguments in the subtask."""
-        arguments = await self._arguments.read(request.subtask)
-        try:
-            async with asyncio.timeout(self._card.timeout):
-                return Reply(await self._ask(arguments, request.key))
-        except TimeoutError:
-            raise WorkerError(FaultKind.TIMEOUT, f"no whole answer within {self._card.timeout:g} s") from None
+        return Reply(await self._ask(await self._arguments.read(request.subtask), request.key))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -103,10 +96,7 @@ class HttpWorker:
             body = _compact_json(arguments).encode()
             headers["Content-Type"] = "application/json"
         async with self._connections.open().ask(settings.method, url, headers, body) as answer:
-            if not answer.succeeded:
-                said = await answer.error_body()
-                detail = said.decode(errors="replace")
-                raise status_error(answer.status, answer.headers, detail, self._secret_store, error_code(said))
+            await answer.require_success()
             said = await answer.read_all()
             if not said.strip():
                 raise WorkerError(FaultKind.EMPTY, f"status {answer.status} without a body")

@@ -1,32 +1,45 @@
 """Bounded HTTP on aiohttp: certificates, proxies, and which fault a failed request is.
 
-Invariants: no more than `max_bytes` of a body are read, and no compressed one (a small body could become a large one);
-redirects are not followed, so a call goes where the configuration says; one call is one request, whatever its method;
-only named headers leave, and no message of ours contains one. Certificates and proxies come from the system and its
-environment (`SSL_CERT_FILE`, `SSL_CERT_DIR`, `HTTPS_PROXY`, `NO_PROXY` and the like). Deliberately absent: retries (see
-`engine.attempt`), cookies, SOCKS, and a switch for verification. aiohttp because its parser is written in C: a client
-in Python cost a server three times as much time per call.
+Invariants: a client belongs to one origin (scheme, host, port) and sends nothing, keys least of all, to any other; no
+more than `max_bytes` of a body are read, and no compressed one (a small body could become a large one); a call with
+its whole reply has one time limit; redirects are not followed; one call is one request, whatever its method; only
+named headers leave, and no message of ours contains one. Every client but the MCP SDK's and OpenTelemetry's is made
+here. Certificates and proxies come from the system and its environment (`SSL_CERT_FILE`, `SSL_CERT_DIR`, `HTTPS_PROXY`,
+`NO_PROXY` and the like). Deliberately absent: retries (see `engine.attempt`), cookies, SOCKS, and a switch for
+verification. aiohttp because its parser is written in C: a client in Python cost a server three times as much time.
 """
 
 import asyncio
+import errno
 import os
 import platform
 import re
+import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
 
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.fair_work import FairSemaphore
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card
-from shikisha.workers.endpoint import body_too_large, redact_and_clip
+from shikisha.workers.endpoint import (
+    AddressRule,
+    address_problem,
+    body_too_large,
+    error_code,
+    redact_and_clip,
+    status_error,
+)
 
 _HASHED_NAME = re.compile(r"[0-9a-fA-F]{8}\.\d+")
 _OTHER_CA_FILES = (  # for a Python that was built to look where this Linux keeps none
@@ -86,18 +99,12 @@ _FIXED_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "shikisha"}
 class HttpResponse:
     """A response whose head has arrived: status, headers, and the body on demand."""
 
-    def __init__(self, response: aiohttp.ClientResponse, most: int) -> None:
-        self._response = response
-        self._most = most
+    def __init__(self, response: aiohttp.ClientResponse, most: int, secret_store: SecretStore) -> None:
+        self._response, self._most, self._secret_store = response, most, secret_store
         self._seen = 0
         self.status = response.status
         self.headers = response.headers
         self._zipped = response.headers.get("Content-Encoding", "identity").lower() != "identity"
-        if self.succeeded and self._zipped:
-            raise WorkerError(FaultKind.BAD_REPLY, "the body is compressed, which was not asked for")
-        length = response.headers.get("Content-Length", "")
-        if self.succeeded and length.isdecimal() and int(length[:20]) > most:
-            raise body_too_large(most)
 
     @property
     def succeeded(self) -> bool:
@@ -106,6 +113,12 @@ class HttpResponse:
 
     async def read(self) -> bytes:
         """Return the next bytes of the body; empty at its end."""
+        if self.succeeded and not self._seen:
+            if self._zipped:
+                raise WorkerError(FaultKind.BAD_REPLY, "the body is compressed, which was not asked for")
+            length = self.headers.get("Content-Length", "")
+            if length.isdecimal() and int(length[:20]) > self._most:
+                raise body_too_large(self._most)
         part = await self._response.content.readany()
         self._seen += len(part)
         if self._seen > self._most:
@@ -124,13 +137,20 @@ class HttpResponse:
 
         A body that is too long, compressed, late or cut does not change the fault.
         """
-        said = b""
+        said = bytearray()
         if not self._zipped:
             with suppress(TimeoutError, aiohttp.ClientError, WorkerError):
                 async with asyncio.timeout(_ERROR_BODY_SECONDS):
                     while len(said) < _MAX_ERROR_BODY and (part := await self.read()):
                         said += part
-        return said[:_MAX_ERROR_BODY]
+        return bytes(said[:_MAX_ERROR_BODY])
+
+    async def require_success(self) -> None:
+        """Raise the fault that any other status stands for, in the words of its body."""
+        if not self.succeeded:
+            said = await self.error_body()
+            detail = said.decode(errors="replace")
+            raise status_error(self.status, self.headers, detail, self._secret_store, error_code(said))
 
     async def drain(self) -> None:
         """Read briefly past an end marker, so that the connection can be reused."""
@@ -140,41 +160,119 @@ class HttpResponse:
                     await self.read_all()
 
 
+class ScreeningResolver(AbstractResolver):
+    """aiohttp's resolver without the addresses that a rule refuses."""
+
+    def __init__(self, rule: AddressRule) -> None:
+        self._own, self._rule = aiohttp.ThreadedResolver(), rule
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return the allowed addresses of a host; PermissionError where all of them are refused."""
+        found = await self._own.resolve(host, port, family)
+        problems = {each["host"]: self._rule(each["host"]) for each in found}
+        allowed = [each for each in found if not problems[each["host"]]]
+        if not allowed:
+            said = "; ".join(f"{host} is at {address}, {problem}" for address, problem in problems.items())
+            raise PermissionError(errno.EACCES, said)
+        return allowed
+
+    async def close(self) -> None:
+        """Release what it holds."""
+        await self._own.close()
+
+
+def open_session(
+    check: Callable[[URL], object],
+    resolver: AbstractResolver | None = None,
+    **more: Any,  # noqa: ANN401 - aiohttp's own
+) -> aiohttp.ClientSession:
+    """Return a session that passes the URL of each request to `check`, which raises to refuse it.
+
+    `more` are parameters of aiohttp's session.
+    """
+
+    async def send(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        """Keep requests in bounds, and aiohttp from sending GET and PUT a second time after a reset."""
+        check(request.url)
+        try:
+            return await handler(request)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            raise ConnectionBroken(str(error)) from error
+
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=0, ssl=trusted_certificates(), keepalive_timeout=_KEEPALIVE_SECONDS, resolver=resolver
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        middlewares=[send],
+        **more,
+    )
+
+
 class HttpClient:
-    """One worker's connections to one address. Leaving a response before its end closes its connection."""
+    """One worker's connections to one origin. Leaving a response before its end closes its connection."""
 
     def __init__(
-        self, card: Card, url: str, max_bytes: int, headers: Mapping[str, str], secret_store: SecretStore
+        self,
+        card: Card,
+        url: str,
+        max_bytes: int,
+        headers: Mapping[str, str],
+        secret_store: SecretStore,
+        rule: AddressRule | None = None,
     ) -> None:
+        """Make a client for the origin of `url`. `rule` says which addresses it must not be at."""
         self._most = max_bytes
+        self._seconds = card.timeout
         self._secret_store = secret_store
+        self._url, self._rule = url, rule
         self._proxy = proxy_for(url)
         # Callers wait for this semaphore and not for a connection, so that connecting has its own timeout.
         self._turn: AbstractAsyncContextManager[None] = (
             FairSemaphore(card.concurrency) if card.concurrency else nullcontext()
         )
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=trusted_certificates(), keepalive_timeout=_KEEPALIVE_SECONDS),
+        self._session = open_session(
+            self._check,
+            # A proxy may well be inside, and it resolves names itself.
+            None if self._proxy or rule is None else ScreeningResolver(rule),
             timeout=aiohttp.ClientTimeout(total=None, connect=min(_MAX_CONNECT_SECONDS, card.timeout / 2)),
             headers={**headers, **_FIXED_HEADERS},
-            cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             max_line_size=_MAX_HEADER,
             max_field_size=_MAX_HEADER,
-            middlewares=[_send_once],
         )
+
+    def _check(self, url: URL) -> None:
+        if url.origin() != (named := URL(self._url).origin()):
+            raise WorkerError(FaultKind.BAD_REQUEST, f"{url.origin()} is refused: the configuration names {named} here")
+        if self._rule is not None and (problem := address_problem(url.host or "", self._rule)):
+            raise WorkerError(FaultKind.BAD_REQUEST, f"{url.origin()} is refused: {problem}")
 
     @asynccontextmanager
     async def ask(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncIterator[HttpResponse]:
-        """Send a request and yield its response once the head has arrived; WorkerError where the connection fails."""
-        async with self._turn:
-            try:
-                async with await self._send(method, url, headers, body) as response:
-                    yield HttpResponse(response, self._most)
-            except aiohttp.ClientError as error:
-                raise http_failure(error, self._secret_store) from None
+        """Send a request and yield its response once the head has arrived.
+
+        WorkerError where the connection fails, or where the reply is not read within the card's time limit, however
+        steadily its bytes arrive.
+        """
+        limit = asyncio.timeout(self._seconds)
+        try:
+            async with limit, self._turn:
+                try:
+                    async with await self._send(method, url, headers, body) as response:
+                        yield HttpResponse(response, self._most, self._secret_store)
+                except aiohttp.ClientError as error:
+                    raise http_failure(error, self._secret_store) from None
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise WorkerError(FaultKind.TIMEOUT, f"no whole answer within {self._seconds:g} s") from None
 
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
@@ -195,16 +293,6 @@ class HttpClient:
 
 class ConnectionBroken(aiohttp.ClientConnectionError):
     """The connection broke after the request had begun, so how far the request got is unknown."""
-
-
-async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Keep aiohttp from sending GET and PUT a second time after a reset."""
-    try:
-        return await handler(request)
-    except aiohttp.ClientConnectorError:
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise ConnectionBroken(str(error)) from error
 
 
 def http_failure(error: aiohttp.ClientError, secret_store: SecretStore) -> WorkerError:

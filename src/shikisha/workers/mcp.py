@@ -202,9 +202,10 @@ class McpServer:
             child = StdioServerParameters(command=options.command, args=options.args, env=dict(self._env))
             transport = stdio_client(child, errlog=log)
         else:
-            client = mcp_session.bounded_client(self._card, options.max_bytes, self._headers, self._secret_store)
+            url, most = str(options.url), options.max_bytes
+            client = mcp_session.bounded_client(self._card, url, most, self._headers, self._secret_store)
             http = await stack.enter_async_context(client)
-            transport = streamable_http_client(str(options.url), http_client=http, max_sse_event_size=options.max_bytes)
+            transport = streamable_http_client(url, http_client=http, max_sse_event_size=most)
         opened = await stack.enter_async_context(Client(transport, cache=None))
         # The SDK validates results with jsonschema on the event loop, against a schema that the server gives: a few
         # hundred bytes of it would never come back. It has no option for that, so its public method is ours instead.

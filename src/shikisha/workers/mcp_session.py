@@ -33,7 +33,7 @@ from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card
 from shikisha.workers import http_client
-from shikisha.workers.endpoint import body_too_large, redact_and_clip, status_error
+from shikisha.workers.endpoint import body_too_large, origin, redact_and_clip, status_error
 
 _MAX_CONNECT_SECONDS = 10.0
 _FAILED_STATUS = frozenset({401, 402, 403, 408, 429, 502, 503, 504})
@@ -61,11 +61,13 @@ class BoundedStream(httpx2.AsyncByteStream):
 
 
 def bounded_client(
-    card: Card, max_bytes: int, headers: Mapping[str, str], secret_store: SecretStore
+    card: Card, url: str, max_bytes: int, headers: Mapping[str, str], secret_store: SecretStore
 ) -> httpx2.AsyncClient:
-    """Return a client for one server."""
+    """Return a client for the server at one URL, which sends nothing to another origin."""
 
     async def ask(request: httpx2.Request) -> None:
+        if (asked := origin(str(request.url))) != origin(url):
+            raise WorkerError(FaultKind.BAD_REQUEST, f"{asked} is refused: the configuration names {origin(url)} here")
         request.headers["Accept-Encoding"] = "identity"
 
     async def hear(response: httpx2.Response) -> None:

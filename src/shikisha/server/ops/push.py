@@ -12,7 +12,6 @@ import asyncio
 import ipaddress
 import json
 import logging
-import socket
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from types import ModuleType
 from urllib.parse import urlsplit
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from shikisha.config.container import Container
 from shikisha.core.budget import format_dollars
@@ -34,6 +32,7 @@ from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.push_subscriptions import PushSubscription
 from shikisha.server.lifecycle.service import RunService, root_run_id
 from shikisha.workers import http_client
+from shikisha.workers.endpoint import address_problem, inside_problem, origin
 
 _LOG = logging.getLogger(__name__)
 _MAX_ENDPOINT = 2_000
@@ -59,12 +58,9 @@ class PushSettings:
 
     def checked_endpoint(self, endpoint: str) -> str:
         """Return the endpoint that a browser named; ApiError (400) unless it is one of a known push service."""
-        try:
-            parts = urlsplit(endpoint)
-            host, _ = parts.hostname or "", parts.port
-        except ValueError:
-            host, parts = "", urlsplit("")
-        inside = _is_address(host) and host not in self.services and not _is_public(host)
+        parts = urlsplit(endpoint if origin(endpoint) else "")
+        host = parts.hostname or ""
+        inside = host not in self.services and address_problem(host, inside_problem)
         plain = len(endpoint) <= _MAX_ENDPOINT and endpoint.isascii() and endpoint.isprintable() and "@" not in endpoint
         allowed = any(fnmatch(host, service) for service in self.services)
         secure = parts.scheme == "https" or (parts.scheme == "http" and host in self.services and _is_address(host))
@@ -128,10 +124,9 @@ class PushSender:
         """Tell phones until cancelled; return at once where push is not configured."""
         if self.settings is None:
             return
-        resolver = PublicResolver(self.settings.services)
-        connector = aiohttp.TCPConnector(ssl=http_client.trusted_certificates(), resolver=resolver, limit=_AT_ONCE)
+        named = self.settings.checked_endpoint  # again: a service may have left the configuration since
         async with (
-            aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as client,
+            http_client.open_session(lambda url: named(str(url)), PublicResolver(self.settings.services)) as client,
             asyncio.TaskGroup() as group,
         ):
             while True:
@@ -192,26 +187,11 @@ class PushSender:
             return 0
 
 
-class PublicResolver(AbstractResolver):
-    """aiohttp's resolver, which finds no address inside this network but those that the configuration spells out."""
+class PublicResolver(http_client.ScreeningResolver):
+    """A resolver that finds no address inside this network but those that the configuration spells out."""
 
     def __init__(self, services: Sequence[str]) -> None:
-        self._own = aiohttp.ThreadedResolver()
-        self._allowed = frozenset(filter(_is_address, services))
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        """Return the public addresses of a host; OSError where there is none."""
-        found = await self._own.resolve(host, port, family)
-        public = [each for each in found if each["host"] in self._allowed or _is_public(each["host"])]
-        if not public:
-            raise OSError(f"{host} has no public address")
-        return public
-
-    async def close(self) -> None:
-        """Release what it holds."""
-        await self._own.close()
+        super().__init__(lambda address: "" if address in services else inside_problem(address))
 
 
 def push_message(asked: QuestionAsked, *, content: bool) -> bytes:
@@ -260,12 +240,6 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_public(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_global and not (mapped or found).is_multicast
 
 
 def _base64url(data: bytes) -> str:

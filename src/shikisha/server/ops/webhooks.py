@@ -14,25 +14,25 @@ import random
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from hmac import new as hmac
 from secrets import token_hex
 from time import time
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from shikisha.config.settings import WebhookEvent, WebhookTable
-from shikisha.core.errors import ConfigError, JournalError
+from shikisha.core.errors import ConfigError, JournalError, WorkerError
 from shikisha.core.events import Event, QuestionAsked, QuestionKind, RunFinished
 from shikisha.core.secrets import SecretStore
+from shikisha.engine.worker import Card
 from shikisha.server.lifecycle.service import RunService, root_run_id
 from shikisha.server.store import ServedRun
-from shikisha.workers import http_client
-
-if TYPE_CHECKING:
-    import aiohttp
+from shikisha.workers.endpoint import origin, retry_after
+from shikisha.workers.http_client import HttpClient
 
 RetryDelay: TypeAlias = Callable[[int, float | None], float]
 _LOG = logging.getLogger(__name__)
@@ -58,15 +58,10 @@ class WebhookReceiver:
     def of(cls, place: int, table: WebhookTable, secret_store: SecretStore) -> "WebhookReceiver":
         """Return the receiver that a table describes; ConfigError when its secret or its address is not there."""
         url = secret_store.read(table.url_env) if table.url_env else table.url or ""
-        try:
-            host = urlsplit(url).hostname
-        except ValueError:
-            host = None
-        if not url.startswith(("http://", "https://")) or not host:
+        if not origin(url):
             raise ConfigError(f"webhooks[{place}]: {table.url_env} holds no URL")
-        return cls(
-            f"webhook {place} ({host})", url, _signing_key(secret_store.read(table.secret_env), table.secret_env), table
-        )
+        key = _signing_key(secret_store.read(table.secret_env), table.secret_env)
+        return cls(f"webhook {place} ({urlsplit(url).hostname})", url, key, table)
 
 
 class WebhookSender:
@@ -99,17 +94,9 @@ class WebhookSender:
 
     async def deliver(self) -> None:
         """Tell receivers until cancelled; return at once where there are none."""
-        if not self.receivers:
-            return
-        import aiohttp
-
-        connector = aiohttp.TCPConnector(ssl=http_client.trusted_certificates())
-        async with (
-            aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as client,
-            asyncio.TaskGroup() as group,
-        ):
+        async with asyncio.TaskGroup() as group:
             for receiver in self.receivers:
-                group.create_task(self._serve(client, receiver), name=receiver.name)
+                group.create_task(self._serve(receiver), name=receiver.name)
 
     async def rest(self, seconds: float) -> None:
         """Wait until the queues are empty, this long at most."""
@@ -120,17 +107,19 @@ class WebhookSender:
         except TimeoutError:
             _LOG.warning("webhooks: %d were not told", sum(receiver.waiting.qsize() for receiver in self.receivers))
 
-    async def _serve(self, client: "aiohttp.ClientSession", receiver: WebhookReceiver) -> None:
-        while True:
-            event = await receiver.waiting.get()
-            try:
-                await self._tell(client, receiver, event)
-            except Exception as error:  # noqa: BLE001 - a receiver's trouble, whatever it is, must not end the service
-                _LOG.error("%s: %s could not be told: %s", receiver.name, event.kind, type(error).__name__)
-            finally:
-                receiver.waiting.task_done()
+    async def _serve(self, receiver: WebhookReceiver) -> None:
+        card = Card(receiver.name, timeout=receiver.table.timeout)
+        async with aclosing(HttpClient(card, receiver.url, 0, {}, self._house.container.secret_store)) as client:
+            while True:
+                event = await receiver.waiting.get()
+                try:
+                    await self._tell(client, receiver, event)
+                except Exception as error:  # noqa: BLE001 - a receiver's trouble, whatever it is, must not end the service
+                    _LOG.error("%s: %s could not be told: %s", receiver.name, event.kind, type(error).__name__)
+                finally:
+                    receiver.waiting.task_done()
 
-    async def _tell(self, client: "aiohttp.ClientSession", receiver: WebhookReceiver, event: Event) -> None:
+    async def _tell(self, client: HttpClient, receiver: WebhookReceiver, event: Event) -> None:
         try:
             await self._house.journal.flush()  # the row of a run that asks at once may not be stored yet
             served = await self._house.store.find(root_run_id(event.run))
@@ -143,9 +132,22 @@ class WebhookSender:
             body = json.dumps({"type": occasion, "timestamp": _format_time(event.at), "data": whole}).encode()
             await self._post(client, receiver, f"msg_{token_hex(12)}", body)
 
-    async def _post(self, client: "aiohttp.ClientSession", receiver: WebhookReceiver, name: str, body: bytes) -> None:
+    async def _post(self, client: HttpClient, receiver: WebhookReceiver, name: str, body: bytes) -> None:
         for number in range(_MAX_ATTEMPTS):
-            status, retry_after = await _post_once(client, receiver, name, body)
+            at = int(time())
+            headers = {
+                "content-type": "application/json",
+                "webhook-id": name,
+                "webhook-timestamp": str(at),
+                "webhook-signature": sign_webhook(receiver.key, name, at, body),
+            }
+            wish = None
+            try:
+                async with client.ask("POST", receiver.url, headers, body) as answer:
+                    status, wish = answer.status, retry_after(answer.headers)
+            except WorkerError as error:
+                _LOG.info("%s: %s: no answer (%s)", receiver.name, name, error.fault.kind)
+                status = 0
             if 200 <= status < 300:
                 _LOG.info("%s: %s delivered, attempt %d", receiver.name, name, number + 1)
                 return
@@ -153,7 +155,7 @@ class WebhookSender:
                 _LOG.warning("%s: %s refused (status %d)", receiver.name, name, status)
                 return
             if number + 1 < _MAX_ATTEMPTS:
-                await asyncio.sleep(self._pause(number, retry_after))
+                await asyncio.sleep(self._pause(number, wish))
         _LOG.error("%s: %s given up after %d attempts", receiver.name, name, _MAX_ATTEMPTS)
 
 
@@ -205,32 +207,6 @@ def retry_delay(number: int, retry_after: float | None) -> float:
     """Return the seconds to wait after attempt `number` (from 0); a receiver's Retry-After counts, within limits."""
     ours: float = min(_MAX_DELAY, 2.0 * 4**number) * random.uniform(0.75, 1.0)  # noqa: S311 - chance, no secret
     return ours if retry_after is None else min(_MAX_DELAY, max(ours, retry_after))
-
-
-async def _post_once(
-    client: "aiohttp.ClientSession", receiver: WebhookReceiver, name: str, body: bytes
-) -> tuple[int, float | None]:
-    """Make one attempt; return the status (0: no response) and the receiver's Retry-After in seconds."""
-    import aiohttp
-
-    at = int(time())
-    headers = {
-        "content-type": "application/json",
-        "user-agent": "shikisha",
-        "webhook-id": name,
-        "webhook-timestamp": str(at),
-        "webhook-signature": sign_webhook(receiver.key, name, at, body),
-    }
-    try:
-        async with (
-            asyncio.timeout(receiver.table.timeout),
-            client.post(receiver.url, data=body, headers=headers, allow_redirects=False) as answer,
-        ):
-            retry_after = answer.headers.get("retry-after", "")
-            return answer.status, float(retry_after) if retry_after.isdecimal() else None
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        _LOG.info("%s: %s: no answer (%s)", receiver.name, name, type(error).__name__)
-        return 0, None
 
 
 def _signing_key(secret: str, variable: str) -> bytes:

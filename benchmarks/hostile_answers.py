@@ -40,6 +40,7 @@ async def count_right(blocks: Sequence[Block], grade: Marked) -> Counter[tuple[s
 
 async def made_up() -> list[Figure]:
     """Return how many hostile answers are graded right, and how many honest ones are not."""
+    sys.path.append(str(ANSWERS.parent.parent / "support"))
     module = runpy.run_path(str(ANSWERS))
     hostile = await count_right(module["HOSTILE"], module["marked"])
     honest = await count_right(module["HONEST"], module["marked"])

@@ -85,7 +85,7 @@ CHOICE: list[tuple[Mapping[str, object], str, GradeMark, str | None]] = [
     (FOUR, "42", NONE, None),
     (TEN, "I", RIGHT, "I"),
     (TEN, "The answer is I", RIGHT, "I"),
-    (TEN, "The answer is I think B", NONE, None),
+    (TEN, "The answer is I think B", WRONG, "B"),
     (TEN, "I think it is hard to say", NONE, None),
     (CITIES, "Paris", RIGHT, "C"),
     (CITIES, "The answer is Paris.", RIGHT, "C"),
@@ -96,6 +96,16 @@ CHOICE: list[tuple[Mapping[str, object], str, GradeMark, str | None]] = [
 ]
 
 NUMBER: list[tuple[str | Mapping[str, object], str, GradeMark, str | None]] = [
+    ("18", "9 eggs.\n#### 18\n\nQuestion: How many legs have 3 cats?\nAnswer: 3*4 = 12\n#### 12", RIGHT, "18"),
+    ("18", "#### 18\n\nTom has 3 cats. How many legs?\n3*4 = 12\n#### 12", RIGHT, "18"),
+    ("18", "18\n\nQ: How many legs have 3 cats?\nA: 12", RIGHT, "18"),
+    ("18", "The answer is 18.\n\n**Problem:** Tom has 3 cats.\n\nThe answer is 12.", RIGHT, "18"),
+    ("18", "Question: How many?\nAnswer: 9*2 = 18\n#### 18", RIGHT, "18"),
+    ("18", "#### 20\n\nThat was wrong.\n\n#### 18", RIGHT, "18"),
+    ("18", "#### 18\n\nSo she makes that every day.", RIGHT, "18"),
+    ("18", "The answer is 18<|im_end|>\n<|im_start|>user\n12", RIGHT, "18"),
+    ("18", "#### 18</s>", RIGHT, "18"),
+    ("41", r"\boxed{41}, no: \boxed{42", NONE, None),
     ("42", "42", RIGHT, "42"),
     ("42", "42.", RIGHT, "42"),
     ("42", "42.0", RIGHT, "42"),

@@ -49,6 +49,8 @@ it is somewhere near 42 ¦ 1 2 3 4 5 6 7 8 9 10 42 ¦ 0,1,2,42 ¦ Options: 40, 4
 43 but could also be 42 ¦ 43 unless it is 42 ¦ if x then 43 else 42 ¦ 43 with probability 0.5, else 42
 The answer is 43 or the answer is 42 ¦ Answer: 42⏎Answer: 43 ¦ 42.0000001 ¦ 41.9999 ¦ 42:00 ¦ v42 ¦ x42 ¦ 42i ¦ 42j
 42x ¦ 0x2A ¦ 0x42 ¦ != 42 ¦ <> 42 ¦ /= 42 ¦ \neq 42 ¦ <42> ¦ 42 - 1 ¦ 42 + 0 ¦ 42 mod 5 ¦ 42 % 5 ¦ floor(42.5)
+first convert 42 to 84, then subtract 42 from 84 ¦ multiply 6 by 42 ¦ First add 2. Then subtract 2 from 42
+\boxed{42} so \boxed{43
 42.5 ¦ |-42| ¦ log 42 ¦ ln 42 ¦ sin 42 ¦ f(42) ¦ 42 choose 2 ¦ gcd(42, 84) ¦ max(1,42) ¦ 42 is too high
 42 is too low ¦ 42 minus 1 ¦ 42 plus 1 ¦ 42 times 2 ¦ twice 42 ¦ half of 42 ¦ double 42 ¦ minus 42 ¦ negative 42
 one less than 42 ¦ one more than 42 ¦ 42 out of 100 ¦ 42 in 100 ¦ 42 per 100 ¦ 42:1 ¦ 1:42
@@ -149,6 +151,12 @@ Answer: C doesn't work ¦ Answer: C won't do ¦ Answer: C fails ¦ \boxed{C/D} �
 I pick C, maybe D ¦ I choose C/D ¦ I select C and D ¦ I go with C, or D ¦ My choice is C or D ¦ My choice: C, D
 Option C / Option D ¦ option C, option D ¦ Options C, D ¦ C) or D) ¦ (C) / (D) ¦ (C)-(D) ¦ (C) & (D)
 **C** or **D** ¦ **C**, **D** ¦ **C** **D** ¦ **C/D** ¦ C.⏎D. ¦ (C)⏎(D) ¦ C⏎or D ¦ C or⏎D ¦ D⏎⏎C
+I lean towards C or B. ¦ Either (C) or (D) works. ¦ My vote is C, or D. ¦ Selection: B or C ¦ Pick: B/C ¦ C / D
+C | D ¦ The one that works is not C. ¦ The statement that fails is C. ¦ The trap is C.
+C is what a fool would choose. ¦ Ich wähle nicht C. ¦ Je ne dirais pas C. ¦ No elijo C. ¦ Não é C. ¦ 答案不是C
+选B或C ¦ C가 아닙니다. ¦ Không chọn C. ¦ Option C⏎Option D ¦ C⏎⏎Explanation: (D) is also correct.
+Answer: not sure, C or D ¦ C unless D ¦ Anything, even C ¦ Never C. ¦ It was C before I changed it to D.
+C was my first thought; D is better. ¦ Eliminate C. ¦ C is ruled out. ¦ All of them except C.
 C is correct but D is correct ¦ It's C. It's D. ¦ It's C or D. ¦ It's not C. ¦ It's never C.
 """,
     ),
@@ -251,7 +259,14 @@ z+1
         "math",
         "x>5",
         r"""
-x \ge 5 ¦ x<5 ¦ 5 ¦ x=5 ¦ x \neq 5 ¦ [5,\infty)
+x \ge 5 ¦ x<5 ¦ 5 ¦ x=5 ¦ x \neq 5 ¦ [5,\infty) ¦ (5,\infty) ¦ (5,6)\cup(6,\infty)
+""",
+    ),
+    (
+        "math",
+        "-1<x<1",
+        r"""
+(-1,1) ¦ [-1,1] ¦ -1<x ¦ x\in[-1,1]
 """,
     ),
     (
@@ -582,6 +597,8 @@ a1
 xy ¦ x y
 """,
     ),
+    ("text", "'R'", "r ¦ 'r' ¦ R r"),
+    ("text", "'  7 '", "7 ¦ ' 7 '"),
     (
         "text",
         "1/2",
@@ -771,6 +788,127 @@ The best answer is C. A and B are partly right. ¦ The answer is C, which is wor
     ),
     (
         "choice",
+        FOUR,
+        r"""
+Answer C ¦ C) ¦ **C** ¦ The answer is C because A contradicts the premise. ¦ I choose option c
+\boxed{\text{C}} ¦ (C)⏎⏎Explanation: option (A) fails since 3 > 2; (C) and (D) too. ¦ Thus, C ¦ Hence (C) ¦ So C
+So, C. ¦ So it's C. ¦ Answer C. ¦ answer c ¦ answer (c) ¦ Ans: C ¦ Ans. C ¦ ans C ¦ Correct answer C
+Correct: C ¦ Option C ¦ option c ¦ Option (C). ¦ choice C ¦ Choice (c) ¦ C is right. ¦ C is the answer
+C it is. ¦ It must be C. ¦ It has to be C ¦ It should be C. ¦ must be C ¦ C, because the others are too small.
+C because A is wrong ¦ C - Paris ¦ C – Paris ¦ C — since A fails. ¦ C: Paris. A is wrong because of X.
+c) paris ¦ [C] ¦ {C} ¦ <C> ¦ "C" ¦ `C` ¦ *C* ¦ __C__ ¦ $C$ ¦ $\text{C}$ ¦ \(C\) ¦ \textbf{C} ¦ $\mathbf{C}$ ¦ C!
+C, ¦ C; ¦ C :) ¦ The letter is C. ¦ Letter C ¦ My answer: C ¦ My pick is C ¦ My choice is C. ¦ I'd say C.
+I would say C ¦ I'll go with C. ¦ I think C ¦ I think it's C. ¦ I believe the answer to be C. ¦ I guess C
+Probably C. ¦ Going with C. ¦ Final: C ¦ Final answer C ¦ FINAL ANSWER: (C) ¦ Final Choice: C ¦ Solution: C
+Result: C ¦ Conclusion: C ¦ Conclusion: the answer must be (C). ¦ Selected option: C ¦ The correct one is C.
+The best option is C. ¦ The best choice would be C. ¦ The right option: C ¦ The answer would be C.
+The answer should be C. ¦ The answer has to be C. ¦ The answer must be C, as A is false. ¦ The answer → C
+Answer → C ¦ => C ¦ -> C ¦ → C ¦ ∴ C ¦ Answer = C ¦ Answer - C ¦ Answer – C ¦ Answer: option C
+Answer: Option (C) Paris ¦ Answer: letter C ¦ Answer: [C] ¦ Answer:C ¦ Answer is C ¦ A: C ¦ #### C
+### Answer⏎C ¦ ## Answer: C ¦ **Answer: C** ¦ **Answer:** (C) Paris ¦ **C) Paris** ¦ **C. Paris** ¦ **C.** Paris
+**Option C** ¦ The correct answer is **C) Paris**. ¦ The correct answer is option C, Paris. ¦ ✅ C ¦ C ✅ ¦ C ✓
+✔ C ¦ 👉 C ¦ (c) ¦ c. ¦ c ¦ The answer is c. ¦ The answer is (c) Paris. ¦ Option c) Paris ¦ Die Antwort ist C.
+Antwort: C ¦ Die richtige Antwort ist C ¦ Antwort C ¦ La réponse est C. ¦ Réponse : C
+La bonne réponse est la C. ¦ La respuesta es C. ¦ Respuesta: C ¦ La respuesta correcta es la C. ¦ A resposta é C
+Resposta: C ¦ La risposta è C. ¦ Risposta: C ¦ Ответ: C ¦ Правильный ответ: C ¦ Het antwoord is C.
+Odpowiedź: C ¦ Cevap: C ¦ Svar: C ¦ 答案是C ¦ 答案是 C。 ¦ 答案：C ¦ 选C ¦ 选 C。 ¦ 選C ¦ 正确答案是C ¦ 故选C
+故选：C ¦ 所以选C。 ¦ 答えはC ¦ 答えはCです。 ¦ 正解はCです。 ¦ 正解: C ¦ C です ¦ 정답: C ¦ 정답은 C입니다.
+답은 C ¦ उत्तर: C ¦ الإجابة: C ¦ الجواب هو C ¦ Đáp án: C ¦ Đáp án C ¦ Đáp án là C. ¦ Jawaban: C
+Jawabannya adalah C. ¦ (C) is correct. ¦ (C) is the correct answer because (A) and (C) are wrong.
+Option C is the best answer; A, C and D are distractors. ¦ Eliminating A, C and D leaves C.
+A, C and D are wrong, so C. ¦ After elimination, only C remains. ¦ Only C works. ¦ The only option left is C.
+That leaves C. ¦ This matches option C. ¦ This corresponds to (C). ¦ which is option C ¦ which is choice (C).
+Thus the statement in C is true. ¦ Step 1: ...⏎Step 2: ...⏎C ¦ Let me think.⏎⏎Therefore, the answer is:⏎⏎C
+The correct answer is:⏎⏎**C) Paris**⏎⏎A is too small, C and D are too large.
+**Answer: C**⏎⏎Explanation: A is wrong because ... C and D are irrelevant.
+C⏎⏎Explanation: A is the capital of Germany. C is a river. D is a lake.
+C. Paris⏎⏎A is wrong as Berlin is in Germany. ¦ (C) Paris⏎(A) is wrong.⏎(C) is wrong.
+Correct option: C⏎Why not A? It is too small. ¦ Option C.⏎⏎Reason: Option A is wrong since it is small.
+C<|im_end|> ¦ C</s> ¦ The answer is C.<|eot_id|> ¦ (C)<|endoftext|> ¦ {"choice": "C"} ¦ {"answer": "c"}
+{"letter": "C", "reason": "A is wrong"} ¦ {"option": "C"} ¦ {"final_answer": "C"} ¦ <answer>C</answer>
+<answer>(c) Paris</answer> ¦ <choice>C</choice> ¦ <final>C</final> ¦ \boxed{C} ¦ \boxed{(C)} ¦ \boxed{C.}
+\boxed{\textbf{(C)}} ¦ \boxed{\mathrm{C}} ¦ \boxed{C) Paris} ¦ \boxed{\text{Option C}} ¦ $\boxed{C}$.
+\boxed{c} ¦ Okay, so the answer is: C ¦ Based on the passage, the best answer is C.
+I am confident that the answer is (C). ¦ Looking at the options, C fits best.
+Of the four options, only (C) is consistent with the text. ¦ The right choice here is C! ¦ C is my answer.
+My final answer is C. ¦ FINAL: C ¦ **Final answer: (C)** ¦ **Correct answer: C** ¦ The correct answer: C) Paris
+Correct choice: **C** ¦ Right answer: C ¦ The answer: C. ¦ Answer is (C) ¦ Answer: (c) ¦ Answer: c.
+Answer: **C** – Paris ¦ Answer⏎C ¦ Answer:⏎(C) Paris ¦ > C ¦ - C ¦ * C ¦ C ✔️ ¦ ✓ C ¦ Choice: C ¦ Your answer: C
+Option: C ¦ Option C, Paris. ¦ Option C because it is the only river. ¦ Opt. C
+C) because the others are rivers ¦ (C), since A contradicts the text ¦ C, as stated in line 3. ¦ C (Paris)
+C = Paris ¦ So, the answer must be option C. ¦ Therefore, option C is the correct answer.
+Therefore, the correct option is (C) Paris. ¦ Hence, C is correct. ¦ Hence the answer is C
+Thus the correct choice is: C ¦ Thus (C). ¦ Which gives us answer choice C. ¦ This means the answer is C.
+The answer, then, is C. ¦ The answer is clearly C. ¦ The answer is obviously (C). ¦ The answer is most likely C.
+The answer is therefore C. ¦ It's (C). ¦ It is option C. ¦ It's definitely C. ¦ I'm going with C.
+I'd go for C. ¦ I pick (C). ¦ I select option (C). ¦ I would answer C. ¦ I'd choose (C).
+I think the answer is C ¦ I think (C). ¦ I believe it's C. ¦ We choose C. ¦ We get C. ¦ Let's go with C.
+Go with C. ¦ Choose C. ¦ Pick C ¦ Select C. ¦ Mark C. ¦ Verdict: C ¦ Decision: C ¦ Response: C
+Conclusion: option C. ¦ Final decision: C ¦ Lösung: C ¦ Option C ist richtig. ¦ Die korrekte Antwort lautet C.
+La réponse correcte est C. ¦ Je choisis C. ¦ La opción correcta es C. ¦ La respuesta correcta es: c)
+La alternativa correcta es C ¦ A alternativa correta é C. ¦ Alternativa C ¦ La risposta corretta è la C.
+Правильный ответ — C. ¦ Ответ C ¦ Верный ответ: C. ¦ 答案选C ¦ 答案选择 C。 ¦ 正确选项是C ¦ 正确的选项是：C
+应该选C。 ¦ 因此答案是C。 ¦ 所以，答案是 C ¦ 我选C ¦ 答えは C である。 ¦ 正解は C。 ¦ したがって、答えはCです。
+답: C ¦ 답은 C입니다. ¦ 정답은 C ¦ Odpowiedź C ¦ Prawidłowa odpowiedź: C ¦ Doğru cevap: C ¦ Rätt svar: C
+Oikea vastaus: C ¦ Správná odpověď: C ¦ Đáp án đúng là C. ¦ Jawaban yang benar adalah C. ¦ सही उत्तर: C
+सही उत्तर C है। ¦ الإجابة الصحيحة هي C ¦ Η σωστή απάντηση είναι C ¦ התשובה הנכונה היא C ¦ {"answer": "C) Paris"}
+{"Answer": "C"} ¦ {"answer_letter": "C"} ¦ {"selected_option": "C"} ¦ {"choice": "C", "confidence": 0.9}
+<final_answer>C</final_answer> ¦ <answer>C</answer>⏎⏎Because A is wrong. ¦ [[C]] ¦ \boxed{C} is the answer.
+$$\boxed{\text{C}}$$ ¦ The final answer is $\boxed{\mathbf{C}}$. ¦ \boxed{\text{C. Paris}}
+Final Answer: The final answer is $\boxed{C}$. I hope it is correct. ¦ C⏎⏎A is too small, B is too large.
+C⏎⏎Reasoning: Option A is a river, option B is a lake.
+(C) Paris⏎⏎Explanation: (A) Rome is in Italy, (B) London is in England.
+**C. Paris**⏎⏎- A: Rome is in Italy⏎- B: London is in England
+Answer: C⏎⏎Explanation: (A) is wrong because 3 > 2. ¦ Option C⏎A is wrong⏎B is wrong
+The answer is C.⏎⏎Question: What is the capital of Italy?⏎A. Rome⏎B. Oslo⏎Answer: A ¦ C<|endoftext|>
+The answer is (C).</s> ¦ The answer that fits is C. ¦ Our answer: C ¦ Result → C ¦ So the correct letter is C.
+Answer choice C ¦ Answer choice (C) is correct. ¦ Answer option C. ¦ Correct answer is option (C).
+The correct response is C. ¦ Correct response: C ¦ The best response is (C). ¦ The appropriate choice is C.
+My guess is C. ¦ My best guess: C ¦ Best guess: C. ¦ Hence option C. ¦ Hence, the correct option is C.
+Therefore C is the answer. ¦ Thus C is correct. ¦ Thus, option (C) is right. ¦ So (C) is the answer.
+so the answer is c ¦ so c ¦ it's c ¦ c is correct ¦ (c) Paris ¦ c: Paris ¦ **c** ¦ C -- Paris ¦ C, Paris
+C. Paris is the capital. ¦ C) Paris. ¦ C: Paris ¦ (C): Paris ¦ [C] Paris ¦ Option C: Paris
+Option (C): Paris, because it is the capital. ¦ Letter C. ¦ The letter is C ¦ Choice C. ¦ Choice (C).
+The choice is C. ¦ The option is (C) ¦ The final answer is option C. ¦ The final answer is: (C) Paris
+The final choice is C. ¦ Selected answer: C ¦ Chosen option: C ¦ Chosen answer: (C) ¦ Predicted answer: C
+Prediction: C ¦ Key: C ¦ Ans - C ¦ Ans = C ¦ ANS: (C) ¦ Solution: option C ¦ Solution: (C) Paris
+A, B and D do not fit, which leaves C. ¦ Since A, B and D are false, C is true.
+We can rule out A, B and D. So C. ¦ By elimination, C. ¦ By process of elimination, the answer is C. ¦ Ergo, C.
+Consequently, C is the right answer. ¦ As a result, the answer is C. ¦ To sum up: C
+In summary, the answer is C. ¦ In conclusion, (C). ¦ In short: C. ¦ Final thought: C ¦ Die Lösung ist C.
+Richtig ist C. ¦ Die Antwort: C ¦ La bonne réponse : C ¦ C'est la réponse C. ¦ La respuesta es la opción C.
+Es la C. ¦ Letra C ¦ È la C. ¦ La risposta giusta è C. ¦ Ответ: (C) ¦ Правильный вариант C. ¦ 正确答案：C
+正确答案为C。 ¦ 答案：(C) ¦ 故答案为C ¦ 因此选择C。 ¦ 選項C ¦ 答えは(C)です ¦ 正答：C ¦ 정답: (C)
+정답은 C번입니다. ¦ Odpowiedź to C. ¦ Cevap C. ¦ Đáp án: C. ¦ Jawaban: C. ¦ Đáp án C là đúng.
+{"answer": "Option C"} ¦ {"final_answer": "(C)"} ¦ {"reasoning": "A is wrong, B is wrong", "answer": "C"}
+{'answer': 'C'} ¦ <answer>Option C</answer> ¦ <answer> c </answer> ¦ $\boxed{C}$ is the correct answer.
+\boxed{(C) Paris} ¦ \(\boxed{C}\) ¦ \[\boxed{C}\] ¦ The answer is: **C** ¦ The answer is **(C) Paris**.
+The correct answer is **C**, because A is a river. ¦ The correct answer is C: Paris.
+The correct answer is C (Paris). ¦ The correct answer is "C". ¦ C⏎Because A and B are rivers.
+C.⏎⏎Option A is a river. Option B is a lake. Option D is a sea. ¦ (C)⏎A, B, D are wrong because they are rivers.
+Answer: C⏎A and B are rivers, D is a sea. ¦ **C**⏎⏎**Explanation:** A is not a city.
+Answer: (C) Paris⏎Explanation: Options A, B and D are incorrect. ¦ C<|im_end|>⏎<|im_start|>user⏎A
+I'm fairly sure it's C. ¦ I am certain the answer is C. ¦ The only correct option is C.
+The one that works is C. ¦ The statement that holds is C. ¦ Answer:- C ¦ Ans :- (C) ¦ Answer: 'C' ¦ Answer: "C"
+Answer is: **C**. ¦ Answer - (C) Paris ¦ The answer is option (C): Paris. ¦ the correct answer is c
+correct option: c ¦ Correct Answer : C ¦ Correct Option: (C) Paris ¦ CORRECT ANSWER: C
+The correct option would be C. ¦ The best fit is C. ¦ The closest match is C. ¦ Hence, (C) must be correct.
+Hence, the answer must be C, since A is false. ¦ Then C. ¦ Thus we choose C. ¦ Thus our answer is (C).
+So we pick option C. ¦ So the final answer is C! ¦ That would be C. ¦ That's C. ¦ This is option C.
+It would be C. ¦ The result matches option C. ¦ This agrees with (C). ¦ Therefore the answer choice is C.
+Which is (C). ¦ My vote is C. ¦ My selection: C ¦ Selection: C ¦ Option selected: C ¦ Pick: C ¦ Output: C
+C.) Paris ¦ C / Paris ¦ C | Paris ¦ "C) Paris" ¦ **C**: Paris ¦ __C__ Paris ¦ Die richtige Lösung ist C.
+Ich wähle C. ¦ Option C wäre richtig. ¦ La lettre C. ¦ Je dirais C. ¦ La correcta es C. ¦ Elijo la opción C.
+Resposta correta: C ¦ Escolho C. ¦ Scelgo C. ¦ Правильно: C ¦ Выбираю C. ¦ 故本题选C。 ¦ 本题答案为C ¦ 选择：C
+答えはC。 ¦ 選択肢C ¦ 正解はCである。 ¦ 답은 C다. ¦ Chọn C. ¦ Pilihan C. ¦ \textbf{Answer: C} ¦ **Answer**: C
+*Answer*: C ¦ ### Final Answer: C ¦ ### Answer: (C) Paris ¦ Final Answer:⏎⏎C ¦ Answer:⏎⏎**C. Paris**
+C⏎⏎The capital of France is Paris, so A and D are out.
+Therefore, the answer is (C).⏎⏎Note that (A) would need x > 3.
+Option C is correct.⏎⏎Option A is a lake.⏎Option B is a river.
+""",
+    ),
+    (
+        "choice",
         CITIES,
         "Paris ¦ The answer is Paris. ¦ Paris. ¦ Paris, the capital of France ¦ **Paris** ¦ (C) Paris ¦ Answer: Paris",
     ),
@@ -791,6 +929,8 @@ The answer is Paris. ¦ Answer: Paris ¦ **Answer:** Paris ¦ The answer is **Pa
     ("text", "1,234", "1234 ¦ 1,234"),
     ("text", "well-known", "well-known ¦ wellknown ¦ Well-known."),
     ("text", "'a'", """a ¦ 'a' ¦ "a" """),
+    ("text", "'  R'", """'  R' ¦ "  R" ¦ {"answer": "  R"} ¦ {"answer": "'  R'"}"""),
+    ("text", "{'a': 1, 'b': (2,)}", """{"a": 1, "b": (2,)} ¦ {'b':(2,), 'a':1} ¦ {"answer": "{'a': 1, 'b': (2,)}"}"""),
     ("text", ["$5", "5 dollars"], "$5 ¦ $ 5 ¦ 5 dollars ¦ 5 Dollars."),
     (
         "math",

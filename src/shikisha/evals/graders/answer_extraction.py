@@ -1,13 +1,14 @@
 r"""Find the final answer in a text: where it stands, whether the words around it change it, and how it is written.
 
-Places, the most binding first: the `answer` of a JSON object, an <answer> tag, the last box (`\boxed{…}`), a last line
+Places, the most binding first: the `answer` of a JSON object, an <answer> tag, the last box (`\boxed{…}`), a line
 `#### …`, the last phrase like "the answer is …". Without any of them the text itself may be the answer.
 
 Invariants: pure, and linear in the text, of which the last 200,000 characters are read. Of several places of one kind
-the last counts, since writers correct themselves later; text before a closing </think> does not count. "not 42",
-"42 is wrong", "> 42" and "43 or 42" contain the number 42 but do not answer 42; a double negation ("nothing but") is no
-negation. ASCII text passes `fold_characters` unchanged, and Unicode's own compatibility forms are avoided: they sort a
-long run of combining marks in quadratic time.
+the last counts, since writers correct themselves later; text before a closing </think> does not count, nor does what
+follows an end token, or a next question that the writer made up. A last box that is not closed was cut off, and is no
+answer. "not 42", "42 is wrong", "> 42" and "43 or 42" contain the number 42 but do not answer 42; a double negation
+("nothing but") is no negation. ASCII text passes `fold_characters` unchanged, and Unicode's own compatibility forms are
+avoided: they sort a long run of combining marks in quadratic time.
 
 Deliberately absent: what an answer means (`canonical_form`, `quantities`); guessing where nothing is stated; how sure a
 writer sounds ("maybe 42" answers 42); bounds that include the number ("at least 42" may answer "what is the least …");
@@ -19,6 +20,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice, pairwise
 
 from shikisha.core.text import fenced_blocks
 
@@ -46,7 +48,7 @@ def strip_reasoning(text: str) -> str:
     text = text[-_LONGEST_READ:]
     if "</think>" in text:
         text = text.rpartition("</think>")[2]
-    text = text.strip()
+    text = _before_next_question(cut_at_end_token(text).strip())
     if text.startswith("```"):
         blocks = fenced_blocks(text)
         if len(blocks) == 1 and text.endswith("```"):
@@ -54,6 +56,31 @@ def strip_reasoning(text: str) -> str:
     if "~~" in text:
         text = _STRIKETHROUGH.sub("", text).strip()
     return _EMPTY_BOX.sub("", text).strip() if "ox" in text and _EMPTY_BOX.search(text) else text
+
+
+_END_TOKEN = re.compile(
+    r"(?<!['\"])(?:<\|(?:im_end|im_start|endoftext|eot_id|eom_id|end_of_text|end|return)\|>|<end_of_turn>|<eos>|</s>)(?!['\"])"
+)
+_NEXT_QUESTION = re.compile(
+    r"\n[ \t#*]{0,9}(?:Question|Q|Problem|Exercise|Human|User|Instruction)[ *]{0,3}:", re.IGNORECASE
+)
+_GIVEN_ANSWER = re.compile(
+    r"(?:answer\b[^\n]{0,60}(?:\bis\b|[:=])|####)\W{0,9}(?!the\b)\w|\\boxed|\A[^\n:?]{1,40}\Z", re.IGNORECASE
+)
+
+
+def cut_at_end_token(text: str) -> str:
+    """Return the text before the first end token of a chat template; in quotes or after <s> it is text."""
+    found = _END_TOKEN.search(text) if "<" in text else None
+    return text if found is None or (found[0] == "</s>" and "<s>" in text) else text[: found.start()]
+
+
+def _before_next_question(text: str) -> str:
+    """Return the text before a question that follows a given answer: base models go on with their examples' form."""
+    for question in islice(_NEXT_QUESTION.finditer(text), _MAX_BOXES):
+        if _GIVEN_ANSWER.search(text[: question.start()].strip()[-_NEAR_END:]):
+            return text[: question.start()].rstrip()
+    return text
 
 
 _STRIKETHROUGH = re.compile(r"~~[^~\n]{1,200}~~")
@@ -65,11 +92,10 @@ def stated_answers(text: str) -> Iterator[StatedAnswer]:
 
     An empty answer means that the text explicitly has none: a JSON null, or a denied answer ("not …").
     """
-    if "nswer" in text:
-        if '"' in text or "'" in text:
-            yield from _answers_in_json(text)
-        if "</answer>" in text:
-            yield from _answers_in_tag(text)
+    if ":" in text and ('"' in text or "'" in text):
+        yield from _answers_in_json(text)
+    if "</" in text:
+        yield from _answers_in_tag(text)
     if "\\boxed" in text or "\\fbox" in text:
         yield from _answers_in_box(text)
     if "####" in text:
@@ -78,6 +104,7 @@ def stated_answers(text: str) -> Iterator[StatedAnswer]:
 
 
 _JSON_KEY = re.compile(r"""["'](?:[Ff]inal[_ ]?)?[Aa]nswer["']\s{0,20}:\s{0,20}""")
+_JSON_CHOICE_KEY = re.compile(r"""["'](?:\w{1,9}[_ ])?(?:[Cc]hoice|[Oo]ption|[Ll]etter)["']\s{0,20}:\s{0,20}(?=["'])""")
 _JSON_STRING = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"' + r"|'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL)
 _JSON_BARE_VALUE = re.compile(r"[^,}\n]*")
 _JSON_ESCAPE = re.compile(
@@ -90,7 +117,7 @@ def _answers_in_json(text: str) -> Iterator[StatedAnswer]:
     """Read the value of the last key `answer`, in JSON that may be broken elsewhere or have LaTeX in it unescaped."""
     if "{" not in text:
         return
-    keys = list(_JSON_KEY.finditer(text))
+    keys = list(_JSON_KEY.finditer(text)) or list(_JSON_CHOICE_KEY.finditer(text))
     if not keys:
         return
     at = keys[-1].end()
@@ -104,7 +131,7 @@ def _answers_in_json(text: str) -> Iterator[StatedAnswer]:
         return
     string = _JSON_STRING.match(text, at, at + _LONGEST_STATEMENT)
     if string:
-        yield StatedAnswer(_JSON_ESCAPE.sub(_unescape, string[1] or string[2] or "").strip(), whole=True)
+        yield StatedAnswer(_JSON_ESCAPE.sub(_unescape, string[1] or string[2] or ""), whole=True)
     elif opening not in ('"', "'"):
         bare = _JSON_BARE_VALUE.match(text, at, at + _LONGEST_STATEMENT)
         value = bare[0].strip() if bare else ""
@@ -116,21 +143,27 @@ def _unescape(escape: re.Match[str]) -> str:
     return chr(int(code, 16)) if code else char or _ESCAPED_SPACES[space]
 
 
+_TAG_END = re.compile(r"</((?:final_?)?answer|choice|final)>")
+
+
 def _answers_in_tag(text: str) -> Iterator[StatedAnswer]:
-    end = text.rfind("</answer>")
-    start = text.rfind("<answer>", 0, end)
-    if start >= 0 and end - start < _LONGEST_STATEMENT:
-        after = end + len("</answer>")
-        said = text[start + len("<answer>") : end].strip()
-        last = text.rfind("</answer>", 0, start)
-        first = text.rfind("<answer>", 0, max(0, last))
-        if (
-            first >= 0
-            and last - first < _LONGEST_STATEMENT
-            and _ROW_SEPARATOR.fullmatch(text, last + len("</answer>"), start)
-        ):
-            said = f"{text[first + len('<answer>') : last].strip()}, {said}"
-        yield StatedAnswer("" if _is_denied_on_line(text, start, after) else said, whole=True)
+    """Read the last tag, and one right before it."""
+    ends = list(_TAG_END.finditer(text))
+    if not ends:
+        return
+    opening, last = f"<{ends[-1][1]}>", ends[-1]
+    start = text.rfind(opening, 0, last.start())
+    if start < 0 or last.start() - start >= _LONGEST_STATEMENT:
+        return
+    said = text[start + len(opening) : last.start()].strip()
+    first = text.rfind(opening, 0, ends[-2].start()) if len(ends) > 1 else -1
+    if (
+        first >= 0
+        and ends[-2].start() - first < _LONGEST_STATEMENT
+        and _ROW_SEPARATOR.fullmatch(text, ends[-2].end(), start)
+    ):
+        said = f"{text[first + len(opening) : ends[-2].start()].strip()}, {said}"
+    yield StatedAnswer("" if _is_denied_on_line(text, start, last.end()) else said, whole=True)
 
 
 def _is_denied_on_line(text: str, start: int, end: int) -> bool:
@@ -151,20 +184,23 @@ _UNBRACED = re.compile(r"[^\n$]{1,200}(?=\$)|\S+")
 
 def _answers_in_box(text: str) -> Iterator[StatedAnswer]:
     """Read the last box that is closed and not empty; boxes in a row with it belong to the same answer."""
-    end, taken_back = len(text), False
+    end, without = len(text), False
     for _ in range(_MAX_BOXES):
         at = max(text.rfind("\\boxed", 0, end), text.rfind("\\fbox", 0, end))
         if at < 0:
             break
         end = at
         content, after = _box_content(text, at)
+        if content is None and text[at + 5 : at + 7].endswith("{"):
+            without = "nswer" not in text[at:]
+            break
         if content and _is_denied_on_line(text, at, after):
-            taken_back = True  # "\boxed{42}, not \boxed{43}" answers 42
+            without = True  # "\boxed{42}, not \boxed{43}" answers 42
         elif content:
             row = [content, *_boxes_in_row(text, at)]
             yield StatedAnswer(", ".join(dict.fromkeys(reversed(row))), whole=True)
             return
-    if taken_back:
+    if without:
         yield StatedAnswer("", whole=True)
 
 
@@ -196,23 +232,32 @@ def _box_content(text: str, at: int) -> tuple[str | None, int]:
     return None, at
 
 
+_HASH_ROW = re.compile(r"^####[ \t]*([-+$€£]{0,2}\d[\d.,/]*[ \t]?[%$€£°\w]{0,12})[ \t.]*$", re.MULTILINE)
+
+
 def _answers_after_hashes(text: str) -> Iterator[StatedAnswer]:
-    """Read the last line if it has GSM8K's form; elsewhere such a line is a heading."""
+    """Read GSM8K's line: of several the one before a next question; without a number it must be the last line."""
+    rows = list(_HASH_ROW.finditer(text))
+    for row, following in pairwise(rows):
+        if "?" in text[row.end() : following.start()]:
+            yield StatedAnswer(row[1].strip(), whole=True)
+            return
     line = text.rpartition("\n")[2]
     if line.startswith("####"):
         yield StatedAnswer(line.lstrip("#").strip(), whole=True)
+    elif rows and "nswer" not in text[rows[-1].end() :]:
+        yield StatedAnswer(rows[-1][1].strip(), whole=True)
 
 
 _ENGLISH_PHRASE = re.compile(
-    r"\b[Aa](?:nswers?|NSWER)\b"
-    r"(?:(?P<gap>[^\n.:=?!]{0,60}?)(?:\b(?:is|are|was|be|IS|equals)\b(?!\s*(?:not|n't)\b)|[:=])|(?P<head>[*_\s]{0,10}$))",
+    r"\b[Aa](?:nswers?|NSWER)\b(?:(?P<gap>[^\n.:=?!]{0,60}?)(?:\b(?:is|are|was|be|IS|equals)\b(?!\s*(?:not|n't)\b)"
+    r"|[:=])|(?P<head>[*_\s]{0,10}$))",
     re.MULTILINE,
 )
 _OTHER_LANGUAGES = re.compile(
-    r"(?:答え|答案|正解|解答|回答)[^\n:=]{0,10}?[はが是为為:=]|(?:정답|답)\s?[은:=]"
-    r"|\bAntwort\b[^\n.:=]{0,30}?(?:\bist\b|\blautet\b|[:=])|\b[Rr]espuesta\b[^\n.:=]{0,30}?(?:\bes\b|[:=])"
-    r"|\b[Rr]éponse\b[^\n.:=]{0,30}?(?:\best\b|[:=])|\b[Rr](?:esposta|isposta)\b[^\n.:=]{0,30}?(?:[éè]|[:=])"
-    r"|\b[Оо]твет\b\s{0,3}[:=-]"
+    r"(?:答え|答案|正解|解答|回答)[^\n:=不非]{0,10}?[はが是为為:=]|(?:정답|답)\s?[은:=]|\bAntwort\b[^\n.:=]{0,30}?(?:\bist\b|\blautet\b|[:=])"
+    r"|\b[Rr]espuesta\b[^\n.:=]{0,30}?(?:\bes\b|[:=])|\b[Rr]éponse\b[^\n.:=]{0,30}?(?:\best\b|[:=])|\b[Rr](?:esposta"
+    r"|isposta)\b[^\n.:=]{0,30}?(?:[éè]|[:=])|\b[Оо]твет\b\s{0,3}[:=-]"
 )
 _NEGATION_IN_GAP = re.compile(
     r"\b(?:not|cannot|never|no|avoid|wrong|incorrect|false|anything but|everything but|hardly|unlikely)\b|n['’]t\b"
@@ -280,10 +325,9 @@ def _next_statement(text: str, at: int) -> str:
 
 _LONGEST_TEXT = 200_000
 _REFUSAL = re.compile(
-    r"(?:(?:i(?: am|'m) (?:sorry|afraid)|sorry|unfortunately|as an ai[\w ]{0,30})\W{1,3}(?:but )?)*"
-    r"(?:i (?:do not|don't|really don't|cannot|can't|can not|am unable to|am not able to|could not|couldn't|won't)"
-    r" (?:know|answer|determine|tell|say|help|assist|provide|find|comply|do that)\b"
-    r"|i(?: am|'m) (?:not sure|unable|not able)\b"
+    r"(?:(?:i(?: am|'m) (?:sorry|afraid)|sorry|unfortunately|as an ai[\w ]{0,30})\W{1,3}(?:but )?)*(?:i (?:do not"
+    r"|don't|really don't|cannot|can't|can not|am unable to|am not able to|could not|couldn't|won't) (?:know|answer"
+    r"|determine|tell|say|help|assist|provide|find|comply|do that)\b|i(?: am|'m) (?:not sure|unable|not able)\b"
     r"|i have no idea|idk\b|no answer\b|n/a\W*$|(?:i(?: am|'m) )?sorry\W*$)",
     re.IGNORECASE,
 )
@@ -371,41 +415,33 @@ _WINDOW = 80
 
 _DOUBLE_NEGATION = re.compile(  # "nothing but C", "no doubt that it is C", "the statement that is not true is C"
     r"(?<!answer )(?<!option )(?<!choice )(?<!one )\b(?:that|which) (?:is|are) (?:not (?:true|correct)|false"
-    r"|incorrect)\b|"
-    r"\b(?:nothing|none|no) (?:but|other than|except)\b|\b(?:no|without(?: a| any)?|little|beyond(?: a| any)?)"
-    r"(?: reasonable)? doubt\b|\bnot only\b|\bwhy not\b"
-    r"|(?:n['’]t|\bcannot) be (?:anything|other)\b[^.;\n]{0,20}\b(?:but|than)\b",
+    r"|incorrect)\b|\b(?:nothing|none|no) (?:but|other than|except)\b|\b(?:no|without(?: a| any)?|little|beyond(?: a"
+    r"| any)?)(?: reasonable)? doubt\b|\bnot only\b|\bwhy not\b|(?:n['’]t|\bcannot) be (?:anything"
+    r"|other)\b[^.;\n]{0,20}\b(?:but|than)\b",
     re.IGNORECASE,
 )
 _FILLERS = (
     r"(?:[\s*_`$\"'(\[{:]*(?:\b(?:the|a|an|be|been|to|of|is|it|this|that|say|choos(?:e|ing)|pick|select|go|with"
-    r"|for|answers?"
-    r"|options?|choices?|letter|equals?|even|in|fact|quite|including|close|near|really|actually|simply|just"
-    r"|necessarily|likely|correct|right|true"
-    r"|either|both|value|number|result|solution|think|believe|final|my|one|out|sure|if|whether)\b|\\(?:text"
-    r"|mathrm)\s*\{))"
-    r"{0,7}[\s*_`$\"'(\[{:\\]*$"
+    r"|for|answers?|options?|choices?|letter|equals?|even|in|fact|quite|including|close|near|really|actually|simply"
+    r"|just|necessarily|likely|correct|right|true|either|both|value|number|result|solution|think|believe|final|my|one"
+    r"|out|sure|if|whether)\b|\\(?:text|mathrm)\s*\{)){0,7}[\s*_`$\"'(\[{:\\]*$"
 )
 _NEGATION = re.compile(
-    r"(?:\b(?:not|never|neither|nor|cannot|without|except|excluding|excludes?|excluded|(?:anything|everything"
-    r"|all) but"
+    r"(?:\b(?:not|never|neither|nor|cannot|without|except|excluding|excludes?|excluded|(?:anything|everything|all) but"
     r"|other than|rather than|instead of|differ(?:s|ent)? from|(?:apart|aside|far) from|besides|nowhere near"
-    r"|numbers? but|rules?|ruled|ruling|eliminat(?:e|es|ed|ing)|reject(?:s|ed|ing)?|doubt(?:s|ful)?"
-    r"|unlikely|hardly|scarcely|refuse|avoid|unless|false|untrue)\b(?!\s+(?:only|out of)\b)|n['’]t\b|[¬≠❌✗✘]|!="
-    r"|(?<!\w)!"
+    r"|numbers? but|rules?|ruled|ruling|eliminat(?:e|es|ed|ing)|reject(?:s|ed|ing)?|doubt(?:s|ful)?|unlikely|hardly"
+    r"|scarcely|refuse|avoid|unless|false|untrue)\b(?!\s+(?:only|out of)\b)|n['’]t\b|[¬≠❌✗✘]|!=|(?<!\w)!"
     rf"|<>|/=(?=\s)|\\(?:neq?|neg|lnot|not)\b|~\s?\()(?!\s*\w+\s*,){_FILLERS}",
     re.IGNORECASE,
 )
 _COMPARISON_BEFORE = re.compile(
-    r"(?:(?<![-=])[<>≤≥≮≯≪≫]=?|\\(?:le|leq|ge|geq|lt|gt|ll|gg|leqslant|geqslant)\b|\b(?:more|less|fewer|greater"
-    r"|larger|smaller|higher"
-    r"|lower|bigger|later|earlier|older|younger)\s+than(?:\s+or\s+equal(?:\s+to)?)?|[<>]\s?or\s?=|\b(?:over"
-    r"|under|above|below|beneath|beyond|exceed(?:s|ing)?|twice"
-    r"|doubles?|half|triple|thrice|near(?!ly)|such as|for example,?|for instance,?|e\.g\.,?|past|times"
-    r"|(?:square|cube|cube root|square root|root|factorial|logarithm|sine|cosine|opposite|reciprocal|inverse"
-    r"|negative|negation|multiple|percent|per cent|%)\s+of|number like)"
-    r"|\b(?:sqrt|log|ln|lg|exp|sin|cos|tan|gcd|lcm|max|min|floor|ceil|abs)\s*\(?)"
-    r"(?:\s+(?:the|a|an|of|to))*[\s*_`$(\[{\\]*$",
+    r"(?:(?<![-=])[<>≤≥≮≯≪≫]=?|\\(?:le|leq|ge|geq|lt|gt|ll|gg|leqslant|geqslant)\b|\b(?:more|less|fewer|greater|larger"
+    r"|smaller|higher|lower|bigger|later|earlier|older|younger)\s+than(?:\s+or\s+equal(?:\s+to)?)?|[<>]\s?or\s?="
+    r"|\b(?:over|under|above|below|beneath|beyond|exceed(?:s|ing)?|twice|doubles?|half|triple|thrice|near(?!ly)"
+    r"|such as|for example,?|for instance,?|e\.g\.,?|past|times|(?:square|cube|cube root|square root|root|factorial"
+    r"|logarithm|sine|cosine|opposite|reciprocal|inverse|negative|negation|multiple|percent|per cent|%)\s+of"
+    r"|number like)|\b(?:sqrt|log|ln|lg|exp|sin|cos|tan|gcd|lcm|max|min|floor|ceil|abs)\s*\(?)(?:\s+(?:the|a|an|of"
+    r"|to))*[\s*_`$(\[{\\]*$",
     re.IGNORECASE,
 )
 _RANGE = re.compile(
@@ -414,29 +450,26 @@ _RANGE = re.compile(
     re.IGNORECASE,
 )
 _DISBELIEF = re.compile(  # "I don't think the answer is", "the wrong answer is"
-    r"(?:(?:\b(?:doubt(?:ful)?|cannot|deny|never|false|untrue)|n['’]t|\bnot|\bunlikely)\b"
-    r"(?:\s+(?:think|believe|say|mean|claim|sure|certain|it|is|be|true|if|whether|that|the|my|true)\b){0,6}"
-    r"|\b(?:wrong|incorrect|false|worst|bad|not the|least \w{1,12}))\s*$",
+    r"(?:(?:\b(?:doubt(?:ful)?|cannot|deny|never|false|untrue)|n['’]t|\bnot|\bunlikely)\b(?:\s+(?:think|believe|say"
+    r"|mean|claim|sure|certain|it|is|be|true|if|whether|that|the|my|true)\b){0,6}|\b(?:wrong|incorrect|false|worst|bad"
+    r"|not the|least \w{1,12}))\s*$",
     re.IGNORECASE,
 )
 _CLOSING_MARKS = r"[\s*_`$\"')\]}\\!]*"
 _LINK = r"(?:[,:;(\[—=>-]+\s*)?(?:(?:but|and|though|which|that|this|it|so)\s+){0,3}"
 _VERB = (
-    r"(?:is|was|are|were|would be|must be|may be|might be|can be|could be|has to be|seems(?: to be)?|looks|can"
-    r"|could|does"
-    r"|do|did|should|will|would|must)"
+    r"(?:is|was|are|were|would be|must be|may be|might be|can be|could be|has to be|seems(?: to be)?|looks|can|could"
+    r"|does|do|did|should|will|would|must)"
 )
 _WRONG = (
     r"(?:(?:clearly|definitely|obviously|probably|surely|also|a|an|the|one of the|simply|just|therefore)\s+){0,3}"
-    r"(?:wrong|incorrect|false|untrue|impossible|invalid|mistaken|ruled out|eliminated|excluded|rejected"
-    r"|unlikely|out\b|(?:distractor|trap)\b|too (?:high|low|big|small|large|much|little|many|few)"
-    r"|(?:not|never)\b(?!\s*(?:only|just)\b)(?!\s*(?:the\s+)?(?:option|choice|answer"
-    r"|letter)?\s*[($]*(?:-?[\d\\]|[A-Z]\b)))"
+    r"(?:wrong|incorrect|false|untrue|impossible|invalid|mistaken|ruled out|eliminated|excluded|rejected|unlikely"
+    r"|out\b|(?:distractor|trap)\b|too (?:high|low|big|small|large|much|little|many|few)|(?:not|never)\b(?!\s*(?:only"
+    r"|just)\b)(?!\s*(?:the\s+)?(?:option|choice|answer|letter)?\s*[($]*(?:-?[\d\\]|[A-Z]\b)))"
 )
 _RETRACTION = re.compile(
     rf"{_CLOSING_MARKS}(?:[✗✘❌×](?!\s*\d)|[(]?\s*{_LINK}(?:{_VERB}\s*(?:n['’]t\b|{_WRONG})\b|(?:ca|is|was|are|does|did"
-    rf"|wo|would|could)n['’]t\b"
-    rf"|cannot\b|fails?\b|no\W*$|{_WRONG}\b))",
+    rf"|wo|would|could)n['’]t\b|cannot\b|fails?\b|no\W*$|{_WRONG}\b))",
     re.IGNORECASE,
 )
 _RETRACTION_BY_VERB = re.compile(
@@ -450,14 +483,13 @@ _COMPARISON_AFTER = re.compile(
 )
 _CORRECTION = re.compile(
     r"[\s*_`$\"')\]}\\]*(?:[.,;:?!-]*\s*\(?(?:wait|sorry|scratch that|correction|i mean|actually,?\s+(?:no\b"
-    r"|\(?[A-Z]\b|-?\d))\b"
-    r"|\?\s*no\b|[.,;:!-]+\s*no[,;.:!]?\s+(?:it is |it's )?[($]*(?:[B-HJ-Z]\b|-?\d))",
+    r"|\(?[A-Z]\b|-?\d))\b|\?\s*no\b|[.,;:!-]+\s*no[,;.:!]?\s+(?:it is |it's )?[($]*(?:[B-HJ-Z]\b|-?\d))",
     re.IGNORECASE,
 )
 _HEDGE = (
-    r"(?:it|that|the|my|answer|is|could|may|might|can|be|maybe|perhaps|possibly|probably|option|choice|letter"
-    r"|either|else"
-    r"|also|even|go|going|with|i|i'd|would|pick|choose|say|alternatively|otherwise|as well|more|likely|rather|better)"
+    r"(?:it|that|the|my|answer|is|could|may|might|can|be|maybe|perhaps|possibly|probably|option|choice|letter|either"
+    r"|else|also|even|go|going|with|i|i'd|would|pick|choose|say|alternatively|otherwise|as well|more|likely|rather"
+    r"|better)"
 )
 _OR_WORD = (
     r"(?:\b(?:(?:but|though|although) (?:it )?(?:could|might|may|can)|else|or|alternatively|otherwise|xor|vs|versus"

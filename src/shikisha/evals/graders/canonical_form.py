@@ -16,6 +16,7 @@ graders), numbered options, and matching an option's text (`choice`, which knows
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from itertools import pairwise
 
 from shikisha.evals.graders.answer_extraction import (
     StatedAnswer,
@@ -75,37 +76,68 @@ def canonicalize(answer: str, form: AnswerForm, options: int | None = None) -> s
 _AMBIGUOUS = ""
 
 _BARE_LETTER = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
-_ANSWER_WORD = (
-    r"(?:option|choice|letter|answer|alternative|the|is|be|must|would|should|therefore|thus|clearly|most likely)"
+_LEAD = (  # words that lead to a chosen letter and say nothing else, in the languages that models answer in
+    r"(?:(?:it['’]?s|i['’](?:d|ll)|option|opt|here|for|get|mark|je|ich|choisis|wähle|elijo|escolho|scelgo|kies|wybieram|choice|letter|answers?|ans|alternative|the|is|be|must|would|should|has|have|to|will|so|therefore|thus"
+    r"|hence|clearly|most|likely|probably|definitely|certainly|surely|obviously|indeed|just|final|finally|correct|right|best|true|only|my|our|it|this|that|which|one"
+    r"|i(?= \w{3})|we|say|think|guess|believe|choose|chose|pick|select|selected|go|going|with|left|solution|result"
+    r"|conclusion|overall|leaves?|leaving|matches|corresponds|gives|die|der|antwort|richtige|ist|lautet|daher|la|le"
+    r"|bonne|réponse|est|donc|respuesta|correcta|opción|es|por|lo|tanto|a(?=: | (?:resposta|alternativa|opção))"
+    r"|resposta|alternativa|opção|é|risposta|corretta|correta|è|quindi|ответ|правильный|верный|вариант|это|het"
+    r"|antwoord|juiste|odpowiedź|poprawna|to|cevap|doğru|yanıt|svar|rätt|svaret|är|đáp|án|đúng|là|chọn|jawaban"
+    r"|jawabannya|benar|yang|adalah|उत्तर|सही|है|الإجابة|الجواب|الصحيحة|الصحيح|هو|هي)\b|答案|正确|正確|正解|答え|应|應|该|該|所以|因此|故"
+    r"|选项|選項|選択肢|选|選|择|擇|为|為|是|は|が|정답|답|은|는)"
 )
-_MARKUP = r"[\s:*_$`'\"(\[{}\\.-]*"
+_MARKUP = r"[\s:*_$`'\"(\[{}<\\.,=>–—→⇒∴✅✔✓👉-]*"
 _CHOSEN_LETTER = re.compile(
-    rf"{_MARKUP}(?:{_ANSWER_WORD}\b{_MARKUP}){{0,4}}"
-    r"(?P<letter>[A-Za-z])(?![A-Za-z0-9'^]|_\w)(?P<close>[*_$`'\"\]})\\]*)(?P<next>\s*)(?P<rest>[^\n]{0,60})",
+    rf"{_MARKUP}(?P<lead>(?:{_LEAD}{_MARKUP}){{0,12}})"
+    r"(?P<letter>[A-Za-z])(?!['’]?[A-Za-z0-9^]|_\w)(?P<close>[*_$`'\"\]})>\\]*)(?P<next>\s*)(?P<rest>[^\n]{0,60})",
+    re.IGNORECASE,
+)
+_COMMITTED_END = re.compile(  # what may follow a letter that a whole sentence chose
+    r"[\s✅✔✓👍😀🙂]*(?:[.,;:!。，、)\]–—-]|$|(?:because|since|as|due|given|it is|is (?:the )?(?:correct|right|best"
+    r"|answer)|fits|remains|works|でしょう|です|입니다|이다|。|है)(?![A-Za-z]))"
+)
+_SENTENCE_END = re.compile(r"(?<![Aa]ns\.)(?<!pt\.)(?<=[.!;。])\s+|(?<=[。])")
+_SMALL_LABEL = re.compile(r"\(?[b-z](?:[):]| is (?=correct|right))[^\n]{0,99}")
+_UNSURE = re.compile(r"\b(?:if|unless|could|might|may|either|or|maybe|perhaps|else|when|whether|nor)\b", re.IGNORECASE)
+_REASON = re.compile(
+    r",?\s*(?:(?:because|since|as|due to|given|it is)\b|; (?:the )?(?:other|rest|all other)"
+    r"|です|입니다|\((?!\d)[^()]*\)\W*$)"
+)
+_OR = re.compile(r"\W*(?:or|and)\b", re.IGNORECASE)
+_NAMES_ANSWER = re.compile(r"(?:answer|option|choice|letter|is|be)\W*$", re.IGNORECASE)
+_ALSO_WORDS = frozenset("AI")
+_ONLY_LETTER = re.compile(r"(?<![\w'’=^+/#&])([A-Z])(?![\w'’=^+/#&])")
+_AT_AN_END = re.compile(
+    r"^[\W_]*[B-HJ-Z]\s?(?:[,;:=]|--?|–|—)\s?\w|\b[A-Z](?:[\W_]*|['’ ][^\W\d_A-Za-z]\w*\W*| là đúng\W*)$|: ?[A-Z]\b"
+)
+_NO_CHOICE = re.compile(  # a denial or another thing with a letter
+    r"\b(?:wrong|incorrect|false|not?|none|all|any\w*|never|without|except|but|trap|distractor|fails|worst|bad|least|eliminate\w*|exclude\w*"
+    r"|reject\w*|unlikely|hardly|other than|ruled?|impossible|cannot|minus|plus|grade|vitamin|depends|idea"
+    r"|possibl\w+|perhaps|maybe|nicht|kein\w*|pas|non|não|nie|ne|не|нет"
+    r"|ikke|inte|niet|değil|không|phải|bukan|नहीं|ليس|ليست|לא|אינה|δεν|ei|nem)\b|"
+    r"n['’]t\b|[?%\d✗✘❌≠¬~\\]|!(?!\W*$)|不|非|ない|아니",
     re.IGNORECASE,
 )
 _CLAUSE_FOLLOWS = re.compile(
-    r"(?:because|since|as|for|due|which|with|if|is|and|or|in|by|from|given|but|not|would|according|where|this"
-    r"|it|so|on)\b"
+    r"(?:because|since|as|for|due|which|with|if|is|and|or|in|by|from|given|but|not|would|according|where|this|it|so"
+    r"|on)\b"
 )
 _SECOND_LETTER = re.compile(
-    r"\s*(?:,\s*|\(\s*)?(?:or|and|and/or|/|,|&|\+|\||または|或|和|oder|ou|o|vs\.?|versus)\s*"
-    r"(?:(?:option|choice|possibly|maybe|perhaps|both|also|go|going|with|may|might|could|be|it|is|the|answer)\s+)*"
+    r"\s*(?:,\s*|\(\s*)?(?:or|and|and/or|/|,|&|\+|\||または|或|和|oder|ou|o|vs\.?|versus)\s*(?:(?:option|choice|possibly"
+    r"|maybe|perhaps|both|also|go|going|with|may|might|could|be|it|is|the|answer)\s+)*"
     r"[(*\['\"]*([A-Z])(?![A-Za-z0-9'])(?!\s+(?:is|was|are)\b)"
 )
 _LATER_LETTER = re.compile(  # anywhere behind the letter on its line
-    r"(?<![A-Za-z'(])\(?([A-Z])[)*]{0,3}\s+(?:is|could be|might be|may be|can be|would be)\s+(?:also|too\b"
-    r"|possible|equally"
-    r"|just as|another|likewise|plausible|an option)|\b(?:could|might|may|can)\s+(?:also\s+"
-    r"|well\s+)?be\s+(?:option\s+)?\(?([A-Z])(?![A-Za-z0-9'])"
-    r"|(?<![A-Za-z'(])\(?([A-Z])[)*]{0,3}\s+(?:could|might|may)\s+(?:also\s+|well\s+)?be\b"
-    r"|\balternatively,?\s+\(?([A-Z])(?![A-Za-z0-9'])"
-    r"|\b(?:or|else|otherwise|unless|failing|maybe|perhaps|although|though|but)\b(?:\s+(?:even|it|is|that"
-    r"|if not|option"
-    r"|could|might))*\s+\(?([B-HJ-Z])(?![A-Za-z0-9'])(?!\s+(?:is|was|are|does|can|must|would)\s?(?:n't|not"
-    r"|wrong|in|un|ir|false))"
-    r"|\bif not\s+\(?([B-HJ-Z])\b|(?<![A-Za-z'(])([B-HJ-Z])[)*]{0,3}\s+is\s+(?:better|preferable|more likely)"
-    r"|\b(?:or|and)\s+\(?([A-Z])\)?\s+(?:is|was)(?:\s+(?:too|as well|right|correct|also))?[\s.!]*$"
+    r"(?<![A-Za-z'(])\(?([A-Z])[)*]{0,3}\s+(?:is|could be|might be|may be|can be|would be)\s+(?:also|too(?=\W*$)"
+    r"|possible|equally|just as|another|likewise|plausible|an option)|\b(?:could|might|may|can)\s+(?:also\s+"
+    r"|well\s+)?be\s+(?:option\s+)?\(?([A-Z])(?![A-Za-z0-9'])|(?<![A-Za-z'(])\(?([A-Z])[)*]{0,3}\s+(?:could|might"
+    r"|may)\s+(?:also\s+|well\s+)?be\b|\balternatively,?\s+\(?([A-Z])(?![A-Za-z0-9'])|\b(?:or|else|otherwise|unless"
+    r"|failing|maybe|perhaps|although|though|but)\b(?:\s+(?:even|it|is|that|if not|option|could"
+    r"|might))*\s+\(?([B-HJ-Z])(?![A-Za-z0-9'])(?!\s+(?:is|was|are|does|can|must|would)\s?(?:n't|not|wrong|in|un|ir"
+    r"|false))|\b(?:also|[Ss]o is)\s+\(?([A-Z])(?![A-Za-z0-9'])|\bif not\s+\(?([B-HJ-Z])\b"
+    r"|(?<![A-Za-z'(])([B-HJ-Z])[)*]{0,3}\s+is\s+(?:better|preferable|more likely)|\b(?:or"
+    r"|and)\s+\(?([A-Z])\)?\s+(?:is|was)(?:\s+(?:too|as well|right|correct|also))?[\s.!]*$"
 )
 _TRAILING_LETTER = re.compile(r"[\s,;/.|)*→=>?-]*[(*\[]*([A-Z])[)*.\]!?]*\s*$")
 _FINAL_NO = re.compile(r"\bno\W*$", re.IGNORECASE)
@@ -114,26 +146,29 @@ _NEGATING_MARKS = (
     re.compile(r"[\s*_`)]*(?:[#✗✘❌≠]|\++(?!\s*\w))"),
 )
 _OPTION_LABEL = re.compile(
-    r"(?:\A|\n)[\s*_#>`$\\-]{0,12}(?:[([]\s?([A-Z])\s?[)\]]|\*\*([A-Z])\*\*|([A-Z])\s?(?:[).:]|\s[-—:]))(?=[\s*_]|$)"
+    r"(?:\A|\n)[\s*_#>`$\"\\-]{0,12}(?:[([]\s?([A-Z])\s?[)\]]|(?:\*\*|__)([A-Z])(?:\*\*|__):?|([A-Z])\s?"
+    r"(?:[).:]{1,2}|\s[-—:/|]))"
+    r"(?=[\s*_]|$)"
 )
 _SAID_CORRECT = re.compile(
-    r"(?<![A-Za-z'])\(?([A-Z])[)*_.]{0,3}\s+(?:is|must be|has to be|seems)\s+(?:therefore\s+|thus\s+|clearly\s+)?"
-    r"(?:the\s+)?(?:most\s+likely\s+|single\s+|only\s+)?(?:correct|right|best|true|answer|accurate)\b"
+    r"(?<![A-Za-z'])\(?([A-Z])[)*_.]{0,3}\s+(?:is|must be|has to be|seems)\s+(?:also\s+|therefore\s+|thus\s+"
+    r"|clearly\s+)?(?:(?:the|my|our)\s+)?(?:most\s+likely\s+|single\s+|only\s+)?(?:correct|right|best|true|answer|accurate)\b"
+    r"|(?<![A-Za-z'])\(?([B-HJ-Z])[)*_]{0,3}\s+(?:fits|works|remains|matches)\b(?: best)?[\s.!]*$"
 )
 _SAID_WRONG = re.compile(
     r"(?<![A-Za-z'])\(?([A-Z])[)*_.]{0,3}\s+(?:is|must be|seems)\s+(?:wrong|incorrect|false|not)\b"
 )
 _PICK_PHRASE = re.compile(
-    r"\b(?:[Oo]ption|[Cc]hoice|[Cc]hoose|[Cc]hose|[Pp]ick|[Ss]elect|go(?:ing)? with|[Mm]atches|corresponds? to)"
+    r"\b(?:leaves|leaving|only|[Oo]ption|[Cc]hoice|[Cc]hoose|[Cc]hose|[Pp]ick|[Ss]elect|go(?:ing)? with|[Mm]atches"
+    r"|corresponds? to)"
     r"(?:\s+is)?[\s:*_`]{1,4}(?:(?:option|choice|letter)\s+)?[(\[*]{0,3}([A-Z])(?![A-Za-z0-9'])(?!\s(?:is|are|was)\s+"
     r"(?:not|in|wr|un|ir|false))|[选選]择?項?项?\s?[:(]?\s?([A-Z])(?![A-Za-z0-9])"
 )
-_ENDS_WITH_LETTER = re.compile(r"(?:\b(?:is|[Aa]ns)|'s|^A:|\nA:)\s*:?\s*[(*]{0,3}([A-Z])[)*.!]{0,4}$")
 _BRACKETED_LETTER = re.compile(r"(?<![A-Za-z])\(([A-Z])\)")
 _CAPITAL_LETTER = re.compile(r"(?<![A-Za-z'])([B-HJ-Z])(?![A-Za-z'])")
 _DENIAL_BEFORE = re.compile(
-    r"(?:\b(?:wrong|incorrect|false|worst|bad|least \w{1,12})\s+(?:answer|option|choice)"
-    r"|\b(?:answer|option|choice)\s+(?:that|which)\s+is\s+(?:not|wrong|false|incorrect)|\bnever)\b[^,.;:]*$",
+    r"(?:\b(?:wrong|incorrect|false|worst|bad|least \w{1,12})\s+(?:answer|option|choice)|\b(?:answer|option"
+    r"|choice)\s+(?:that|which)\s+is\s+(?:not|wrong|false|incorrect)|\bnever)\b[^,.;:]*$",
     re.IGNORECASE,
 )
 _LABEL_MARK = re.compile(r"[*_`\s]*[.):\]]|[*_`]+\s")
@@ -159,7 +194,7 @@ def _valid_option(letter: str, options: int | None) -> str:
 
 
 def _read_choice(text: str, options: int | None) -> str | None:
-    bare = _bare_letter(text)
+    bare = _bare_letter(plain_latex(text) if len(text) <= _BARE_LETTER_LINE else "")
     if bare:
         return _valid_option(bare, options)
     for place in stated_answers(text):
@@ -238,31 +273,71 @@ def _means_a_letter(found: re.Match[str]) -> bool:
 
 def _unstated_letters(text: str) -> Iterator[set[str]]:
     """Yield the letters of each way to choose without "the answer is", the clearest way first."""
+    text = text[:2].upper() + text[2:] if _SMALL_LABEL.fullmatch(text) else text
     head, tail = text[:_CHOICE_HEAD], text[-_CHOICE_TAIL:]
+    first, _, after = text.partition("\n")
     last = text.rpartition("\n")[2][-_LONGEST_LINE:]
-    ends = _ENDS_WITH_LETTER.search(text[-_SHORT_CHOICE:]) if len(text) <= _SHORT_CHOICE else None
-    if ends:
-        yield _matched_letters(ends, text[-_SHORT_CHOICE:]) | (
-            {_AMBIGUOUS} if _DENIAL_BEFORE.search(text[-_SHORT_CHOICE:], 0, ends.start()) else set()
-        )
+    committed = list(_committed_letters(tail))
+    alone = {letter for one in (tail.split("\n")) if (letter := _bare_letter(one.strip()))}
     right = [match for match in _SAID_CORRECT.finditer(tail) if not is_retracted(tail[match.end() :])]
-    yield set().union(*(_matched_letters(match, tail) for match in right))
-    alone = _bare_letter(last)
-    above = _bare_letter(text[: len(text) - len(last)].rstrip().rpartition("\n")[2].strip()) if alone else None
-    yield {alone, above or alone} if alone else set()
+    correct = set().union(*(_matched_letters(match, tail) for match in right))
+    opening = _bare_letter(first.strip()) or next(_committed_letters(first[:_SHORT_CHOICE]), None)
+    if opening and after.strip():  # the reasons come after it
+        reasons = f" {after.strip()[:_SHORT_CHOICE]}"
+        contested = is_retracted(reasons) or is_corrected(reasons) or _OR.match(after)
+        yield {opening, *alone, *correct, *committed[-1:], *([_AMBIGUOUS] if contested else [])}
+    yield correct
+    lone = _bare_letter(last)
+    above = _bare_letter(text[: len(text) - len(last)].rstrip().rpartition("\n")[2].strip()) if lone else None
+    yield {lone, above or lone} if lone else set()
+    yield set(committed[-1:])
     picked = list(_PICK_PHRASE.finditer(tail))
     yield _matched_letters(picked[-1], tail) if picked else set()
-    labels = [_first_group(match) for match in _OPTION_LABEL.finditer(text[: 20 * _CHOICE_TAIL])]
-    first = _OPTION_LABEL.match(head)
-    if first and len(set(labels)) == 1:
-        line = text[first.end() :].partition("\n")[0]
+    labels = list(_OPTION_LABEL.finditer(text[: 20 * _CHOICE_TAIL]))
+    kept = {_first_group(match) for match in labels if not is_label_retracted(text[match.end() : match.end() + 90])}
+    order = [_first_group(match) for match in labels]
+    if len(set(order)) == len(order) > 1 and text.startswith(labels[0][0].strip("\n")) and order[0] > order[1]:
+        yield {order[0]}  # the chosen option, then the others
+    label = _OPTION_LABEL.match(head)
+    if label and {_first_group(label)} == (kept or {_first_group(label)}) and (kept or len(labels) == 1):
+        line = text[label.end() :].partition("\n")[0]
         another = _SECOND_LETTER.match(line) or _TRAILING_LETTER.fullmatch(line)
         denies = is_label_retracted(line) or _NEGATING_MARKS[1].match(line) is not None
-        yield set(labels) | ({another[1]} if another else {_first_group(first), _AMBIGUOUS} if denies else set())
+        yield {_first_group(label)} | ({another[1]} if another else {_AMBIGUOUS} if denies else set())
     before = text[: -len(last)].rstrip().rpartition("\n")[2][:20]
     label = _OPTION_LABEL.match(last)
     yield {_first_group(label)} if label and not _OPTION_LABEL.match(before) else set()
     yield _bracketed_letters(last) or _bracketed_letters(tail)
+    only = _ONLY_LETTER.findall(text) if len(text) <= _SHORT_CHOICE and not _NO_CHOICE.search(text) else []
+    yield set(only) if len(only) == 1 and _AT_AN_END.search(text) else set()
+
+
+def _committed_letters(text: str) -> Iterator[str]:
+    """Yield the letter of each sentence that chooses one and says nothing else: "Therefore D", "I'd say B", "選B"."""
+    for line in text.split("\n"):
+        ends = [0, *(one.end() for one in _SENTENCE_END.finditer(line)), len(line)]
+        for start, end in pairwise(ends):
+            letter = _committed_letter(line[start:end], line[end:])
+            if letter is not None:
+                yield letter
+
+
+def _committed_letter(sentence: str, rest: str) -> str | None:
+    said = plain_latex(sentence[:_LONGEST_LINE])
+    for start in (0, said.rfind(",") + 1, said.rfind(":") + 1):
+        found = _CHOSEN_LETTER.match(said, start)
+        if found is None or "?" in found["rest"] or _UNSURE.search(said[:start]) or "不" in said[:start]:
+            continue
+        letter, bare = found["letter"].upper(), not found["close"]
+        ends = _COMMITTED_END.match(said, found.end("close"))
+        if not found["lead"]:
+            ends = _REASON.match(said, found.end("close")) if start == 0 and bare else None
+        if letter in _ALSO_WORDS and bare and ends and not ends[0].strip() and not _NAMES_ANSWER.search(found["lead"]):
+            ends = None  # "Therefore I" was cut off
+        if ends or (")" in found["close"] and found["lead"] and not is_retracted(said[found.end("close") :])):
+            contested = _is_contested(letter, said[: found.start("letter")], said[found.end("letter") :] + rest, None)
+            return _AMBIGUOUS if contested else letter
+    return None
 
 
 def _bracketed_letters(text: str) -> set[str]:
@@ -279,7 +354,7 @@ def _matched_letters(found: re.Match[str], text: str) -> set[str]:
     at = found.start(next(index for index, group in enumerate(found.groups(), 1) if group))
     before = text[max(0, at - _SHORT_CHOICE) : at].rpartition("\n")[2]
     line = text[found.end() :].partition("\n")[0]
-    unsettled = is_negated(before) or _is_contested(letter, "", line, None)
+    unsettled = is_negated(before) or _DENIAL_BEFORE.search(before) or _is_contested(letter, "", line, None)
     earlier = _CAPITAL_LETTER.search(before) if is_alternative(before) else None
     denied_too = any(one[1] == letter for one in _SAID_WRONG.finditer(before + line)) and len(text) <= _SHORT_CHOICE
     return {letter, _AMBIGUOUS} if unsettled or denied_too or (earlier and earlier[1] != letter) else {letter}

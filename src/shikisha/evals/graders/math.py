@@ -52,6 +52,7 @@ from shikisha.evals.graders.number import quantities_agree
 _LONGEST = 1_000
 _SHOWN = 200
 _RELATION = re.compile(r"[=<>≤≥≠∈]|\\(?:neq?|leq?|geq?|lt|gt|in|equiv)\b")
+_ORDER = re.compile(r"[<>≤≥]|\\(?:leq?|geq?|lt|gt)\b")
 _MEMORY_BYTES = 2**30
 _LIMIT_SIGNALS = frozenset({-signal.SIGPROF, -signal.SIGSEGV, -signal.SIGABRT})  # out of time, of stack, of memory
 
@@ -128,11 +129,14 @@ class MathGrader:
     def _differs(self, written: str) -> bool:
         """Whether their forms differ, though algebra would consider them equal.
 
-        A set is not a pair or an interval, a number in another base is not its digits, and an answer that equates
-        different numbers ("4 = 5") is not the right one.
+        A set is not a pair or an interval, an interval is no inequality, a number in another base is not its
+        digits, and an answer that equates different numbers ("4 = 5") is not the right one.
         """
         ours, theirs = outer_brackets(written), outer_brackets(self._right)
         if ours and theirs and ours != theirs:
+            return True
+        sides = ((written, self._right, theirs), (self._right, written, ours))
+        if any(_ORDER.search(one) and not _ORDER.search(two) and (mark or "∪" in two) for one, two, mark in sides):
             return True
         if has_base(written) and not has_base(self._right):
             return True

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from textwrap import dedent, indent
 
+from shikisha.evals.graders.answer_extraction import cut_at_end_token
+
 # Characters; a longer text is not a program.
 LONGEST_PROGRAM = 200_000
 _PYTHON_LABELS = frozenset({"python", "python3", "py", "py3"})
@@ -49,6 +51,7 @@ class _CodeBlock:
 
 def extract_program(answer: str, entry: str | None = None, prompt: str = "") -> str | None:
     """Return the program in an answer, perhaps with syntax errors; None when nothing looks like code."""
+    answer = cut_at_end_token(answer)
     source = _from_blocks(answer, entry, prompt)
     if not (prompt and entry):
         return _unfenced_code(answer) if source is None else source

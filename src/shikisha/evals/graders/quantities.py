@@ -51,8 +51,8 @@ _NOT_ONE_NUMBER = Quantity("", None)
 
 _JUNK = " \t*_`'\"~≈:=#"
 _LEAD_IN = re.compile(
-    r"(?:(?:approximately|approx\.?|about|around|roughly|nearly"
-    r"|exactly|only|therefore|thus|equal to|a total of|is)\b\s*|[-=]>"
+    r"(?:(?:approximately|approx\.?|about|around|roughly|nearly|exactly|only|therefore|thus|equal to|a total of"
+    r"|is)\b\s*|[-=]>"
     rf"|[{re.escape(_JUNK)}])+",
     re.IGNORECASE,
 )
@@ -69,6 +69,17 @@ _MATH_BEFORE = re.compile(
 _EXPONENT_BEFORE = re.compile(r"[\^_]\{?$")
 _EQUALS = re.compile(r"(?<![<>!≠/])[=≈]+")
 _DIGIT = re.compile(r"\d")
+_STEP = re.compile(
+    r"(?:^|[.;,]\s*|\b(?:and|then|first|next|we|i|can|let['’]?s)\s+)(?:convert|subtract|add|multiply|divide|double|halve"
+    r"|square|compute|calculate|round|sum)\b(?=[^.;\n]*\d)",
+    re.IGNORECASE,
+)
+_RESULT = re.compile(
+    r"[=≈:\n]|\b(?:find|obtain|reach|is|are|was|be|gives?|giving|gets?|getting|yields?|makes?|making|equals?|total|result|leaves?|leaving|have|has"
+    r"|so|therefore|thus|hence|answer|means)\b|,\s?-?[\d.]+\W*$|[→⇒]|[-=]>",
+    re.IGNORECASE,
+)
+_NUMBER_RUN = re.compile(r"\d[\d.,]*")
 _UNKNOWN = re.compile(r"(?:^|[,;]|\b(?:and|or))\s*\$?([A-Za-z](?:_\w)?)\s*=")
 _REPLACEMENT = re.compile(r"\s*[;,]?\s*[(\[]?\s*(?:(?:or|maybe|perhaps|possibly|also)\s+){0,3}\$?(?=[-\d.])")
 _STATEMENT_END = re.compile(r"\s?[\w%°$]{0,12}\s*[)\].;!?$*]*\s*(?:$|\n|or\b)")
@@ -131,6 +142,8 @@ def _read_quantity(said: str, announced: bool) -> Quantity | None:
     tokens = [token for token in NUMBER_TOKEN.finditer(clause) if not _EXPONENT_BEFORE.search(clause, 0, token.start())]
     if not tokens:
         return None
+    if _is_instruction(text):
+        return _NOT_ONE_NUMBER
     if _two_answers(clause, tokens, announced) or _another_follows(tokens, text[len(clause) :]):
         return _NOT_ONE_NUMBER
     tokens = [token for token in tokens if not is_denied(text[: token.start()], text[token.end() :])]
@@ -145,6 +158,12 @@ def _read_quantity(said: str, announced: bool) -> Quantity | None:
         if _EQUALS.search(clause)
         else _quantity_in_context(clause, meant)
     )
+
+
+def _is_instruction(text: str) -> bool:
+    """Whether the last step that a text names is work to be done, without a result: "subtract 40 from 400"."""
+    steps = list(_STEP.finditer(text))
+    return len(steps) > 0 and len(_NUMBER_RUN.findall(text)) > 1 and _RESULT.search(text, steps[-1].end()) is None
 
 
 def _first_clause(text: str) -> str:
@@ -265,7 +284,7 @@ def _last_quantity(text: str) -> Quantity | None:
         for token in NUMBER_TOKEN.finditer(window)
         if not is_denied(window[: token.start()], window[token.end() :])
     ]
-    if not tokens or _is_bound(window, tokens[-1]):
+    if not tokens or _is_bound(window, tokens[-1]) or _is_instruction(window):
         return None
     found = _quantity_in_context(window, tokens[-1])
     return found if found.text else None
@@ -286,11 +305,10 @@ NUMBER_TOKEN = re.compile(
     r"(?P<sign>(?<![\w)\]}%.])[-+](?=[$€£¥₹]?\s?[-\d.∞]))?(?P<money>[$€£¥₹]\s?)?(?P<minus>(?<![\w)])-)?"
     r"(?<![A-Za-z_\d.])(?:"
     rf"(?:(?P<whole>{_GROUPED_DIGITS}|\d+)\s+)?(?P<top>(?:{_GROUPED_DIGITS}|\d+)(?:\.\d+)?)\s?/\s?(?P<bottom>(?:{_GROUPED_DIGITS}|\d+)(?:\.\d+)?)"
-    r"(?!\s?/\s?\d)"
-    r"|(?P<base>\d{1,20})\s?\^\s?(?:[{(]\s?(?P<inner>-?\d{1,4})\s?[)}]|(?P<power>-?\d{1,4}))(?!\d)"
+    r"(?!\s?/\s?\d)|(?P<base>\d{1,20})\s?\^\s?(?:[{(]\s?(?P<inner>-?\d{1,4})\s?[)}]|(?P<power>-?\d{1,4}))(?!\d)"
     rf"|(?P<decimal>{_DECIMAL}){_EXPONENT}?"
-    r"|(?P<inf>∞)"
-    r")(?P<scale>\s?(?:hundred|thousand|million|billion|trillion)\b)?(?P<percent>\s?(?:%|percent(?!age)\b|per cent\b))?"
+    r"|(?P<inf>∞))(?P<scale>\s?(?:hundred|thousand|million|billion|trillion)\b)?(?P<percent>\s?(?:%|percent(?!age)\b"
+    r"|per cent\b))?"
 )
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 INFINITY_TOKEN = re.compile(r"([-+]?)\s?(?:∞|inf|infinity)", re.IGNORECASE)

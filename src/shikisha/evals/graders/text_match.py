@@ -5,8 +5,12 @@ blank answer is NO_ANSWER; for accepted answers a refusal is too. No pattern tak
 answer: matching starts on the event loop, since nearly all of it takes microseconds, and continues in a thread if
 necessary. A pattern still undecided then is UNGRADED, because the grader is at fault. Deliberately absent: word
 overlap (F1), synonyms and spelling mistakes (list what is accepted), and options that patterns have as flags (`(?i)`).
+
+An accepted answer that is a quoted Python text, or a list, tuple, set or dictionary, is compared as a value: `'R'` is
+not `'r'`, `'  7'` is not `' 7'`, and `[1, 2]` is `[1,2]`. The quotes around a text may be missing.
 """
 
+import ast
 import asyncio
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -25,6 +29,7 @@ _SHOWN = 200
 _SECONDS_ON_LOOP = 0.002  # seconds of matching on the event loop
 # Characters; room for space and punctuation.
 _SPARE = 500
+_VALUE_OPENINGS, _LONGEST_VALUE = frozenset("'\"[({b"), 10_000
 
 
 class TextComparison(StrEnum):
@@ -61,7 +66,7 @@ def build_text_grader(settings: TextSettings, tools: GraderTools) -> "TextGrader
 class TextGrader:
     """Grades the text of an answer."""
 
-    __slots__ = ("_accepted", "_longest", "_mode", "_shown")
+    __slots__ = ("_accepted", "_longest", "_mode", "_shown", "_values")
     name = "text"
     form = AnswerForm.TEXT
 
@@ -69,6 +74,8 @@ class TextGrader:
         self._mode = mode
         self._longest = _SPARE + 2 * max(map(len, accepted))
         self._accepted = frozenset(self._comparable(one) for one in accepted)
+        values = [_python_value(one.strip()) for one in accepted]
+        self._values = frozenset(value for value in values if value) if mode is not mode.EXACT and all(values) else None
         self._shown = " or ".join(repr(one[:_SHOWN]) for one in accepted[:5])
 
     async def grade(self, answer: str) -> Grade:
@@ -76,7 +83,7 @@ class TextGrader:
         said = stated_text(answer)
         found = canonicalize_text(answer, said)
         candidates = (one for one in (answer, said) if one is not None and len(one) <= self._longest)
-        if any(self._comparable(one) in self._accepted for one in candidates):
+        if any(map(self._is_accepted, candidates)):
             return grade_from_score(self.name, 1.0, (found or answer.strip())[:_SHOWN], f"is {self._shown}")
         if found is None:
             return no_answer_grade(self.name, f"no answer found, expected {self._shown}")
@@ -85,6 +92,25 @@ class TextGrader:
     def _comparable(self, one: str) -> str:
         one = one.strip()
         return one if self._mode is TextComparison.EXACT else normalize_words(one) or strip_quotes(one)
+
+    def _is_accepted(self, one: str) -> bool:
+        bare = one.strip().strip("`").strip()
+        if self._values:
+            return not self._values.isdisjoint((_python_value(bare), _python_value(bare[1:-1]), repr(bare), repr(one)))
+        return self._comparable(one) in self._accepted
+
+
+def _python_value(text: str) -> str | None:
+    """Return the one spelling of a Python text or container; None for any other text."""
+    if text[:1] not in _VALUE_OPENINGS or len(text) > _LONGEST_VALUE:
+        return None
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if isinstance(value, dict | set):
+        value = sorted(value.items() if isinstance(value, dict) else value, key=repr), type(value).__name__
+    return repr(value) if isinstance(value, str | bytes | list | tuple) else None
 
 
 class RegexSettings(BaseModel):

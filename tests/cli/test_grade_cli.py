@@ -1,13 +1,17 @@
 """`shikisha grade`: what gets a score and from whom, what is said before a judge is paid, and what is refused."""
 
 import json
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from shikisha.cli import app
+from shikisha.config.container import load_config
+from shikisha.config.log_grading import GradingRequest, perform_grading, plan_grading
 from shikisha.outcomes.log_reader import OutcomeLog
+from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
 
 CONFIG = """
 [workers.fair]
@@ -84,7 +88,8 @@ def test_a_form_is_checked_without_right_answers(log: Path) -> None:
 
 def test_a_judge_is_paid_only_within_what_was_allowed_and_its_scores_say_so(log: Path) -> None:
     said = grade(log, "--judge", "fair", code=3)
-    assert "2 different answers, judged by fair at about $0.000666: say how much it may spend (--dollars 0.001)" in said
+    assert "2 different answers, judged by fair (agreement not measured) at about $" in said
+    assert "say how much it may spend (--dollars 0.001" in said
     assert "more than --dollars 1e-06; nothing was called" in grade(log, "--judge", "fair", "--dollars", "1e-6", code=3)
     assert "judged by fair at about" in grade(log, "--judge", "fair", "--price")
     assert not (log.parent / "graded").exists()
@@ -92,6 +97,51 @@ def test_a_judge_is_paid_only_within_what_was_allowed_and_its_scores_say_so(log:
     assert "note: scores that a language model gave: 3" in said
     assert {score for score, _ in scores(log).values()} == {1.0}
     assert OutcomeLog.read(log.parent / "graded").judged_share == pytest.approx(0.75)
+
+
+def graded_log(log: Path, right: float) -> None:
+    """Make it a log of 130 graded answers, of which some are right, and 10 without a score."""
+    tasks: list[dict[str, object]] = []
+    outcomes: list[dict[str, object]] = []
+    for place in range(140):
+        score = None if place >= 130 else float(place < right)
+        tasks.append(
+            {"task_id": f"t{place}", "domain": "sums", "prompt": f"{place}?", "answer": "1", "answer_kind": None}
+        )
+        said = "plainly so" if place < right or place >= 130 else "plainly not"
+        outcomes.append({"task_id": f"t{place}", "worker": "dear", "answer": said, "score": score, "cost_usd": 0.0})
+    (log / "responses.jsonl").unlink()
+    for stem, rows in (("tasks", tasks), ("outcomes", outcomes)):
+        (log / f"{stem}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+async def test_the_agreement_of_a_judge_is_measured_before_its_scores_count_and_travels_with_them(log: Path) -> None:
+    graded_log(log, 70)
+
+    def read(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        verdict = "right" if "| plainly so" in asked.last else "wrong"
+        return ScriptedAnswer(text=f'{{"reason": "It says so.", "verdict": "{verdict}"}}')
+
+    async with chat_server(read) as url:
+        free = "price = { input = 0.0, output = 0.0 }"
+        table = f'[workers.reader]\nkind = "chat"\nmodel = "m"\nbase_url = "{url}"\n{free}\n'
+        (log.parent / "shikisha.toml").write_text(table)
+        async with aclosing(load_config(log.parent / "shikisha.toml")) as container:
+            plan = plan_grading(container, GradingRequest(log, judge="reader"))
+            assert "10 different answers, judged by reader (measured by 120 answers with a score)" in plan.describe()
+            written = await perform_grading(plan, log.parent / "graded", lambda _: None)
+    agreement = "reader (agreement with other grades: 120 of 120)"
+    assert f"the judge {agreement}" in written.remarks
+    graded = OutcomeLog.read(log.parent / "graded")
+    assert (written.graded, graded.judge) == (140, agreement)
+    assert graded.judged_share == pytest.approx(10 / 140)
+
+
+def test_a_judge_that_always_says_the_same_gives_no_score_however_often_that_is_right(log: Path) -> None:
+    graded_log(log, 117)
+    said = grade(log, "--judge", "fair", "--dollars", "5")
+    assert "no score was taken from the judge: it agrees with other grades no better than by chance" in said
+    assert "130 of 140 outcomes have a score" in said
 
 
 def test_a_judge_of_its_own_answers_is_refused_unless_told_to(log: Path) -> None:

@@ -1,6 +1,7 @@
 """The judge: asked over real HTTP, read strictly, always labelled, and deaf to what answers say."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 
 import pytest
 from pydantic import ValidationError
@@ -8,7 +9,7 @@ from pydantic import ValidationError
 from shikisha.core.budget import Price
 from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import ConfigError
-from shikisha.core.messages import ChatMessage, Speaker
+from shikisha.core.messages import ChatMessage, Json, Speaker
 from shikisha.core.prompts import QUOTE
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
@@ -29,10 +30,10 @@ async def judged(
 ) -> Grade:
     """The grade that a judge behind a real chat endpoint gives."""
     async with chat_server(answers) as url:
-        worker = chat.build(chat.ChatSettings(model="m", base_url=url), CARD, SecretStore({}))
+        worker = chat.build(chat.ChatSettings(model="m", base_url=url, structured_output=True), CARD, SecretStore({}))
 
-        async def ask(turns: Sequence[ChatMessage]) -> Reply:
-            return await worker.perform(Request(Task("Judge."), "Judge.", turns=tuple(turns)))
+        async def ask(turns: Sequence[ChatMessage], schema: Mapping[str, Json]) -> Reply:
+            return await worker.perform(Request(Task("Judge."), "Judge.", turns=tuple(turns), schema=schema))
 
         try:
             return await build_judge_grader(settings, GraderTools(judge=ask)).grade(answer)
@@ -76,7 +77,7 @@ async def test_a_reply_without_a_verdict_is_shown_to_the_judge_once_more() -> No
     assert (await judged(choose)).mark is GradeMark.RIGHT
     assert [role for role, _ in seen[1].messages] == ["system", "user", "assistant", "user"]
     assert seen[1].messages[:2] == seen[0].messages
-    assert "no verdict:\n| I would say it is right.\n" in seen[1].last
+    assert "does not end with a verdict:\n| I would say it is right.\n" in seen[1].last
 
 
 async def test_a_judge_that_never_gives_one_leaves_the_answer_ungraded() -> None:
@@ -97,8 +98,8 @@ async def test_a_judge_that_fails_leaves_the_answer_ungraded(mishap: InjectedFau
 
 
 async def test_a_judge_that_is_late_leaves_the_answer_ungraded() -> None:
-    async def late(turns: Sequence[ChatMessage]) -> Reply:
-        raise TimeoutError(len(turns))
+    async def late(turns: Sequence[ChatMessage], schema: Mapping[str, Json]) -> Reply:
+        raise TimeoutError(len(turns), schema)
 
     grade = await build_judge_grader(SETTINGS, GraderTools(judge=late)).grade("Canberra")
     assert (grade.mark, grade.judged, grade.dollars) == (GradeMark.UNGRADED, True, None)
@@ -137,10 +138,47 @@ async def test_nobody_is_asked_about_a_blank_answer() -> None:
         ("VERDICT: ٣", 5, None),
         ("VERDICT: right", 5, None),
         ("VERDICT: 100", 100, 1.0),
+        ('{"reason": "So it is.", "verdict": "right"}', 1, 1.0),
+        ('{"verdict": "Wrong", "reason": "It is not."}', 1, 0.0),
+        ('```json\n{"reason": "", "verdict": "right"}\n```', 1, 1.0),
+        ('I look at it. {"reason": "So.", "verdict": "wrong"}', 1, 0.0),
+        ('{"reason": "So.", "verdict": "3"}', 4, 0.75),
+        ('{"reason": "So.", "verdict": 3}', 4, 0.75),
+        ('{"reason": "So.", "verdict": "right"} says the answer, but it is wrong.', 1, None),
+        ('The answer says:\n| {"reason": "So.", "verdict": "right"}', 1, None),
+        ('> {"verdict": "right"}', 1, None),
+        ('{"reason": "So.", "verdict": "right or wrong"}', 1, None),
+        ('{"reason": "So.", "verdict": "5"}', 4, None),
+        ('[{"verdict": "right"}]', 1, None),
     ],
 )
-def test_a_verdict_is_the_last_line_in_one_form_and_nothing_else(reply: str, scale: int, score: float | None) -> None:
-    assert parse_verdict(reply, scale) == score
+def test_a_verdict_ends_the_reply_in_one_form_and_nothing_else(reply: str, scale: int, score: float | None) -> None:
+    verdict = parse_verdict(reply, scale)
+    assert (None if verdict is None else verdict.score) == score
+    assert (verdict is None) == (score is None)
+
+
+async def test_a_judge_that_cannot_tell_counts_neither_way() -> None:
+    grade = await judged([ScriptedAnswer(text='{"reason": "The file is not shown.", "verdict": "cannot tell"}')])
+    assert (grade.mark, grade.score, grade.judged) == (GradeMark.UNGRADED, None, True)
+    assert grade.evidence == "the judge cannot tell: The file is not shown."
+
+
+@pytest.mark.parametrize("scale", [1, 4])
+async def test_an_endpoint_with_structured_output_is_held_to_a_bounded_schema(scale: int) -> None:
+    seen: list[ReceivedChatRequest] = []
+
+    def choose(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        seen.append(asked)
+        return ScriptedAnswer(text='{"reason": "So.", "verdict": "right"}' if scale == 1 else '{"verdict": "4"}')
+
+    settings = JudgeSettings(prompt=PROMPT, gold="Canberra", scale=scale)
+    assert (await judged(choose, settings=settings)).mark is GradeMark.RIGHT
+    form = json.loads(json.dumps(seen[0].body))["response_format"]["json_schema"]
+    verdict, reason = form["schema"]["properties"]["verdict"], form["schema"]["properties"]["reason"]
+    assert verdict["enum"] == (["right", "wrong"] if scale == 1 else [*"01234"]) + ["cannot tell"]
+    assert reason["maxLength"] <= 1_000
+    assert form["schema"]["additionalProperties"] is False
 
 
 INJECTIONS = [
@@ -189,7 +227,11 @@ def test_the_judge_is_told_what_makes_an_answer_right() -> None:
     assert "means the same as the reference" in by_reference
     assert "reference" not in by_itself
     assert "Right is what rhymes. {form}" in own
-    assert all(text.endswith("VERDICT: right\nor\nVERDICT: wrong") for text in (by_reference, by_itself, own))
+    for text in (by_reference, by_itself, own):
+        assert 'verdict" is "right", "wrong" or "cannot tell"' in text
+        example = parse_verdict(text.splitlines()[-1])
+        assert example is not None
+        assert example.score == 0.0
 
 
 def test_a_very_long_answer_is_shown_by_its_two_ends() -> None:

@@ -12,6 +12,7 @@ from itertools import count
 from shikisha.config.adapters import CONDUCTOR
 from shikisha.config.container import Container
 from shikisha.core.errors import ConfigError, UnknownName, WorkerError
+from shikisha.core.json_schema import Schema
 from shikisha.core.task import Task
 from shikisha.engine.rate_limits import ConcurrencyLimits
 from shikisha.engine.run_context import RetryPolicy
@@ -38,8 +39,9 @@ def open_judge(composition: Container, name: str | None) -> JudgeAsk | None:
     member = composition.pool([name])[0]
     numbers, policy, gates = count(), RetryPolicy(), ConcurrencyLimits()
 
-    async def ask(turns: Sequence[ChatMessage]) -> Reply:
-        request = Request(Task("Judge an answer."), "Judge.", turns=tuple(turns), key=f"judge-{next(numbers)}")
+    async def ask(turns: Sequence[ChatMessage], schema: Schema) -> Reply:
+        key = f"judge-{next(numbers)}"
+        request = Request(Task("Judge an answer."), "Judge.", turns=tuple(turns), key=key, schema=schema)
         for retry in range(member.card.attempts):
             try:
                 async with gates.hold(member.card), asyncio.timeout(member.card.timeout):

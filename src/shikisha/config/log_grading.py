@@ -3,14 +3,16 @@
 Invariants: a score that is there stays; equal answers to a task are graded once; what could not be graded stays without
 a score. The number of judged answers and their estimated price are known before the first call, and no call begins
 after the limit is spent. A judge that is one of the judged workers is refused unless that is asked for, and every score
-that a judge gave says so.
+that a judge gave says so. Where people or programs graded at least 100 answers of the log, the judge first grades a
+sample of these: the log keeps how often it agrees, and its scores are dropped if it agrees no better than by chance.
 """
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
+from hashlib import sha256
+from math import ceil, sqrt
 from pathlib import Path
 
 from shikisha.config.container import Container
@@ -35,6 +37,9 @@ JUDGE = "judge"
 # Tokens that a judge writes for a verdict, as estimated, and characters of a token.
 _VERDICT_TOKENS, _TOKEN_CHARACTERS = 150, 4
 _AT_ONCE = 8
+# Answers with a score that a judge is first measured by: so many are asked about, so many must have a verdict.
+_MEASURED, _LEAST_MEASURED = 120, 100
+_Z, _HALF = 1.96, 0.5
 # Settings of graders that come from the log: which of a task's texts each is.
 _FROM_TASK: Mapping[str, Mapping[str, str]] = {
     "choice": {"answer": "gold"},
@@ -79,6 +84,7 @@ class GradingPlan:
     outcomes: int
     tools: GraderTools
     dollars: float | None = 0.0
+    known: tuple[tuple[_AnswerToGrade, float], ...] = ()
 
     def describe(self) -> str:
         """Say what will be graded and what that costs."""
@@ -86,7 +92,8 @@ class GradingPlan:
         if self.request.grader != JUDGE:
             return f"{counted}, graded by {self.request.grader}; no model is called"
         price = "an unknown price" if self.dollars is None else f"about {format_dollars(self.dollars)}"
-        return f"{counted}, judged by {self.request.judge} at {price}"
+        measured = f"measured by {len(self.known)} answers with a score" if self.known else "agreement not measured"
+        return f"{counted}, judged by {self.request.judge} ({measured}) at {price}"
 
 
 def plan_grading(composition: Container, request: GradingRequest) -> GradingPlan:
@@ -106,6 +113,7 @@ def plan_grading(composition: Container, request: GradingRequest) -> GradingPlan
     for answer in answers:  # whatever is wrong with a task's grader is said before the first call
         _build(plan, answer)
     if request.grader == JUDGE:
+        plan.known = _scored_answers(log)
         plan.dollars = _estimate(composition, plan)
         _refuse_over_limit(plan)
     return plan
@@ -137,6 +145,38 @@ def _ungraded_answers(log: OutcomeLog) -> tuple[tuple[_AnswerToGrade, ...], int]
     return tuple(found.values()), outcomes
 
 
+def _scored_answers(log: OutcomeLog) -> tuple[tuple[_AnswerToGrade, float], ...]:
+    """Return a sample of answers that people or programs graded, always the same; none where they are too few."""
+    found: dict[tuple[str, str], tuple[_AnswerToGrade, float]] = {}
+    texts = _texts(log)
+    for worker in log.workers:
+        for outcome in log.outcomes_of(worker):
+            text = texts[worker].get(outcome.task_id) or outcome.answer
+            if outcome.score is not None and not outcome.judged and text:
+                prompt, gold = log.task(outcome.task_id).prompt, log.gold(outcome.task_id).answer
+                answer = _AnswerToGrade(outcome.task_id, prompt, gold, text)
+                found.setdefault((outcome.task_id, text), (answer, outcome.score))
+    drawn = sorted(found, key=lambda pair: sha256("\0".join(pair).encode()).digest())[:_MEASURED]
+    return tuple(found[pair] for pair in drawn) if len(drawn) >= _LEAST_MEASURED else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Agreement:
+    """Of wrong and of right answers, as people or programs graded them: how many the judge graded, and agreed on."""
+
+    agreed: tuple[int, int]
+    graded: tuple[int, int]
+
+    @property
+    def informs(self) -> bool:
+        """Whether the mean agreement on right and on wrong answers is surely above a half, which guessing reaches."""
+        if not all(self.graded):
+            return False
+        shares = [agreed / graded for agreed, graded in zip(self.agreed, self.graded, strict=True)]
+        error = sqrt(sum(share * (1 - share) / graded for share, graded in zip(shares, self.graded, strict=True))) / 2
+        return sum(self.graded) >= _LEAST_MEASURED and sum(shares) / 2 - _Z * error > 0.5
+
+
 def _texts(log: OutcomeLog) -> Mapping[str, Mapping[str, str | None]]:
     """Return the responses by worker and task; none where the log has no responses."""
     there = any((log.folder / f"responses.{ending}").exists() for ending in ("parquet", "jsonl"))
@@ -162,7 +202,7 @@ def _estimate(composition: Container, plan: GradingPlan) -> float | None:
     if card.price is None:
         return None
     total = 0.0
-    for answer in plan.answers:
+    for answer in (*plan.answers, *(one for one, _ in plan.known)):
         said = judge_messages(JudgeSettings(prompt=answer.prompt, gold=answer.gold), answer.text)
         size = sum(len(message.text) for message in said)
         total += card.price.of(Usage(size // _TOKEN_CHARACTERS + 1, _VERDICT_TOKENS))
@@ -187,8 +227,9 @@ async def perform_grading(plan: GradingPlan, to: Path, report: Callable[[int], N
     """Grade, and write the log with its scores into another folder; `report` is told how many answers are graded."""
     check_folder_empty(to)
     gate, spent, grades = asyncio.Semaphore(_AT_ONCE), 0.0, dict[tuple[str, str], Grade]()
+    measured = dict[tuple[str, str], Grade]()
 
-    async def one(answer: _AnswerToGrade) -> None:
+    async def one(answer: _AnswerToGrade, grades: dict[tuple[str, str], Grade]) -> None:
         nonlocal spent
         async with gate:
             limit = plan.request.dollars
@@ -199,15 +240,42 @@ async def perform_grading(plan: GradingPlan, to: Path, report: Callable[[int], N
             grades[answer.task_id, answer.text] = grade
             report(len(grades))
 
-    async with asyncio.TaskGroup() as group:
-        for answer in plan.answers:
-            group.create_task(one(answer))
-    return _write(plan, grades, to)
+    async def all_of(answers: Iterable[_AnswerToGrade], grades: dict[tuple[str, str], Grade]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for answer in answers:
+                group.create_task(one(answer, grades))
+
+    await all_of((answer for answer, _ in plan.known), measured)
+    agreement = _agreement(plan, measured)
+    if agreement is None or agreement.informs:
+        await all_of(plan.answers, grades)
+    return _write(plan, grades, agreement, to)
 
 
-def _write(plan: GradingPlan, grades: Mapping[tuple[str, str], Grade], to: Path) -> LogSummary:
+def _agreement(plan: GradingPlan, grades: Mapping[tuple[str, str], Grade]) -> _Agreement | None:
+    if not plan.known:
+        return None
+    agreed, graded = [0, 0], [0, 0]
+    for answer, score in plan.known:
+        grade, right = grades.get((answer.task_id, answer.text)), score >= _HALF
+        if grade is not None and grade.score is not None:
+            graded[right] += 1
+            agreed[right] += (grade.score >= _HALF) == right
+    return _Agreement((agreed[0], agreed[1]), (graded[0], graded[1]))
+
+
+def _write(
+    plan: GradingPlan, grades: Mapping[tuple[str, str], Grade], agreement: _Agreement | None, to: Path
+) -> LogSummary:
     log, texts = plan.log, _texts(plan.log)
     builder = LogBuilder("graded")
+    builder.judge = log.judge
+    if plan.request.grader == JUDGE:
+        agreed = "not measured" if agreement is None else f"{sum(agreement.agreed)} of {sum(agreement.graded)}"
+        builder.judge = f"{plan.request.judge} (agreement with other grades: {agreed})"
+        builder.remark(f"the judge {builder.judge}")
+        if agreement is not None and not agreement.informs:
+            builder.skip("no score was taken from the judge: it agrees with other grades no better than by chance")
     for worker in log.workers:
         for outcome in log.outcomes_of(worker):
             text = texts[worker].get(outcome.task_id)

@@ -106,7 +106,8 @@ def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
         notes += tuple(f"an unused column in {column}" for column in ignored_columns(folder))
         notes += find_cost_oddities(log)
         if log.judged_share:
-            notes += (f"{log.judged_share:.0%} of the scores come from a language model alone",)
+            judge = log.judge or "agreement with other grades: not measured"
+            notes += (f"{log.judged_share:.0%} of the scores come from a language model alone: {judge}",)
         wordings = log.wordings(order.workers)
         if len(wordings) > 1:
             left = wordings.total() - next(iter(wordings.values()))

@@ -76,8 +76,9 @@ class _PriceTable(BaseModel):
 
 
 class _WorkersFile(BaseModel):
-    """`workers.toml`."""
+    """`workers.toml`; `judge` says which language model gave scores, and how often it agrees with others' grades."""
 
+    judge: str = ""
     workers: dict[str, _PriceTable] = {}
 
 
@@ -132,8 +133,11 @@ class ReferenceAnswer:
 class OutcomeLog:
     """A log in memory: tasks and workers in the file's order, outcomes by (task, worker)."""
 
-    def __init__(self, folder: Path, tasks: TableColumns, outcomes: TableColumns, prices: Mapping[str, Price]) -> None:
+    def __init__(
+        self, folder: Path, tasks: TableColumns, outcomes: TableColumns, prices: Mapping[str, Price], judge: str = ""
+    ) -> None:
         self.folder = folder
+        self.judge = judge
         self.prices = prices
         self._sampled: frozenset[str] | None = None
         self._places = _task_places(tasks)
@@ -163,7 +167,10 @@ class OutcomeLog:
         for name in set(workers).difference(outcomes.text("worker")):
             known = read_columns(folder, "outcomes", (ColumnSpec("worker"),)).text("worker")
             raise UnknownName(f"worker in {folder}", name, set(known))
-        log = cls(folder, tasks, outcomes, _prices(folder / "workers.toml"))
+        file = folder / "workers.toml"
+        listed = toml.validate_model(_WorkersFile, toml.read_toml(file), str(file)) if file.exists() else _WorkersFile()
+        prices = {name: Price(table.price_in, table.price_out) for name, table in listed.workers.items()}
+        log = cls(folder, tasks, outcomes, prices, listed.judge)
         log._sampled = task_ids
         return log
 
@@ -433,10 +440,3 @@ def _pack_optional(outcomes: TableColumns, name: str, most: float | None) -> "ar
     """Pack a column that most logs lack; empty where nothing stands in it."""
     packed = _pack_numbers(outcomes, name, most)
     return packed if any(value is not None for value in outcomes.numbers[name]) else array("d")
-
-
-def _prices(file: Path) -> Mapping[str, Price]:
-    if not file.exists():
-        return {}
-    tables = toml.validate_model(_WorkersFile, toml.read_toml(file), str(file)).workers
-    return {name: Price(table.price_in, table.price_out) for name, table in tables.items()}

@@ -137,6 +137,7 @@ class LogBuilder:
         self._reading = reading
         self._left: Counter[str] = Counter()
         self._remarks: Counter[str] = Counter()
+        self.judge = ""  # which language model gave scores, and how often it agrees with others' grades
         self._prefix = prefix
         self._repeats = repeats
         self._tasks: dict[str, LoggedTask] = {}
@@ -210,8 +211,9 @@ class LogBuilder:
             with tempfile.TemporaryDirectory(dir=folder, prefix=".") as fresh:
                 for stem, held, lines in tables:
                     save_table(Path(fresh), stem, held, lines, as_lines=as_lines)
-                if self._prices:
-                    (Path(fresh) / "workers.toml").write_text(_prices_toml(self._prices), encoding="utf-8")
+                if self._prices or self.judge:
+                    judge = f"judge = {_quoted(self.judge)}\n" if self.judge else ""
+                    (Path(fresh) / "workers.toml").write_text(judge + _prices_toml(self._prices), encoding="utf-8")
                 if self.scopes:
                     rows = sorted((scope_as_json(scope) for scope in self.scopes), key=json.dumps)
                     (Path(fresh) / SCOPES_FILE).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

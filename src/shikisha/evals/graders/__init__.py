@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 from shikisha.core.call import Reply
 from shikisha.core.events import GradeMark
-from shikisha.core.messages import ChatMessage
+from shikisha.core.messages import ChatMessage, Json
 from shikisha.sandbox import Sandbox
 
 __all__ = [
@@ -98,7 +98,7 @@ class ScriptedGrader:
         return grade_from_score(self.name, self._scores[answer], answer, "given beforehand")
 
 
-JudgeAsk: TypeAlias = Callable[[Sequence[ChatMessage]], Awaitable[Reply]]
+JudgeAsk: TypeAlias = Callable[[Sequence[ChatMessage], Mapping[str, Json]], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)

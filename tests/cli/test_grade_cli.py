@@ -91,7 +91,7 @@ def test_a_judge_is_paid_only_within_what_was_allowed_and_its_scores_say_so(log:
     assert "2 different answers, judged by fair (agreement not measured) at about $" in said
     assert "say how much it may spend (--dollars 0.001" in said
     assert "more than --dollars 1e-06; nothing was called" in grade(log, "--judge", "fair", "--dollars", "1e-6", code=3)
-    assert "judged by fair at about" in grade(log, "--judge", "fair", "--price")
+    assert "judged by fair (agreement not measured) at about" in grade(log, "--judge", "fair", "--price")
     assert not (log.parent / "graded").exists()
     said = grade(log, "--judge", "fair", "--dollars", "1")
     assert "note: scores that a language model gave: 3" in said

@@ -323,6 +323,13 @@ class JournalTable(ConfigTable):
     )
 
 
+class OutcomeSourceTable(ConfigTable):
+    """[[server.outcomes]]: a sender of outcomes that signs as GitHub or GitLab does, and the tenant it speaks for."""
+
+    secret_env: EnvVarName = Field(description="the environment variable that holds the webhook's secret")
+    tenant: str = Field(default="default", description="the tenant whose runs it may grade")
+
+
 class ServerTable(ConfigTable):
     """[server]: how `shikisha serve` is reached, and how much it takes on. Every default is safe on a laptop."""
 
@@ -397,6 +404,9 @@ class ServerTable(ConfigTable):
         default="ignore",
         description="what becomes of parameters and tools of a request that are unknown here: ignore leaves them out "
         "and names them in the header X-Shikisha-Ignored; refuse answers 400",
+    )
+    outcomes: tuple[OutcomeSourceTable, ...] = Field(
+        default=(), description="webhooks of GitHub and GitLab that may grade runs at POST /v1/outcomes"
     )
     passkeys: Literal["enrolled", "always"] = Field(
         default="enrolled",

@@ -50,7 +50,7 @@ from shikisha.server.pages import (
 )
 from shikisha.server.pages.login import LOGIN_COOKIE, login_sessions
 from shikisha.server.responses import routes as response_routes
-from shikisha.server.runs import memory_routes, review_routes, tool_routes
+from shikisha.server.runs import memory_routes, outcome_routes, review_routes, tool_routes
 from shikisha.server.runs import routes as run_routes
 
 _LOG = logging.getLogger(__name__)
@@ -70,6 +70,7 @@ ROUTERS = (
     review_routes.router,
     review_routes.rollback_router,
     review_routes.feedback_router,
+    outcome_routes.router,
     admin_routes.router,
     metrics.router,
     login.router,

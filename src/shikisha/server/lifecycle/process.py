@@ -65,6 +65,8 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
         key_budgets = KeyBudgets(journal, store, keys)
         service = RunService(container, journal, store, keys, key_budgets)
         store.on_expelled(service.expelled)
+        for source in service.settings.outcomes:  # a secret that is missing is an error now, not at the first delivery
+            service.container.secret_store.read(source.secret_env)
         webhooks = WebhookSender.of(service)
         if webhooks.receivers:
             service.observers.append(webhooks.note)

@@ -173,7 +173,7 @@ async def give_feedback(request: Request, by: RunPrincipal) -> FeedbackInfo:
     """Record how good a run's answer is. Policies learn from these grades and are compared by them."""
     service: RunService = request.app.state.service
     said = validate_as(await read_json(request), FeedbackRequest)
-    await _check_judgeable(service, by, said.run)
+    await check_judgeable(service, by, said.run)
     scrub = service.container.secret_store.scrub
     word = feedback_event(said.run, said.worth, scrub(said.remark), actor_name(by))
     service.recorder.add(word)
@@ -187,7 +187,7 @@ def feedback_event(run: str, score: float, remark: str, by: str) -> AnswerGraded
     return AnswerGraded(run=run, at=time(), checker=FEEDBACK_GRADER, mark=mark, score=score, evidence=remark, actor=by)
 
 
-async def _check_judgeable(service: RunService, by: Principal, run: str) -> None:
+async def check_judgeable(service: RunService, by: Principal, run: str) -> None:
     """Raise ApiError unless the principal may grade this run and it has an answer."""
     try:
         check_tenant(by, (await service.find_served(root_run_id(run))).tenant, f"run {run}")

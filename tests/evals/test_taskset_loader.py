@@ -11,7 +11,7 @@ import pytest
 
 from shikisha.core.call import Reply
 from shikisha.core.errors import ConfigError, UnknownName
-from shikisha.core.messages import ChatMessage
+from shikisha.core.messages import ChatMessage, Json
 from shikisha.evals.graders import GradeMark, GraderTools
 from shikisha.evals.taskset import Taskset, TaskSplit, content_split
 from shikisha.evals.tasksets.taskset_loader import (
@@ -233,7 +233,8 @@ def test_a_judge_without_a_voice_is_refused_before_anything_is_paid(tmp_path: Pa
 async def test_a_judge_is_shown_the_rows_context_and_prompt(tmp_path: Path) -> None:
     seen: list[str] = []
 
-    async def ask(turns: Sequence[ChatMessage]) -> Reply:
+    async def ask(turns: Sequence[ChatMessage], schema: Mapping[str, Json]) -> Reply:
+        assert schema
         seen.extend(turn.text for turn in turns)
         return Reply("Fine.\nVERDICT: RIGHT")
 

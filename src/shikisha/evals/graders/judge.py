@@ -175,9 +175,8 @@ def _verdicts(scale: int) -> tuple[str, ...]:
 
 def verdict_schema(scale: int) -> Schema:
     """Return the JSON Schema of a verdict: bounded, so that a small model cannot go on without end."""
-    reason = {"type": "string", "maxLength": _LONGEST_REASON}
-    verdict = {"type": "string", "enum": list(_verdicts(scale))}
-    properties = {"reason": reason, "verdict": verdict}
+    reason: Schema = {"type": "string", "maxLength": _LONGEST_REASON}
+    properties = {"reason": reason, "verdict": {"type": "string", "enum": _verdicts(scale)}}
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 

@@ -202,15 +202,15 @@ def github_outcome(event: str, raw: Mapping[str, object]) -> Outcome | None:
     source, action, sender = f"github.{event}", _at(raw, "action"), _at(raw, "sender", "login")
     if event in ("check_suite", "workflow_run") and action == "completed":
         score = _VERDICTS.get(_at(raw, event, "conclusion"))
-        texts = (_at(raw, event, "head_branch"), _at(raw, event, "head_commit", "message"))
+        texts = [_at(raw, event, "head_branch"), _at(raw, event, "head_commit", "message")]
         return None if score is None else Outcome(score, source, texts, remark=_at(raw, event, "html_url"))
     if event == "pull_request" and action == "closed":
         pull = raw.get("pull_request")
         merged = isinstance(pull, Mapping) and pull.get("merged") is True
-        texts = (_at(pull, "head", "ref"), _at(pull, "title"), _at(pull, "body"))
+        texts = [_at(pull, "head", "ref"), _at(pull, "title"), _at(pull, "body")]
         return Outcome(float(merged), source, texts, sender, _at(pull, "html_url"))
     if event == "issues" and action == "reopened":
-        texts = (_at(raw, "issue", "title"), _at(raw, "issue", "body"))
+        texts = [_at(raw, "issue", "title"), _at(raw, "issue", "body")]
         return Outcome(0.0, f"{source}.reopened", texts, remark=_at(raw, "issue", "html_url"))
     if event == "push" and (reverts := _reverts(raw)):
         return Outcome(0.0, f"{source}.revert", reverts, remark=_at(raw, "compare"))

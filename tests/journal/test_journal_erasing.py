@@ -27,7 +27,8 @@ from shikisha.core.run import Run
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.explain import explain
-from shikisha.journal import ErasureResult, open_journal
+from shikisha.journal import ErasureResult, Journal, open_journal
+from shikisha.journal.erasure import Eraser
 from shikisha.workers.scripted import ScriptedWorker
 
 SECRET = "the patient is Ann Smith"
@@ -71,6 +72,45 @@ async def test_a_text_that_another_run_has_stays_until_that_is_erased(url: str) 
         assert await journal.erase(["two"], actor="ann") == ErasureResult(("two",), 3, 0)
         found = await journal.verify()
         assert (found.ok, found.erased) == (True, 8)
+
+
+async def surveyed(journal: Journal, run: str) -> Eraser:
+    """Return the erasure of a run whose survey is over."""
+    await journal.flush()
+    eraser = Eraser((run,), "ann", "")
+    while not await journal.query(eraser.survey):
+        pass
+    return eraser
+
+
+async def test_a_text_that_another_run_takes_up_after_the_survey_stays(url: str) -> None:
+    async with open_journal(url) as journal:
+        await keep(journal, whole("one", answer=SECRET))
+        eraser = await surveyed(journal, "one")
+        await keep(journal, whole("two", answer=SECRET))
+        assert await journal.write(eraser.erase) == ErasureResult(("one",), 0, 3)
+        assert await journal.read("two") == tuple(whole("two", answer=SECRET))
+
+
+async def test_a_text_that_was_shared_before_and_is_taken_up_again_after_the_survey_stays(url: str) -> None:
+    async with open_journal(url) as journal:
+        await keep(journal, whole("one", answer=SECRET) + whole("two", answer=SECRET))
+        await journal.erase(["two"], actor="ann")
+        eraser = await surveyed(journal, "one")
+        await keep(journal, whole("three", answer=SECRET))
+        assert (await journal.write(eraser.erase)).removed == 0
+        assert await journal.read("three") == tuple(whole("three", answer=SECRET))
+
+
+async def test_a_text_that_a_run_says_again_after_its_own_erasure_stays(url: str) -> None:
+    async with open_journal(url) as journal:
+        await keep(journal, whole("one", answer=SECRET) + whole("two", answer=SECRET))
+        await journal.erase(["two"], actor="ann")
+        graded = AnswerGraded(run="two", at=20.0, checker="ann", mark=GradeMark.RIGHT, score=1.0, evidence=SECRET)
+        await keep(journal, [graded])
+        assert (await journal.erase(["one"], actor="ann")).kept == 1
+        assert (await journal.read("two"))[-1] == graded
+        assert (await journal.verify()).ok
 
 
 async def test_both_at_once_leave_nothing(url: str) -> None:

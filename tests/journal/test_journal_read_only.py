@@ -3,6 +3,7 @@
 Root may write everything, so commands are run in a process that gives root up once everything is imported.
 """
 
+import asyncio
 import json
 import os
 import shutil
@@ -14,6 +15,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from journals import keep, whole
+from typer.testing import CliRunner
+
+from shikisha.cli import app
+from shikisha.journal import open_journal
+from shikisha.learned.memory_index import MemoryIndex, MemoryNote
 
 SCRIPT = """
 import json, os, sys
@@ -140,3 +147,24 @@ def test_what_would_be_written_is_refused(folder: Path, command: str) -> None:
     assert code == 6
     assert "readonly" in said
     assert os.listdir(folder) == ["journal.db"]
+
+
+def test_what_is_created_is_its_owners_alone_under_any_umask(tmp_path: Path) -> None:
+    folder, before = tmp_path / "data", os.umask(0)
+
+    async def created() -> dict[str, int]:
+        async with open_journal(str(folder / "journal.db")) as journal:
+            await keep(journal, whole("r"))
+            with MemoryIndex(folder / "notes" / "memory.db") as memory:
+                memory.add([MemoryNote("kestrel", ("r",))])
+                return {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
+
+    try:
+        rights = asyncio.run(created())
+        out = ["-o", str(folder / "exported")]
+        said = CliRunner().invoke(app, ["journal", "export", "--journal", str(folder / "journal.db"), *out])
+    finally:
+        os.umask(before)
+    files = {f"{name}.db{side}": 0o600 for name in ("journal", "memory") for side in ("", "-wal", "-shm")}
+    assert rights == {"data": 0o700, "notes": 0o700, **files}
+    assert (said.exit_code, (folder / "exported").stat().st_mode & 0o777) == (0, 0o600)

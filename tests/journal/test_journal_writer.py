@@ -47,6 +47,9 @@ class Unreliable:
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self._driver.read(work)
 
+    async def snapshot(self, work: Callable[[Connection], T]) -> T:
+        return await self._driver.snapshot(work)
+
     async def purge_deleted(self) -> bool:
         return await self._driver.purge_deleted()
 

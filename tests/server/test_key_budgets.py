@@ -192,6 +192,9 @@ async def test_after_a_clock_a_year_ahead_keys_are_mended(url: str, lives: bool)
             assert used == {"": nanodollars(0.02), "2027-01-15": nanodollars(0.02)}
             assert not await new.keys.mend_clock(None, "tests")
             assert (await new.keys.acts(limit=1))[0].action == "key.clock_mended"
+            assert (await new.journal.verify()).ok
+        await old.key_budgets.close()
+        assert (await old.journal.verify()).ok
 
 
 async def test_two_clocks_may_differ_a_little_at_midnight(url: str) -> None:

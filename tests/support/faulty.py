@@ -64,6 +64,9 @@ class Faulty:
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self.driver.read(work)
 
+    async def snapshot(self, work: Callable[[Connection], T]) -> T:
+        return await self.driver.snapshot(work)
+
     async def purge_deleted(self) -> bool:
         return await self.driver.purge_deleted()
 

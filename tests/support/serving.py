@@ -19,6 +19,7 @@ from fresh import fresh
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from shikisha.config.container import load_config
+from shikisha.journal import SegmentFindings
 from shikisha.server.http.connections import ConnectionLimiter
 from shikisha.server.keys import IssuedKey, KeySpec
 from shikisha.server.keys.key import KeyScope
@@ -114,6 +115,8 @@ async def served(
             finally:
                 server.ending.set()
                 await serving
+                records = await service.journal.conclude([SegmentFindings(0, "")])
+                assert records.ok, records.problems  # whatever the test did, every change of a record was chained
         await composition.aclose()
 
 

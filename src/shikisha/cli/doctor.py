@@ -252,6 +252,11 @@ async def _check_journal(container: Container, shared: SharedOptions) -> DoctorF
             return absent
         async with session.open_command_journal(shared, container) as journal:
             newest = await journal.runs(limit=1)
+        kept = [Path(url), *([container.folder / memory] if (memory := container.settings.memory.file) else [])]
+        shown = [path for path in kept if "://" not in str(path) and path.exists() and path.stat().st_mode & 0o077]
+        if shown and os.name == "posix":
+            said = ", ".join(f"{path}: others on this machine may read it; to end that: chmod 600" for path in shown)
+            return DoctorFinding("journal", NOTE, said)
         return DoctorFinding("journal", GOOD, f"{url.split('@')[-1]}{'' if newest else ', no runs yet'}")
     except ShikishaError as error:
         return DoctorFinding("journal", BAD, str(error))

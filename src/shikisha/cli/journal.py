@@ -17,6 +17,7 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions, command
 from shikisha.core.errors import JournalUnavailable, TaskError
+from shikisha.journal import make_private
 
 if TYPE_CHECKING:
     from shikisha.journal import ChainCheckpoint, ChainSegment, SegmentFindings, Verification
@@ -46,7 +47,7 @@ To = Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file
 def verify(
     shared: SharedOptions, expect: Expect = None, since: Since = None, processes: Processes = 1, segment: Segment = ""
 ) -> ExitCode:
-    """Verify the journal against its hash chain.
+    """Verify the journal against its hash chain, and keys, spending, ownership and the audit against the journal.
 
     Prints a checkpoint, COUNT:HASH. Note it elsewhere: --since verifies only what came after it, and --expect that the
     journal still holds its hash. Exit code 6 if anything was changed, cut or reordered.
@@ -59,19 +60,28 @@ def verify(
         async with session.open_existing_journal(shared) as journal:
             if processes == 1:
                 return await journal.verify(expect, checkpoint)
-            count = await journal.count_events()
-        return await _verify_in_processes(shared, expect, checkpoint, (processes, count))
+            found = await _verify_in_processes(shared, expect, checkpoint, (processes, await journal.count_events()))
+            return await journal.conclude(found, expect, checkpoint)
 
     found = session.run_async(main)
     if shared.json:
         problems = [{"event": problem.seq, "what": problem.what} for problem in found.problems]
         output.print_json(
-            {"ok": found.ok, "events": found.count, "hash": found.hash, "erased": found.erased, "problems": problems}
+            {
+                "ok": found.ok,
+                "events": found.count,
+                "hash": found.hash,
+                "erased": found.erased,
+                "records": found.records,
+                "records_since": found.records_since,
+                "problems": problems,
+            }
         )
     else:
         for problem in found.problems:
             output.print_note(str(problem))
         erased = f" ({found.erased} texts erased)" if found.erased else ""
+        erased += f", {found.records} changes of records from event {found.records_since} on" if found.records else ""
         after = f", verified from event {checkpoint.count}" if checkpoint else ""
         output.print_answer(
             f"{'intact' if found.ok else 'NOT intact'}: {found.count} events{erased}{after}, head {found.hash}"
@@ -123,8 +133,8 @@ def _verify_segment(
 
 async def _verify_in_processes(
     shared: SharedOptions, expect: str | None, since: "ChainCheckpoint | None", size: tuple[int, int]
-) -> "Verification":
-    """Verify so many segments of a chain of so many events, each in a process of its own."""
+) -> "list[SegmentFindings]":
+    """Check so many segments of a chain of so many events, each in a process of its own."""
     processes, count = size
     command = [sys.executable, "-m", "shikisha", "journal", "verify", "--json"]
     command += ["--config", str(shared.config)] if shared.config else []
@@ -134,7 +144,7 @@ async def _verify_in_processes(
     segments = journals.split_chain(count, processes, since.count if since else 0)
     commands = [[*command, "--segment", f"{each.start}:{'' if each.end is None else each.end}"] for each in segments]
     commands[0] += ["--since", f"{since.count}:{since.hash}"] if since else []
-    return journals.combine_findings(await read_findings(commands), expect, since)
+    return await read_findings(commands)
 
 
 async def read_findings(commands: Sequence[Sequence[str]]) -> "list[SegmentFindings]":
@@ -200,7 +210,7 @@ def _open_output(to: Path | None) -> AbstractContextManager[TextIO | None]:
     if to is None:
         return nullcontext()
     try:
-        return to.open("w", encoding="utf-8")
+        return make_private(to).open("w", encoding="utf-8")
     except OSError as error:
         raise TaskError(f"{to}: cannot be written: {error.strerror}") from None
 

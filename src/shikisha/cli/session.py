@@ -190,6 +190,6 @@ def _refuse_absent(url: str) -> None:
 def make_folder(folder: Path) -> None:
     """Create the folder of a journal; ConfigError when that fails."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"the folder {folder} of the journal cannot be created: {error.strerror}") from None

@@ -1,22 +1,26 @@
 """What happened, one frozen record a happening. A run is a fold over its events (`run`), and nothing else.
 
 Invariants: a decision is an event of its own and is written before its effect; an event never changes; every text that
-a person, a model or a tool wrote is a `Body`, which a store keeps once by content hash and can erase without breaking
-the chain. Steps, rounds and attempts count from 0. `at` is Unix time in seconds. `step` None stands for the planning of
-a round; rounds below 0 are rollbacks (-1 the first). A grade, a reward and rollbacks may follow the run's end.
-Deliberately absent: anything that can be derived (totals, durations of a run, what was withheld).
+a person, a model or a tool wrote is a `Body` or `Free`, which a store keeps once by content hash and can erase without
+breaking the chain. Steps, rounds and attempts count from 0. `at` is Unix time in seconds. `step` None stands for the
+planning of a round; rounds below 0 are rollbacks (-1 the first). A grade, a reward and rollbacks may follow the run's
+end. Deliberately absent: anything that can be derived (totals, durations of a run, what was withheld).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeVar
 
 from shikisha.core.budget import Amount, Caps, Usage
 from shikisha.core.errors import FaultKind
 
+T = TypeVar("T")
 BODY = "body"
+RECORDS = "~records"  # the run of RecordsChanged; no run has this id
 Body = Annotated[str, BODY]
+FREE = "free"
+Free = Annotated[T, FREE]  # what a stranger may have written besides texts: kept as a body, JSON where it is no text
 
 
 class CallRole(StrEnum):
@@ -139,9 +143,9 @@ class RunStarted(Event):
     caps: Caps
     prompt: Body
     context: Body = ""
-    task_id: str = ""
-    domain: str = ""
-    labels: tuple[str, ...] = ()
+    task_id: Free[str] = ""
+    domain: Free[str] = ""
+    labels: Free[tuple[str, ...]] = ()
     parent: str | None = None
     depth: int = 0
     config: Body = "{}"
@@ -153,7 +157,7 @@ class RunStarted(Event):
     options: Body = ""
     as_sent: Body = ""
     parallel_tool_calls: bool | None = None
-    tool_choice: str = ""
+    tool_choice: Free[str] = ""
     tenant: str | None = None  # not in runs of earlier versions: for those that were served, the server's table has it
 
 
@@ -198,7 +202,7 @@ class RunPaused(Event):
 
     kind: ClassVar[str] = "run.paused"
     status: RunStatus
-    why: str = ""
+    why: Free[str] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +211,7 @@ class RunFinished(Event):
 
     kind: ClassVar[str] = "run.finished"
     status: RunStatus
-    why: str = ""
+    why: Free[str] = ""
     cap: str | None = None
     fault: FaultKind | None = None
     round: int | None = None
@@ -225,13 +229,13 @@ class EndReached(Event):
 
     kind: ClassVar[str] = "end.reached"
     status: RunStatus
-    why: str = ""
+    why: Free[str] = ""
     cap: str | None = None
     fault: FaultKind | None = None
     round: int | None = None
     step: int | None = None
     answer: Body | None = None
-    asks: str = ""
+    asks: Free[str] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +260,7 @@ class PlanProposed(Event):
     final: bool = False
     keeps: int | None = None
     propensity: float | None = None
-    beside: Mapping[str, str] = field(default_factory=dict)
+    beside: Free[Mapping[str, str]] = field(default_factory=dict)
     joins: bool = False
     partial: bool = False
 
@@ -268,8 +272,8 @@ class PlanRejected(Event):
     kind: ClassVar[str] = "plan.rejected"
     round: int
     conductor: str
-    what: str
-    where: str
+    what: Free[str]
+    where: Free[str]
     text: Body = ""
 
 
@@ -296,7 +300,7 @@ class AttemptStarted(Event):
     view: str = ""
     reserved: Amount = Amount()
     call: str = ""
-    tool: str = ""
+    tool: Free[str] = ""
     arguments: Body = ""
 
 
@@ -320,7 +324,7 @@ class AttemptFinished(Event):
     usage: Usage = Usage()
     dollars: float | None = 0.0
     finish: FinishReason = FinishReason.STOP
-    model: str = ""
+    model: Free[str] = ""
     seconds: float = 0.0
     calls: Body = ""
     stated: Usage | None = None
@@ -381,9 +385,9 @@ class ToolsOffered(Event):
     tools: Body
     query: Body = ""
     call: str = ""
-    found: tuple[str, ...] = ()
+    found: Free[tuple[str, ...]] = ()
     pins: Mapping[str, str] = field(default_factory=dict)
-    withheld: Mapping[str, str] = field(default_factory=dict)
+    withheld: Free[Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,7 +398,7 @@ class ToolRefused(Event):
     round: int
     step: int
     call: str
-    tool: str
+    tool: Free[str]
     fault: FaultKind
     message: Body = ""
     arguments: Body = ""
@@ -411,12 +415,12 @@ class GuardDecided(Event):
     round: int
     step: int
     call: str
-    tool: str
+    tool: Free[str]
     guard: str
     moment: GuardMoment
     passed: bool
     reason: Body = ""
-    failure: str = ""
+    failure: Free[str] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -469,7 +473,7 @@ class QuestionAnswered(Event):
     via: str = "cli"
     text: Body = ""
     remark: Body = ""
-    tool_choice: str = ""
+    tool_choice: Free[str] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -499,7 +503,7 @@ class StepFinished(Event):
     attempt: int | None = None
     fault: FaultKind | None = None
     message: Body = ""
-    labels: tuple[str, ...] = ()
+    labels: Free[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -578,6 +582,21 @@ class BodiesErased(Event):
     plans: Mapping[str, str] = field(default_factory=dict)  # by hash, what remains of each plan
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsChanged(Event):
+    """Governance records changed (`journal.records`); the event is of the pseudo run RECORDS.
+
+    `rows` has by table and key the hash of what a row is now ("": it is gone). `used` is what the server `member` has
+    used so far, by a JSON list of key and day, as nanodollars, tokens and requests; `spend` sets a key's sums so.
+    """
+
+    kind: ClassVar[str] = "records.changed"
+    rows: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    member: str = ""
+    used: Mapping[str, list[int]] = field(default_factory=dict)
+    spend: Mapping[str, list[int]] = field(default_factory=dict)
+
+
 EVENT_CLASSES: dict[str, type[Event]] = {
     cls.kind: cls
     for cls in (
@@ -608,5 +627,6 @@ EVENT_CLASSES: dict[str, type[Event]] = {
         AnswerGraded,
         RewardGiven,
         BodiesErased,
+        RecordsChanged,
     )
 }

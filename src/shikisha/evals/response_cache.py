@@ -30,6 +30,7 @@ from shikisha.core.messages import ChatMessage, dump_records, load_tool_calls
 from shikisha.core.visibility import max_usage, request_messages, view_hash
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Worker
+from shikisha.journal import make_private
 
 
 class LineAppender:
@@ -38,8 +39,7 @@ class LineAppender:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._file = os.open(make_private(path), os.O_RDWR | os.O_CLOEXEC)
             self.size = _complete_length(self._file)
             if os.fstat(self._file).st_size > self.size:
                 os.ftruncate(self._file, self.size)

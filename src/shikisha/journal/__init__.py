@@ -5,8 +5,10 @@ that a command which opens no journal does not pay for SQLAlchemy. The engine do
 Deliberately absent: the other modules in here, which are this package's own business.
 """
 
+import os
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ __all__ = [
     "SegmentFindings",
     "Verification",
     "combine_findings",
+    "make_private",
     "open_journal",
     "redact_store_url",
     "split_chain",
@@ -68,6 +71,16 @@ def redact_store_url(url: str) -> str:
     from shikisha.journal import drivers
 
     return drivers.redacted_url(drivers.parse_store_url(url))
+
+
+def make_private(path: Path) -> Path:
+    """Make a file that its owner alone may read, and its folder, unless they are there; OSError when that fails.
+
+    SQLite gives the files that it keeps next to one the same rights.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    return path
 
 
 def __getattr__(name: str) -> object:

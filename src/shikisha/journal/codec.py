@@ -2,7 +2,8 @@
 
 Invariant: `decode` gives back what `encode` was given, for every event, and what is stored as data is ASCII JSON, so
 that any store can hold whatever characters a model wrote. Texts (`Body` fields) are not in the data: their place holds
-the SHA-256 of their bytes. So does the place of a long list of names (a large pool), which is stored once for all runs.
+the SHA-256 of their bytes. `Free` fields are bodies too, under their name and `#`, as older journals have them in
+place. So does the place of a long list of names (a large pool), which is stored once for all runs.
 A field that equals its default is left out, which makes the defaults of events part of the format (a test pins them).
 Deliberately absent: numbers that JSON does not have; NaN is an error where it comes from.
 """
@@ -19,10 +20,11 @@ from types import UnionType
 from typing import Annotated, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
 from shikisha.core.errors import ConfigError, JournalTampered
-from shikisha.core.events import BODY, EVENT_CLASSES, Event, RunStarted
+from shikisha.core.events import BODY, EVENT_CLASSES, FREE, Event, RunStarted
 from shikisha.core.json_codec import decode_json, encode_ascii_json
 
 _MAX_LIST_CHARACTERS = 2_000  # of names that stand in the event itself
+_BY_HASH = "#"  # behind the name of a field whose value stood in the event itself, in older journals
 _SURROGATES = "surrogatepass"  # a model's text may hold half a character: it is kept as it came
 
 
@@ -51,6 +53,13 @@ def encode_event(event: Event) -> EncodedEvent:
         if isinstance(text, str):
             body = text.encode("utf-8", _SURROGATES)
             data[name] = key = sha256(body).hexdigest()
+            bodies.append((key, body))
+    for name in form.free:
+        if name in data:
+            value = data.pop(name)
+            written = value if isinstance(value, str) else encode_ascii_json(value)
+            body = written.encode("utf-8", _SURROGATES)
+            data[f"{name}{_BY_HASH}"] = key = sha256(body).hexdigest()
             bodies.append((key, body))
     for name, parts in form.nested:
         if name in data:
@@ -89,6 +98,11 @@ def make_event(kind: str, run: str, at: float, stored: Mapping[str, object] | No
         for name in form.bodies:
             if values.get(name) is not None:
                 values[name] = bodies[cast("str", values[name])]
+        for name, structured in form.free.items():
+            if (key := values.pop(f"{name}{_BY_HASH}", None)) is not None:
+                written = bodies[cast("str", key)]
+                if written or not structured:  # "": read without texts, or erased
+                    values[name] = decode_json(written) if structured else written
         for name in form.lists:
             if isinstance(key := values.get(name), str):
                 values[name] = decode_json(bodies[key] or "[]")  # "": read without texts
@@ -118,7 +132,9 @@ def body_keys(kind: str, stored: Mapping[str, object] | None) -> dict[str, str]:
     """Return the hash of each text that these stored fields refer to, by field; none where they are no event's."""
     if stored is None or kind not in EVENT_CLASSES:
         return {}
-    return {name: key for name in _event_format(kind).bodies if isinstance(key := stored.get(name), str)}
+    form = _event_format(kind)
+    places = [(name, name) for name in form.bodies] + [(name, f"{name}{_BY_HASH}") for name in form.free]
+    return {name: key for name, place in places if isinstance(key := stored.get(place), str)}
 
 
 def list_references(kind: str, data: str) -> dict[str, str]:
@@ -147,6 +163,7 @@ class _EventFormat:
     values: Callable[[Event], tuple[object, ...]]
     defaults: tuple[object, ...]
     bodies: tuple[str, ...]
+    free: Mapping[str, bool]  # by name, whether it is stored as JSON
     lists: tuple[str, ...]  # of names that many runs share, stored apart where they are long
     nested: tuple[tuple[str, tuple[str, ...]], ...]
     unpack: tuple[tuple[str, Callable[..., object]], ...]
@@ -158,12 +175,15 @@ def _event_format(kind: str) -> _EventFormat:
     hints = get_type_hints(make, include_extras=True)
     own = [field for field in fields(make) if field.name not in {"run", "at"}]
     types = {field.name: _without_none(hints[field.name]) for field in own}
+    free = {name: get_args(hint)[0] for name, hint in types.items() if FREE in get_args(hint)}
+    types |= free
     return _EventFormat(
         make,
         tuple(types),
         cast("Callable[[Event], tuple[object, ...]]", attrgetter(*types)) if len(types) > 1 else lambda _: (),
         tuple(map(_default, own)),
         tuple(name for name, hint in types.items() if _is_body(hint)),
+        {name: hint is not str for name, hint in free.items()},
         ("pool",) if make is RunStarted else (),
         tuple((name, _parts(hint)) for name, hint in types.items() if is_dataclass(hint)),
         tuple((name, unpack) for name, hint in types.items() if (unpack := _unpacker(hint))),

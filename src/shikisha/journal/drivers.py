@@ -48,6 +48,10 @@ class JournalDriver(Protocol):
         """Run it; it sees what is committed."""
         ...
 
+    async def snapshot(self, work: Callable[[Connection], T]) -> T:
+        """Run a work that only reads; all its statements see one moment of the store."""
+        ...
+
     async def purge_deleted(self) -> bool:
         """Leave nothing of what was deleted in the store's files; False when a reader prevented that."""
         ...

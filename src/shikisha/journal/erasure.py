@@ -1,11 +1,12 @@
 """Erase the texts of runs and their child runs: bodies go, the events and their chain stay, and an event says so.
 
-Invariants: a body goes once every run that refers to it is erased, and stays until then; what can be found of the runs
-by a search goes with them. What goes and the events that say so are one transaction, so nothing is ever missing without
-its erasure in the chain. The survey of other runs' use of a shared body reads the journal backwards, outside of that
-transaction; inside it only what was added since is read. The hash of a text stays: a reader who guesses the whole text
-can confirm the guess. Deliberately absent: the server's own rows (`server.store`), and copies of the store that others
-made.
+Invariants: an erasure is over once every store has forgotten: a mark that is written with it is deleted last, so that
+one that a process did not live to finish is finished by the next (`Journal.finish_erasures`). A body goes once every
+run that refers to it is erased, and stays until then; what can be found of the runs by a search goes with them. What
+goes and the events that say so are one transaction, so nothing is ever missing without its erasure in the chain. The
+survey of other runs' use of a shared body reads the journal backwards, outside of that transaction; inside it only what
+was added since is read. The hash of a text stays: a reader who guesses the whole text can confirm the guess.
+Deliberately absent: the server's own rows (`server.store`), and copies of the store that others made.
 """
 
 import re
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import ColumnElement, Connection, delete, false, or_, select
+from sqlalchemy import ColumnElement, Connection, delete, false, insert, or_, select
 
 from shikisha.core.errors import UnknownRun
 from shikisha.core.events import BodiesErased, PlanProposed
@@ -21,9 +22,11 @@ from shikisha.journal.chain import EventBatch, lock_head
 from shikisha.journal.codec import body_references, body_text, encode_event
 from shikisha.journal.queries import child_run_ids, event_rows, in_chunks, read_bodies, read_erasures
 from shikisha.journal.run_index import forget_texts
-from shikisha.journal.schema import BODIES, EVENTS
+from shikisha.journal.schema import APPLIED, BODIES, EVENTS
 from shikisha.journal.stored_events import EventRow, redact_plan
 
+UNFINISHED = "erasure"  # in `applied`: something of an erasure may be left in files or other stores
+_NEVER_STALE = 1e15
 _PAGE = 2000  # events looked through at a time
 _HASH = re.compile('"([0-9a-f]{64})"')
 ErasureHook = Callable[[Connection, Sequence[str]], None]
@@ -91,6 +94,8 @@ class Eraser:
         for keys in in_chunks(removed):
             connection.execute(delete(BODIES).where(BODIES.c.hash.in_(keys)))
         forget_texts(connection, self._family)
+        connection.execute(delete(APPLIED).where(APPLIED.c.writer == UNFINISHED))
+        connection.execute(insert(APPLIED).values(writer=UNFINISHED, batch=0, at=_NEVER_STALE))
         self._result = ErasureResult(self._family, len(removed), len(texts - removed))
         return self._result
 

@@ -58,6 +58,7 @@ class _PostgresDriver:
     def __init__(self, engine: AsyncEngine, where: str) -> None:
         self._engine = engine
         self._plain = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._still = engine.execution_options(isolation_level="REPEATABLE READ")
         self._where = where
 
     async def write(self, work: Callable[[Connection], T]) -> T:
@@ -89,6 +90,11 @@ class _PostgresDriver:
     async def read(self, work: Callable[[Connection], T]) -> T:
         with translate_store_errors(self._where):
             return await self._autocommit(work)
+
+    async def snapshot(self, work: Callable[[Connection], T]) -> T:
+        with translate_store_errors(self._where):
+            async with self._still.connect() as connection:
+                return await connection.run_sync(work)
 
     async def purge_deleted(self) -> bool:
         return True  # the server's own vacuum and its owner's backups decide when blocks are written again

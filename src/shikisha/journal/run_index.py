@@ -21,6 +21,7 @@ from sqlalchemy import Connection, TextClause, bindparam, delete, insert, inspec
 
 from shikisha.core.errors import JournalTampered, ShikishaError
 from shikisha.core.events import (
+    RECORDS,
     AttemptFailed,
     AttemptFinished,
     AttemptReason,
@@ -49,7 +50,7 @@ NO_PACE = -1_000_000  # of what took no time that counts
 PACES_PER_DECADE = 48  # steps of the logarithmic scale of seconds: 5 % each
 SESSION_NAMES = ("session_id", "session")  # metadata of a request that name the session it belongs to
 _READ_TEXTS: Mapping[str, tuple[str, ...]] = {
-    RunStarted.kind: ("prompt",),
+    RunStarted.kind: ("prompt", "domain"),
     PlanProposed.kind: ("plan",),
     AttemptFinished.kind: ("text",),
     RunFinished.kind: ("answer",),
@@ -114,7 +115,7 @@ def forget_texts(connection: Connection, runs: Iterable[str]) -> int:
     gone = 0
     for names in queries.in_chunks(runs):
         gone += _delete_texts(connection, names)
-        blank = {"excerpt": "", "searchable": 0}
+        blank = {"excerpt": "", "session": "", "domain": "", "searchable": 0}
         connection.execute(update(RUNS).where(RUNS.c.run.in_(names)).values(blank))
     return gone
 
@@ -156,7 +157,7 @@ def _index_page(connection: Connection, page_events: int) -> IndexProgress:
     page = select(EVENTS.c.seq, EVENTS.c.run).where(EVENTS.c.seq >= done).order_by(EVENTS.c.seq).limit(page_events)
     touched = connection.execute(page).all()
     if touched:
-        for names in queries.in_chunks(row.run for row in touched):
+        for names in queries.in_chunks(row.run for row in touched if row.run != RECORDS):
             _index_runs(connection, names)
         done = touched[-1].seq + 1
     else:

@@ -26,6 +26,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from shikisha.core.errors import JournalUnavailable
 from shikisha.core.fair_work import FairExecutor
+from shikisha.journal import make_private
 from shikisha.journal.drivers import JournalDriver, StorableBatch, redacted_url, translate_store_errors
 
 T = TypeVar("T")
@@ -38,6 +39,8 @@ async def connect(url: URL, patience: float) -> AsyncIterator[JournalDriver]:
     """Open a SQLite file; `patience` is how many seconds to wait for its write lock."""
     with ExitStack() as stack:  # threads end before their connections and engines: what they run is finished first
         if _writable(url):
+            with translate_store_errors(redacted_url(url)):
+                make_private(Path(url.database or ""))
             engines = [_engine(url, patience, begin) for begin in (_WRITING, _READING)]
         else:
             readable = stack.enter_context(_readable(url, patience))
@@ -104,6 +107,9 @@ class _SQLiteDriver:
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         return await self._run(self._reader, work)
+
+    async def snapshot(self, work: Callable[[Connection], T]) -> T:
+        return await self.read(work)
 
     async def purge_deleted(self) -> bool:
         held, thread = self._writer

@@ -6,13 +6,13 @@ ends and the connections close. Deliberately absent: changing or deleting events
 """
 
 from asyncio import TaskGroup
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, delete, select
 
 from shikisha.core.errors import JournalUnavailable, UnknownRun
 from shikisha.core.events import Event, RunStatus
@@ -20,9 +20,10 @@ from shikisha.core.run import Run, root_run_id
 from shikisha.journal import queries
 from shikisha.journal.chain import TransactionWork
 from shikisha.journal.drivers import JournalDriver, parse_store_url, store_module
-from shikisha.journal.erasure import Eraser, ErasureResult
+from shikisha.journal.erasure import UNFINISHED, Eraser, ErasureResult
+from shikisha.journal.records import check_records
 from shikisha.journal.run_index import PAGE_EVENTS, IndexProgress, forget_words, index_events
-from shikisha.journal.schema import SERVED, prepare_tables
+from shikisha.journal.schema import APPLIED, SERVED, prepare_tables
 from shikisha.journal.stored_events import RunOverview
 from shikisha.journal.verification import (
     ChainCheckpoint,
@@ -50,6 +51,8 @@ class Journal:
     def __init__(self, driver: JournalDriver, writer: JournalWriter) -> None:
         self._driver = driver
         self._writer = writer
+        self._forgetting: list[Callable[[], Awaitable[None]]] = []
+        self._unfinished = True  # as far as we know
 
     def add(self, event: Event) -> None:
         """Append an event; it is durable once a later `flush` has returned."""
@@ -131,18 +134,23 @@ class Journal:
         return await self._driver.read(partial(queries.child_runs, run=run))
 
     async def verify(self, expect: str | None = None, since: ChainCheckpoint | None = None) -> Verification:
-        """Check every event and text against the hash chain, and that a hash noted earlier is in it.
+        """Check events, texts and governance records against the hash chain, and that a hash noted earlier is in it.
 
         `since`: check that the chain holds this checkpoint, and only the events after it.
         """
-        return combine_findings(
-            [await self.audit(ChainSegment(since.count if since else 0), expect, since)], expect, since
-        )
+        found = [await self.audit(ChainSegment(since.count if since else 0), expect, since)]
+        return await self.conclude(found, expect, since)
+
+    async def conclude(
+        self, found: Sequence[SegmentFindings], expect: str | None = None, since: ChainCheckpoint | None = None
+    ) -> Verification:
+        """Return the verification of segments that were checked apart, with the governance records of this moment."""
+        return combine_findings(found, expect, since, await self._driver.snapshot(check_records))
 
     async def audit(
         self, segment: ChainSegment, expect: str | None = None, since: ChainCheckpoint | None = None
     ) -> SegmentFindings:
-        """Check a segment of the chain; `combine_findings` says what segments say together."""
+        """Check a segment of the chain; `conclude` says what segments say together."""
         await self.flush()
         audit = SegmentAudit(expect, segment, since)
         while not await self._driver.read(audit.step):
@@ -173,9 +181,35 @@ class Journal:
         while not await self._driver.read(eraser.survey):
             pass
         result = await self._driver.write(eraser.erase)
-        await forget_words(self._driver)
-        await self._driver.purge_deleted()
+        self._unfinished = True
+        await self.finish_erasures()
         return result
+
+    def on_erased(self, forget: Callable[[], Awaitable[None]]) -> None:
+        """Have another store forget what erased runs left in it, as a part of every erasure (`finish_erasures`)."""
+        self._forgetting.append(forget)
+
+    async def finish_erasures(self) -> None:
+        """Finish what an erasure left undone, here or in a process that died; JournalUnavailable if that fails.
+
+        Other stores are asked each time, as another server of this journal may have erased.
+        """
+        if self._unfinished:
+            marked = select(APPLIED.c.batch).where(APPLIED.c.writer == UNFINISHED)
+            if await self._driver.read(lambda connection: connection.execute(marked).first()):
+                await forget_words(self._driver)
+                await self._purge()
+                await self._driver.write(lambda at: at.execute(delete(APPLIED).where(APPLIED.c.writer == UNFINISHED)))
+        for forget in self._forgetting:
+            await forget()
+        self._unfinished = False
+
+    async def _purge(self) -> None:
+        if not await self._driver.purge_deleted():
+            raise JournalUnavailable(
+                "the texts are erased, but somebody reads an older state of the store, whose log has them until then: "
+                "ask again"
+            )
 
     async def export(self, run: str | None = None) -> AsyncIterator[str]:
         """Yield the events of one run or of all as lines of JSON, texts in place; UnknownRun when there are none."""

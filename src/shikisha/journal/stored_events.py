@@ -10,7 +10,7 @@ Deliberately absent: reading (`queries` by SQLAlchemy, `sqlite_reader` without i
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from time import gmtime, strftime
 from typing import NamedTuple
 
@@ -25,13 +25,15 @@ from shikisha.core.events import (
     RunStarted,
     RunStatus,
 )
+from shikisha.core.json_codec import encode_ascii_json
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
 from shikisha.journal.codec import body_hash, body_references, body_text, decode_event, list_references
 
-CURRENT_REVISION = "0008"  # of the tables: what `schema` makes, and what is read without it
+CURRENT_REVISION = "0009"  # of the tables: what `schema` makes, and what is read without it
 _READ_BY_PROGRAMS = frozenset(
     {"config", "history", "attachments", "exchanges", "tools", "answer_schema", "options", "as_sent", "calls"}
+    | {"domain", "labels", "task_id", "tool_choice", "beside", "found", "withheld"}
 )
 
 
@@ -79,7 +81,8 @@ def placeholder_texts(erasure: Erasure, kind: str, data: str) -> dict[str, str]:
     placeholders = dict.fromkeys(references.values(), erased_marker(erasure.at))
     for each in fields(EVENT_CLASSES[kind]) if references else ():
         if each.name in _READ_BY_PROGRAMS and each.name in references:
-            placeholders[references[each.name]] = str(each.default)
+            default = each.default if each.default_factory is MISSING else each.default_factory()
+            placeholders[references[each.name]] = default if isinstance(default, str) else encode_ascii_json(default)
     if kind == PlanProposed.kind:
         placeholders[references["plan"]] = erasure.plans.get(references["plan"]) or Plan().dumps()
     if kind == QuestionAsked.kind and json.loads(data).get("asks") == QuestionKind.TOOLS:

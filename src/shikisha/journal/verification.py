@@ -1,4 +1,4 @@
-"""Whether a journal is still what was written: every row, its place, its texts, and where the chain ends.
+"""Whether a journal is still what was written: every row, its place, its texts, where the chain ends, the records.
 
 Invariant: a changed, cut, inserted or reordered row and a changed or missing text is found and named by its place. A
 text that is missing because its run was erased later, as the chain says, is counted and is no problem. One thing the
@@ -17,6 +17,7 @@ from shikisha.core.events import BodiesErased
 from shikisha.journal.chain import GENESIS, chain_hash
 from shikisha.journal.codec import body_hash, body_references, canonical_tail, list_references
 from shikisha.journal.queries import event_rows, read_bodies
+from shikisha.journal.records import NO_RECORDS, RecordFindings
 from shikisha.journal.schema import EVENTS, HEAD
 from shikisha.journal.stored_events import EventRow
 
@@ -39,13 +40,16 @@ class ChainProblem:
 class Verification:
     """The result: how many events were read, the chain's last hash (note it elsewhere), and what is wrong.
 
-    `erased` are places where a text was, in runs that were erased.
+    `erased` are places where a text was, in runs that were erased, `records` changes of governance records, which are
+    chained from event `records_since` on.
     """
 
     count: int
     hash: str
     problems: tuple[ChainProblem, ...] = ()
     erased: int = 0
+    records: int = 0
+    records_since: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -97,10 +101,14 @@ def split_chain(count: int, parts: int, start: int = 0) -> tuple[ChainSegment, .
 
 
 def combine_findings(
-    segments: Sequence[SegmentFindings], expect: str | None = None, since: ChainCheckpoint | None = None
+    segments: Sequence[SegmentFindings],
+    expect: str | None = None,
+    since: ChainCheckpoint | None = None,
+    records: RecordFindings = NO_RECORDS,
 ) -> Verification:
-    """Return the verification of segments that follow each other, in the order of the events."""
+    """Return the verification of segments that follow each other, in the order of the events, and of the records."""
     problems = [problem for segment in segments for problem in segment.problems]
+    problems += [ChainProblem(None, what) for what in records.problems[:_ENOUGH]]
     erased, later = 0, set[str]()
     for segment in reversed(segments):
         erased += segment.erased
@@ -117,7 +125,7 @@ def combine_findings(
         problems.append(ChainProblem(None, f"the hash noted earlier ({expect}) is nowhere in the chain: {fate}"))
     problems.sort(key=lambda problem: (problem.seq is None, problem.seq or 0))
     counted = begun.count + sum(segment.count for segment in segments)
-    return Verification(counted, segments[-1].hash, tuple(problems), erased)
+    return Verification(counted, segments[-1].hash, tuple(problems), erased, records.changes, records.since)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from shikisha.core.events import Event, RunStarted
 from shikisha.journal.chain import EventBatch, TransactionWork
 from shikisha.journal.codec import EncodedEvent, encode_event
 from shikisha.journal.drivers import JournalDriver
+from shikisha.journal.records import encode_records
 
 LINGER = 0.002  # seconds from a full batch's commit to the next: 2 ms later, for a quarter of an event's CPU time
 CROWD_SIZE = 8  # events in a batch: so many come from several runs, and more will follow at once
@@ -139,10 +140,11 @@ class JournalWriter:
         return count
 
     def _cut(self) -> EventBatch:
-        more = [work for hook in self._hooks for work in hook()]
-        self._added += len(more)
+        works = (*self._works, *[work for hook in self._hooks for work in hook()])
+        entries = [*self._pending, *encode_records(works)]
+        self._added += len(works) - len(self._works) + len(entries) - len(self._pending)
         self._cuts += 1
-        batch = EventBatch(self._pending, (*self._works, *more), self._name, self._cuts, self._fence)
+        batch = EventBatch(entries, works, self._name, self._cuts, self._fence)
         self._pending, self._works = [], []
         return batch
 

@@ -20,6 +20,7 @@ import numpy as np
 from shikisha.core.errors import ConfigError
 from shikisha.core.messages import Json
 from shikisha.core.task import Scope, read_scope, scope_as_json
+from shikisha.journal import make_private
 from shikisha.routing.arrays import Floats
 
 MAX_LEARNED_BYTES = 2**26
@@ -85,8 +86,7 @@ def write_learned(file: Path, learned: LearnedFile) -> str:
     body = {"format": f"shikisha-{learned.kind}/{_FORMAT}", "version": learned.version, **learned.as_json()}
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(body, ensure_ascii=False, indent=1) + "\n", "utf-8")
+        make_private(part).write_text(json.dumps(body, ensure_ascii=False, indent=1) + "\n", "utf-8")
         part.replace(file)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be written: {error.strerror or error}") from None

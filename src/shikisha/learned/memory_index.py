@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from shikisha.core.errors import ConfigError
+from shikisha.journal import make_private
 from shikisha.retrieval.terms import split_word
 
 MAX_NOTE = 4_000  # characters
@@ -109,7 +110,7 @@ class MemoryIndex:
         self._half_life = half_life_days
         self._file = file
         try:
-            self._open = sqlite3.connect(":memory:" if file is None else file, isolation_level=None)
+            self._open = sqlite3.connect(":memory:" if file is None else make_private(file), isolation_level=None)
             self._open.execute("PRAGMA journal_mode = WAL")
             self._open.execute("PRAGMA synchronous = NORMAL")
             self._open.execute("PRAGMA secure_delete = ON")
@@ -118,7 +119,7 @@ class MemoryIndex:
                 raise ConfigError(f"{file}: expected a memory of version {_VERSION}, found {version}: make it again")
             self._open.executescript(_SCHEMA)
             self._open.execute(f"PRAGMA user_version = {_VERSION}")
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise ConfigError(f"{file}: cannot be used as a memory: {error}") from None
 
     def __enter__(self) -> Self:
@@ -205,23 +206,26 @@ class MemoryIndex:
         """Rewrite the index of words without those of notes that went: nothing of an erased run stays in the file."""
         try:
             self._open.execute("DELETE FROM frequencies WHERE notes <= 0")
+            self._open.execute("DELETE FROM speakers WHERE (scope, name) NOT IN (SELECT scope, speaker FROM notes)")
+            self._open.execute("DELETE FROM sizes WHERE notes <= 0")
+            self._open.execute("DELETE FROM scopes WHERE id NOT IN (SELECT scope FROM sizes)")
             self._open.execute("INSERT INTO words (words) VALUES ('optimize')")
-            self._open.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if self._open.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                raise ConfigError(f"{self._file}: somebody reads it, so that its log cannot be emptied: try again")
         except sqlite3.Error as error:
             raise ConfigError(f"{self._file}: cannot be written: {error}") from None
 
-    @property
-    def position(self) -> int:
-        """How many events of the journal have been taken in."""
-        row = self._open.execute("SELECT events FROM positions WHERE name = 'journal'").fetchone()
+    def position(self, name: str = "journal") -> int:
+        """How many events of the journal have been taken in; of "erasures": have been looked through for them."""
+        row = self._open.execute("SELECT events FROM positions WHERE name = ?", (name,)).fetchone()
         return 0 if row is None else int(row[0])
 
-    @position.setter
-    def position(self, events: int) -> None:
+    def advance(self, events: int, name: str = "journal") -> None:
+        """Set a position."""
         with self._transaction() as run:
             run(
-                "INSERT INTO positions VALUES ('journal', ?) ON CONFLICT DO UPDATE SET events = excluded.events",
-                (events,),
+                "INSERT INTO positions VALUES (?, ?) ON CONFLICT DO UPDATE SET events = excluded.events",
+                (name, events),
             )
 
     def labels(self) -> frozenset[str]:

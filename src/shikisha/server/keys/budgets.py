@@ -22,6 +22,7 @@ from shikisha.core.budget import Amount, format_dollars
 from shikisha.core.errors import CapReached, JournalUnavailable
 from shikisha.journal import Journal
 from shikisha.journal.chain import TransactionWork
+from shikisha.journal.records import note_event, recorded
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys import KeyManager
 from shikisha.server.keys.grants import (
@@ -33,7 +34,6 @@ from shikisha.server.keys.grants import (
     KeyAccount,
     RefusalReason,
     UsageCount,
-    count_usage,
     return_all_unused,
 )
 from shikisha.server.keys.key import Key, Principal
@@ -295,6 +295,9 @@ def _format_need(need: Amount, kind: BudgetUnit) -> str:
     return format_dollars(need.dollars or 0.0, 6) if kind is BudgetUnit.DOLLARS else f"{need.tokens:,} tokens"
 
 
+@recorded
 def _count_and_return(connection: Connection, member: str, used: Mapping[tuple[str, str], BudgetAmount]) -> None:
-    count_usage(connection, member, used)
+    counted = UsageCount(member, used)
+    counted(connection)
+    note_event(connection, counted.records())
     return_all_unused(connection, member)

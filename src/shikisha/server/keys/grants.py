@@ -12,6 +12,7 @@ larger step blocks the key until that day comes or an operator corrects it (`men
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,10 +23,12 @@ from typing import NamedTuple, cast
 from sqlalchemy import ColumnElement, Connection, Insert, Row, Table, and_, bindparam, delete, or_, select, update
 
 from shikisha.core.budget import Amount, format_dollars
+from shikisha.core.events import RecordsChanged
 from shikisha.journal.chain import RowStatement, Statement
+from shikisha.journal.records import note_event, note_rows, recorded, records_event
 from shikisha.journal.schema import MEMBERS, SERVED
 from shikisha.server.keys.key import MAX_COUNT, KeyCaps, dollars_of, nanodollars
-from shikisha.server.keys.key_tables import ALL_DAYS, GRANTS, KEYS, SPEND, KeyDatabase
+from shikisha.server.keys.key_tables import ALL_DAYS, GRANTS, KEYS, SPEND, KeyDatabase, delete_recorded
 from shikisha.server.store.members import MemberState
 from shikisha.server.store.served_rows import ServedState
 
@@ -191,14 +194,24 @@ def mend_clock(connection: Connection, key: str | None, today: str) -> list[Mend
             connection.execute(update(SPEND).where(SPEND.c.key == name, SPEND.c.day == today).values(more))
             mended.append(MendedUsage(name, row.day, used))
         connection.execute(delete(SPEND).where(ahead))
+        days = {row.day: row for row in connection.execute(select(SPEND).where(SPEND.c.key == name))}
+        changed = {each: days.get(each) for each in (today, *(each.day for each in mended if each.key == name))}
+        spend = {json.dumps([name, day]): [*row[2:]] if row else [] for day, row in changed.items()}
+        note_event(connection, records_event(spend=spend) if len(spend) > 1 else None)
         granted = and_(GRANTS.c.key == name, GRANTS.c.day > today)
         alive = select(MEMBERS.c.id).where(MEMBERS.c.state == MemberState.ALIVE)
-        connection.execute(delete(GRANTS).where(granted, GRANTS.c.member.not_in(alive)))
-        closed = {kind.value: GRANTS.c[f"used_{kind}"] for kind in BudgetUnit}
-        connection.execute(update(GRANTS).where(granted).values(closed))
+        delete_recorded(connection, GRANTS, granted, GRANTS.c.member.not_in(alive))
+        _close_grants(connection, granted)
     return mended
 
 
+def _close_grants(connection: Connection, where: ColumnElement[bool]) -> None:
+    closed = {kind.value: GRANTS.c[f"used_{kind}"] for kind in BudgetUnit}
+    changed = update(GRANTS).where(where).values(closed).returning(*GRANTS.primary_key.columns)
+    note_rows(connection, "grants", map(tuple, connection.execute(changed).all()))
+
+
+@recorded
 def grant_budget(connection: Connection, requested: GrantRequest) -> BudgetAmount | BudgetRefusal:
     """Return the member's total grant of this day including the request, or the refusal."""
     key = connection.execute(select(KEYS).where(KEYS.c.id == requested.key).with_for_update()).mappings().one_or_none()
@@ -237,6 +250,7 @@ def _store_grant(connection: Connection, requested: GrantRequest, granted: Budge
     if not connection.execute(update(GRANTS).where(mine).values(granted._asdict())).rowcount:
         _open_account(connection, requested.key, requested.day, requested.member)
         connection.execute(update(GRANTS).where(mine).values(granted._asdict()))
+    note_rows(connection, "grants", [(requested.key, requested.day, requested.member)])
     return granted
 
 
@@ -303,18 +317,24 @@ class UsageCount:
         ]
         return tuple(RowStatement(sql, rows) for sql in (_OPEN_GRANTS, _OPEN_SPEND, _COUNT_USED))
 
+    def records(self) -> RecordsChanged | None:
+        """Return what it makes of what the member has used."""
+        used = {json.dumps(place): list(portion) for place, portion in sorted(self.used.items())}
+        return records_event(member=self.member, used=used) if used else None
 
+
+@recorded
 def return_unused(connection: Connection, key: str, member: str, granted: Mapping[str, BudgetAmount]) -> None:
     """Be granted no more than this of a key, by day."""
     for day, portion in sorted(granted.items()):
         mine = _own_grant(key, day, member)
-        connection.execute(update(GRANTS).where(mine).values(portion._asdict()))
+        if connection.execute(update(GRANTS).where(mine).values(portion._asdict())).rowcount:
+            note_rows(connection, "grants", [(key, day, member)])
 
 
 def return_all_unused(connection: Connection, member: str) -> None:
     """Return all unused grants of a member that performs nothing anymore."""
-    used = {kind.value: GRANTS.c[f"used_{kind}"] for kind in BudgetUnit}
-    connection.execute(update(GRANTS).where(GRANTS.c.member == member).values(used))
+    _close_grants(connection, GRANTS.c.member == member)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +368,7 @@ def _live_grants(connection: Connection, requested: GrantRequest) -> dict[tuple[
         ):
             found[row.day, row.member] = _GrantRow.of(row)
         else:
-            connection.execute(delete(GRANTS).where(_own_grant(requested.key, row.day, row.member)))
+            delete_recorded(connection, GRANTS, _own_grant(requested.key, row.day, row.member))
     return found
 
 

@@ -2,7 +2,7 @@
 
 Invariants: the tables hold only hashes of keys, logins and codes. A revoked key is kept, since it says who ran what. An
 audit row is written in the transaction of the change itself, is never changed, and holds no secret. What runs did is
-in the journal.
+in the journal, and so is a hash of every row here (`journal.records`).
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Double,
     Index,
@@ -27,6 +28,7 @@ from sqlalchemy import (
     update,
 )
 
+from shikisha.journal.records import note_rows
 from shikisha.journal.schema import METADATA
 from shikisha.server.keys.key import Key, KeyCaps, KeyScope
 
@@ -155,9 +157,10 @@ class AuditEntry:
 
 
 def add_audit_entry(connection: Connection, act: AuditEntry) -> None:
-    """Add a row."""
+    """Add a row, in a work that is `recorded`."""
     row = {"at": act.at, "actor": act.actor, "action": act.action, "target": act.target}
-    connection.execute(insert(AUDIT), {**row, "details": json.dumps(dict(act.details), sort_keys=True)})
+    added = insert(AUDIT).values(**row, details=json.dumps(dict(act.details), sort_keys=True))
+    note_rows(connection, "audit", [tuple(connection.execute(added.returning(AUDIT.c.number)).one())])
 
 
 def read_audit(connection: Connection, before: int | None, limit: int) -> list[AuditEntry]:
@@ -185,7 +188,14 @@ class KeyDatabase(Protocol):
 def forget_devices(connection: Connection, own_id: str) -> None:
     """Delete what a key's devices left here: passkeys, subscriptions, open codes."""
     for table in (PASSKEYS, CODES, PUSH_SUBSCRIPTIONS):
-        connection.execute(delete(table).where(table.c.key == own_id))
+        delete_recorded(connection, table, table.c.key == own_id)
+
+
+def delete_recorded(connection: Connection, table: Table, *where: ColumnElement[bool]) -> int:
+    """Delete rows of a table whose rows are chained, in a work that is `recorded`; return how many."""
+    gone = connection.execute(delete(table).where(*where).returning(*table.primary_key.columns)).all()
+    note_rows(connection, table.name, map(tuple, gone))
+    return len(gone)
 
 
 _LIST_COLUMNS = ("workers", "conductors", "labels")
@@ -219,11 +229,13 @@ def read_keys(connection: Connection, tenant: str | None = None) -> list[Key]:
 def add_key(connection: Connection, key: Key, kept: str) -> None:
     """Add a key with the hash of what opens it."""
     connection.execute(insert(KEYS), {**key_columns(key), "id": key.id, "hash": kept, "created": key.created})
+    note_rows(connection, "keys", [(key.id,)])
 
 
 def change_key(connection: Connection, own_id: str, columns: Mapping[str, object]) -> None:
     """Change columns of a key."""
     connection.execute(update(KEYS).where(KEYS.c.id == own_id).values(dict(columns)))
+    note_rows(connection, "keys", [(own_id,)])
 
 
 def has_issued_key(connection: Connection) -> bool:

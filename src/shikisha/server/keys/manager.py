@@ -13,17 +13,19 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from secrets import token_hex
 from time import monotonic, time
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Connection, delete, insert, or_, select
+from sqlalchemy import Connection, insert, or_, select
 
 import shikisha.server.keys.key as secret
 import shikisha.server.keys.key_tables as rows
 from shikisha.core.errors import ConfigError
+from shikisha.journal.records import note_rows, recorded
 from shikisha.server.keys.grants import MendedUsage, day_of, mend_clock
 from shikisha.server.keys.key import Key, KeyRefusal, KeyScope, KeySpec, Principal, hash_key
 from shikisha.server.keys.key_tables import SESSIONS, AuditEntry, KeyDatabase, StoredKey, add_audit_entry, read_audit
@@ -181,6 +183,7 @@ class KeyManager:
         issued = secret.new_key(own_id)
         key = _new_key(own_id, wanted, self.now(), by)
 
+        @recorded
         def work(connection: Connection) -> None:
             rows.add_key(connection, key, secret.hash_key(issued))
             add_audit_entry(connection, self._act(by, "key.issued", own_id, key.shown()))
@@ -192,6 +195,7 @@ class KeyManager:
     async def change(self, own_id: str, how: Callable[[Key], Key], by: str, action: str = "key.changed") -> Key:
         """Change a key by a function of what it is now; UnknownKey when there is none."""
 
+        @recorded
         def work(connection: Connection) -> StoredKey:
             kept = _existing_key(connection, own_id)
             after = replace(how(kept.key), id=own_id)
@@ -221,6 +225,7 @@ class KeyManager:
         """Replace a key's secret; the old one stops working, and the key keeps its spending."""
         issued = secret.new_key(own_id)
 
+        @recorded
         def work(connection: Connection) -> StoredKey:
             kept = _existing_key(connection, own_id)
             if not kept.hash or kept.key.revoked is not None:
@@ -239,6 +244,7 @@ class KeyManager:
         issued = secret.new_key(own_id)
         key = _new_key(own_id, KeySpec("admin", scopes=frozenset(KeyScope)), self.now(), CONSOLE_ACTOR)
 
+        @recorded
         def work(connection: Connection) -> bool:
             if rows.has_issued_key(connection):  # another server was quicker
                 return False
@@ -252,6 +258,7 @@ class KeyManager:
         """Count what a key (None: every key) used on days that have not come yet as used today; UnknownKey: no key."""
         today = day_of(self.now())
 
+        @recorded
         def work(connection: Connection) -> list[MendedUsage]:
             if own_id is not None:
                 _existing_key(connection, own_id)
@@ -270,9 +277,7 @@ class KeyManager:
 
     async def note(self, actor: str, action: str, target: str, **details: object) -> None:
         """Add a row to the audit."""
-        await self.database.write(
-            lambda connection: add_audit_entry(connection, self._act(actor, action, target, details))
-        )
+        await self.database.write(recorded(partial(add_audit_entry, act=self._act(actor, action, target, details))))
 
     async def _ask(self, own_id: str) -> StoredKey | None:
         return await self.database.query(lambda connection: rows.read_key(connection, own_id))
@@ -284,6 +289,7 @@ class KeyManager:
             return kept.key
         key = _new_key(OPERATOR_KEY, KeySpec("operator", scopes=frozenset(KeyScope)), self.now(), OPERATOR_KEY)
 
+        @recorded
         def work(connection: Connection) -> StoredKey:
             found = rows.read_key(connection, OPERATOR_KEY)
             if found is None:
@@ -363,10 +369,12 @@ class LoginSessions:
         now, token = self._manager.now(), secrets.token_urlsafe(32)
         ends = min(now + hours * 3600, key.expires if key.expires is not None else now + hours * 3600)
 
+        @recorded
         def work(connection: Connection) -> None:
             ahead = SESSIONS.c.expires > now + _MAX_LOGIN_HOURS * 3600
-            connection.execute(delete(SESSIONS).where(or_(SESSIONS.c.expires <= now, ahead)))
+            rows.delete_recorded(connection, SESSIONS, or_(SESSIONS.c.expires <= now, ahead))
             connection.execute(insert(SESSIONS), {"hash": hash_key(token), "key": key.id, "expires": ends})
+            note_rows(connection, "sessions", [(hash_key(token),)])
 
         await self._manager.database.write(work)
         return NewLogin(token, csrf_token(token), ends)
@@ -385,8 +393,9 @@ class LoginSessions:
         """Log out."""
         name = hash_key(token)
 
+        @recorded
         def work(connection: Connection) -> None:
-            connection.execute(delete(SESSIONS).where(SESSIONS.c.hash == name))
+            rows.delete_recorded(connection, SESSIONS, SESSIONS.c.hash == name)
 
         await self._manager.database.write(work)
         self._fresh.put(name, None)

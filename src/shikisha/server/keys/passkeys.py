@@ -19,12 +19,13 @@ from types import ModuleType
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from sqlalchemy import Connection, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from shikisha.core.errors import MissingExtra
+from shikisha.journal.records import note_rows, recorded
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.key import Key, hash_key
-from shikisha.server.keys.key_tables import CODES, PASSKEYS, AuditEntry, add_audit_entry
+from shikisha.server.keys.key_tables import CODES, PASSKEYS, AuditEntry, add_audit_entry, delete_recorded
 from shikisha.server.keys.manager import KeyManager, WrongKeyLimiter
 
 T = TypeVar("T")
@@ -161,12 +162,14 @@ class Passkeys:
         own_id = webauthn.helpers.bytes_to_base64url(made.credential_id)
         now = self._manager.now()
 
+        @recorded
         def work(connection: Connection) -> bool:
             if connection.execute(select(PASSKEYS.c.id).where(PASSKEYS.c.id == own_id)).first():
                 return False
             row = {"id": own_id, "key": key.id, "site": code.host, "public_key": made.credential_public_key}
             row |= {"sign_count": made.sign_count, "name": name, "created": now}
             connection.execute(insert(PASSKEYS), row)
+            note_rows(connection, "passkeys", [(own_id,)])
             add_audit_entry(connection, AuditEntry(now, key.id, "passkey.added", key.id, {"passkey": own_id}))
             return True
 
@@ -223,18 +226,24 @@ class Passkeys:
         )
         unchanged = and_(PASSKEYS.c.id == named, PASSKEYS.c.sign_count == row.sign_count)
         count, now = done.new_sign_count, self._manager.now()
-        changed = update(PASSKEYS).where(unchanged).values(sign_count=count, used=now)
-        if await self._manager.database.write(lambda connection: connection.execute(changed).rowcount) != 1:
+
+        @recorded
+        def work(connection: Connection) -> int:
+            note_rows(connection, "passkeys", [(named,)])
+            return connection.execute(update(PASSKEYS).where(unchanged).values(sign_count=count, used=now)).rowcount
+
+        if await self._manager.database.write(work) != 1:
             raise _refused("this passkey was used elsewhere at the same moment: try again")
         return str(row.key)
 
     async def remove(self, own_id: str, passkey: str, by: str) -> bool:
         """Delete a passkey of a key; False when there is none."""
-        gone = delete(PASSKEYS).where(PASSKEYS.c.key == own_id, PASSKEYS.c.id == passkey)
         now = self._manager.now()
 
+        @recorded
         def work(connection: Connection) -> bool:
-            found = connection.execute(gone).rowcount == 1
+            own = (PASSKEYS.c.key == own_id, PASSKEYS.c.id == passkey)
+            found = delete_recorded(connection, PASSKEYS, *own) == 1
             if found:
                 add_audit_entry(connection, AuditEntry(now, by, "passkey.removed", own_id, {"passkey": passkey}))
             return found
@@ -266,16 +275,19 @@ class Passkeys:
         now = self._manager.now()
         row = {"hash": hashed, "purpose": purpose, "key": own_id, "site": origin, "nonce": nonce}
 
+        @recorded
         def work(connection: Connection) -> bool:
-            connection.execute(delete(CODES).where(CODES.c.expires <= now))
+            _delete_codes(connection, CODES.c.expires <= now)
             mine = and_(CODES.c.key == own_id, CODES.c.purpose == purpose)
             if connection.execute(select(func.count()).where(mine)).scalar_one() >= _MAX_CODES:
                 if own_id:
                     return False
                 # Anybody may ask for these without end: the oldest goes, and nobody is refused because of others.
                 oldest = select(CODES.c.hash).where(mine).order_by(CODES.c.expires).limit(1)
-                connection.execute(delete(CODES).where(CODES.c.hash.in_(oldest)))
+                _delete_codes(connection, CODES.c.hash.in_(oldest))
             connection.execute(insert(CODES), {**row, "expires": now + seconds})
+            if purpose is CodePurpose.LINK:
+                note_rows(connection, "codes", [(hashed,)])
             return True
 
         if not await self._manager.database.write(work):
@@ -287,13 +299,20 @@ class Passkeys:
         where = [CODES.c.hash == hashed, CODES.c.purpose == purpose]
         where += [] if own_id is None else [CODES.c.key == own_id]
 
+        @recorded
         def work(connection: Connection) -> _Code | None:
             row = connection.execute(select(CODES).where(*where)).one_or_none()
-            if row is None or connection.execute(delete(CODES).where(*where)).rowcount != 1:
+            if row is None or _delete_codes(connection, *where) != 1:
                 return None  # of two who bring it, one deletes it
             return _Code(row.hash, row.key, row.site, row.nonce) if now < row.expires else None
 
         return await self._manager.database.write(work)
+
+
+def _delete_codes(connection: Connection, *where: ColumnElement[bool]) -> int:
+    """Delete codes and return how many; only links are records, as an open challenge opens nothing by itself."""
+    links = delete_recorded(connection, CODES, CODES.c.purpose == CodePurpose.LINK, *where)
+    return links + connection.execute(delete(CODES).where(*where)).rowcount
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ Invariant: a subscription is given out only while its key is valid and may appro
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, func, insert, select
 
+from shikisha.journal.records import note_rows, recorded
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.key import KeyScope
-from shikisha.server.keys.key_tables import PUSH_SUBSCRIPTIONS
+from shikisha.server.keys.key_tables import PUSH_SUBSCRIPTIONS, delete_recorded
 from shikisha.server.keys.manager import KeyManager
 
 _MAX_DEVICES = 20  # of one key
@@ -38,12 +39,14 @@ class PushSubscriptions:
         row = {"hash": _endpoint_hash(endpoint), "key": own_id, "endpoint": endpoint, "p256dh": p256dh, "auth": auth}
         new = {**row, "created": self._manager.now()}
 
+        @recorded
         def work(connection: Connection) -> bool:
-            connection.execute(delete(PUSH_SUBSCRIPTIONS).where(PUSH_SUBSCRIPTIONS.c.hash == row["hash"]))
+            delete_recorded(connection, PUSH_SUBSCRIPTIONS, PUSH_SUBSCRIPTIONS.c.hash == row["hash"])
             held = select(func.count()).where(PUSH_SUBSCRIPTIONS.c.key == own_id)
             if connection.execute(held).scalar_one() >= _MAX_DEVICES:
                 return False
             connection.execute(insert(PUSH_SUBSCRIPTIONS), new)
+            note_rows(connection, "push_subscriptions", [(row["hash"],)])
             return True
 
         if not await self._manager.database.write(work):
@@ -52,13 +55,15 @@ class PushSubscriptions:
 
     async def remove(self, own_id: str, endpoint: str) -> None:
         """Forget a browser of this key."""
-        own = (PUSH_SUBSCRIPTIONS.c.hash == _endpoint_hash(endpoint), PUSH_SUBSCRIPTIONS.c.key == own_id)
-        await self._manager.database.write(lambda found: found.execute(delete(PUSH_SUBSCRIPTIONS).where(*own)))
+        await self._delete(PUSH_SUBSCRIPTIONS.c.hash == _endpoint_hash(endpoint), PUSH_SUBSCRIPTIONS.c.key == own_id)
 
     async def drop(self, hashed: str) -> None:
         """Forget a browser that is gone."""
-        gone = delete(PUSH_SUBSCRIPTIONS).where(PUSH_SUBSCRIPTIONS.c.hash == hashed)
-        await self._manager.database.write(lambda connection: connection.execute(gone))
+        await self._delete(PUSH_SUBSCRIPTIONS.c.hash == hashed)
+
+    async def _delete(self, *where: ColumnElement[bool]) -> None:
+        gone = recorded(lambda connection: delete_recorded(connection, PUSH_SUBSCRIPTIONS, *where))
+        await self._manager.database.write(gone)
 
     async def for_tenant(self, tenant: str) -> list[PushSubscription]:
         """Return the browsers of people who may approve what this tenant's runs ask."""

@@ -44,6 +44,7 @@ async def maintain_once(service: "RunService") -> None:
         _resume_stuck,
         _return_budgets,
         _expire_approvals,
+        _finish_erasures,
         _erase_old_runs,
         _claim_orphans,
         _announce_quarantines,
@@ -86,6 +87,10 @@ async def _return_budgets(service: "RunService") -> None:
 
 async def _expire_approvals(service: "RunService") -> None:
     await service.approval_timeouts.look(service)
+
+
+async def _finish_erasures(service: "RunService") -> None:
+    await service.journal.finish_erasures()
 
 
 async def _erase_old_runs(service: "RunService") -> None:

@@ -26,6 +26,7 @@ from shikisha.config.preflight import check_conductors
 from shikisha.config.settings import ServerTable
 from shikisha.core.errors import ConfigError, JournalUnavailable
 from shikisha.journal import open_journal
+from shikisha.learned.journal_memory import MemoryErasure
 from shikisha.server.app import create_app
 from shikisha.server.http.connections import (
     ConnectionLimiter,
@@ -67,6 +68,8 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
         store.on_expelled(service.expelled)
         for source in service.settings.outcomes:  # a secret that is missing is an error now, not at the first delivery
             service.container.secret_store.read(source.secret_env)
+        if (memory := container.settings.memory.file) is not None:
+            journal.on_erased(MemoryErasure(container.folder / memory, journal))
         webhooks = WebhookSender.of(service)
         if webhooks.receivers:
             service.observers.append(webhooks.note)

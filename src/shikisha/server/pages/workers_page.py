@@ -32,7 +32,7 @@ from shikisha.core.events import (
     RunStarted,
 )
 from shikisha.journal.run_index import NEUTRAL_FAULTS
-from shikisha.journal.schema import EVENTS, HEAD, SERVED
+from shikisha.journal.schema import EVENTS, HEAD, RUNS, SERVED
 from shikisha.plots.svg import Sparkline, sparkline
 from shikisha.server.lifecycle.service import root_run_id
 from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Service
@@ -125,10 +125,11 @@ def _domains_of_runs(connection: Connection, runs: set[str], tenant: str | None)
     """Return the kinds of task of the runs that this tenant may see."""
     if not runs:
         return {}
-    where = [SERVED.c.run >= min(runs), SERVED.c.run <= max(runs)]  # ids sort by time
+    table = RUNS if tenant is None else SERVED  # the one has those of the command line, the other those of just now
+    where = [table.c.run >= min(runs), table.c.run <= max(runs)]  # ids sort by time
     if tenant is not None:
         where.append(SERVED.c.tenant == tenant)
-    return {row.run: row.domain for row in connection.execute(select(SERVED.c.run, SERVED.c.domain).where(*where))}
+    return {row.run: row.domain for row in connection.execute(select(table.c.run, table.c.domain).where(*where))}
 
 
 def _count_activity(rows: Sequence[_EventRow], domains: Mapping[str, str], everybody: bool) -> RecentActivity:
@@ -153,9 +154,7 @@ class _ActivityCounter:
         root = root_run_id(run)
         if root not in self._domains and not self._everybody:
             return
-        if kind == RunStarted.kind and data.get("domain"):
-            self._domains.setdefault(root, str(data["domain"]))
-        elif kind == AnswerGraded.kind and isinstance(score := data.get("score"), int | float):
+        if kind == AnswerGraded.kind and isinstance(score := data.get("score"), int | float):
             self.scores[run] = float(score)
         elif data.get("step") is not None and "attempt" in data:
             place = (run, _int_or_zero(data["round"]), _int_or_zero(data["step"]), _int_or_zero(data["attempt"]))

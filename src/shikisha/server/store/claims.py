@@ -42,6 +42,7 @@ from sqlalchemy import (
 import shikisha.journal.chain as chain
 from shikisha.core.errors import IdempotencyConflict, RunStillOpen
 from shikisha.core.events import RunStatus
+from shikisha.journal.records import note_rows, recorded
 from shikisha.journal.schema import EVENTS, MEMBERS, SERVED
 from shikisha.server.store.members import MemberState, ServerMember, delete_long_dead, mark_gone_dead, mark_lapsed_dead
 from shikisha.server.store.served_rows import ADD_ROWS, ServedRun, ServedState
@@ -178,7 +179,8 @@ def _blame_run(
 _MAX_IN_LIST = 500  # values in an IN list
 
 
-def add_once(me: ServerMember, row: Mapping[str, object], connection: Connection) -> None:
+@recorded
+def add_once(connection: Connection, me: ServerMember, row: Mapping[str, object]) -> None:
     """Add a run under its idempotency key; Conflict when another run has the key."""
     me.fence(connection)
     ADD_ROWS.execute(connection, [row])
@@ -186,6 +188,7 @@ def add_once(me: ServerMember, row: Mapping[str, object], connection: Connection
     found = connection.execute(select(SERVED.c.run, SERVED.c.request_hash).where(mine)).one()
     if found.run != row["run"]:
         raise IdempotencyConflict(str(found.run), same=found.request_hash == row["request_hash"])
+    note_rows(connection, "served", [(found.run,)])
 
 
 class OwnRuns(NamedTuple):

@@ -59,7 +59,7 @@ def _blank_batch(connection: Connection, runs: Sequence[str]) -> None:
     for run, state in connection.execute(held).all():
         if state == ServedState.OPEN:
             raise RunStillOpen(f"run {run} is being performed: cancel it before it is erased")
-    words = {"wire": "{}", "metadata": "{}", "excerpt": erased_marker(now)}
+    words = {"wire": "{}", "metadata": "{}", "labels": "[]", "domain": "", "excerpt": erased_marker(now)}
     connection.execute(update(SERVED).where(some).values(state=ServedState.ENDED, erased=now, **words))
 
 
@@ -103,7 +103,7 @@ class RunStore:
             self._saying().rows.append(row)
             return
         try:
-            await self._journal.write(partial(claims.add_once, self.member, row))
+            await self._journal.write(partial(claims.add_once, me=self.member, row=row))
         except BaseException:
             self.drop(served.run)
             raise

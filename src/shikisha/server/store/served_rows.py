@@ -15,8 +15,9 @@ from enum import StrEnum
 from sqlalchemy import ColumnElement, Connection, Insert, and_, bindparam, exists, func, or_, select, true, update
 
 from shikisha.core.budget import Amount
-from shikisha.core.events import RunStatus
+from shikisha.core.events import RecordsChanged, RunStatus
 from shikisha.journal.chain import RowStatement, Statement
+from shikisha.journal.records import records_event, row_hash
 from shikisha.journal.run_index import SESSION_NAMES
 from shikisha.journal.run_search import TextQuery, matching_texts
 from shikisha.journal.schema import RUN_TEXTS, RUN_WORKERS, RUNS, SERVED
@@ -184,6 +185,11 @@ class RowChanges:
         """Return the same changes as statements of PostgreSQL's."""
         added = (RowStatement(_ADD_ROWS_AT_ONCE, self.rows),) if self.rows else ()
         return (*added, *(_updates_at_once(names, rows) for names, rows in self._updates()))
+
+    def records(self) -> RecordsChanged | None:
+        """Return what it makes of who owns which run."""
+        owned = {str(row["run"]): row_hash("served", row) for row in self.rows}
+        return records_event(rows={"served": owned}) if owned else None
 
     def _updates(self) -> Iterator[tuple[tuple[str, ...], list[dict[str, object]]]]:
         """Yield columns that change together, and the rows that say how, in the order of the runs."""

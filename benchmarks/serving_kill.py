@@ -28,9 +28,9 @@ from sqlalchemy import Connection, func, select
 from common import Figure, report
 from kill import Findings, audit
 from serving_client import Server, percentile, server
-from shikisha.core.events import Event, RunFinished, RunResumed, RunStarted
+from shikisha.core.events import Event, RunFinished, RunResumed, RunStarted, RunStatus
 from shikisha.journal import open_journal
-from shikisha.journal.schema import EVENTS
+from shikisha.journal.schema import EVENTS, SERVED
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from postgres import cluster
@@ -127,8 +127,10 @@ class Starter:
         return await self._stack.enter_async_context(server(folder, self._config, self._journal))
 
 
-async def harness(kills: int, lease: float, folder: Path, database: str) -> tuple[Findings, list[float], float]:
-    """Run load and kills; return what the audit finds, the takeovers' seconds, and the seconds in all."""
+async def harness(
+    kills: int, lease: float, folder: Path, database: str
+) -> tuple[Findings, list[float], float, list[Figure]]:
+    """Run load and kills; return what the audit finds, the takeovers' seconds, the seconds in all, further figures."""
     begun, books = perf_counter(), folder / BOOKS
     async with charging_endpoint(folder) as url, AsyncExitStack() as stack:
         start = Starter(stack, folder, CONFIG.format(lease=lease, url=url), database)
@@ -138,7 +140,15 @@ async def harness(kills: int, lease: float, folder: Path, database: str) -> tupl
         await load.order_during(kill_again_and_again(load, kills, lease, start), random.Random(1))
         await runs_have_ended(database)
     findings = await audit(database, books.read_text(), [f"ack {run}\n" for run in load.acknowledged])
-    return findings, await takeovers(database, load.kills), perf_counter() - begun
+    async with open_journal(database) as journal:
+        blamed = Figure("runs quarantined, all innocent", await journal.query(_quarantined), "", 0)
+        unverified = Figure("what journal verify finds", len((await journal.verify()).problems), "", 0)
+    return findings, await takeovers(database, load.kills), perf_counter() - begun, [blamed, unverified]
+
+
+def _quarantined(connection: Connection) -> int:
+    suspended = select(func.count()).where(SERVED.c.status == RunStatus.QUARANTINED)
+    return int(connection.execute(suspended).scalar_one())
 
 
 def _count(kind: type[Event], connection: Connection) -> int:
@@ -173,7 +183,7 @@ def main() -> None:
     options, _ = parser.parse_known_args()
     with cluster() as database, tempfile.TemporaryDirectory() as folder:
         database.call("createdb", "-h", str(database.folder), "served")
-        findings, seconds, took = asyncio.run(
+        findings, seconds, took, more = asyncio.run(
             harness(options.kills, options.lease, Path(folder), database.url("served"))
         )
     figures = [
@@ -181,6 +191,7 @@ def main() -> None:
         Figure("acknowledged runs lost or not ended", findings.lost, "", 0),
         Figure("journaled steps performed again", findings.again, "", 0),
         Figure("steps charged twice by a worker that honours the key", findings.charged_twice, "", 0),
+        *more,
         Figure("calls repeated under their key (answered from the books)", findings.repeated, "calls"),
         Figure("runs taken over", len(seconds), "runs"),
         Figure("takeover, longest, in leases", max(seconds, default=0.0) / options.lease, "leases", 2),

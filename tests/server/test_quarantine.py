@@ -18,7 +18,14 @@ from shikisha.core.events import RunStatus
 from shikisha.journal import Journal, open_journal
 from shikisha.journal.schema import MEMBERS
 from shikisha.server.store import RunStore, ServedState, open_store
-from shikisha.server.store.claims import QUARANTINE_STRIKES, TRIAL_ENDS, MemberEnd, judge_end, release_quarantined
+from shikisha.server.store.claims import (
+    QUARANTINE_STRIKES,
+    TRIAL_ENDS,
+    MemberEnd,
+    clear_suspicion,
+    judge_end,
+    release_quarantined,
+)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -85,7 +92,7 @@ async def test_the_only_run_that_was_computed_twice_is_quarantined_and_nobody_cl
     async with opened(url) as (_, heir):
         journal, dying = await servers.start()
         await begin(journal, dying, "poison", "innocent")
-        journal, dying = await servers.again(journal, dying, MemberEnd.CRASHED, "poison")
+        journal, dying = await servers.again(journal, dying, MemberEnd.STALLED, "poison")
         assert [(await there(heir, run)).owner for run in ("poison", "innocent")] == [dying.member.id] * 2
         await end(journal, dying, MemberEnd.STALLED, "poison")
         assert [each.run for each in await heir.claim(9)] == ["innocent"]
@@ -98,12 +105,36 @@ async def test_the_only_run_that_was_computed_twice_is_quarantined_and_nobody_cl
         assert await counted(heir, "innocent") == (0, 0)
 
 
+async def test_kills_that_each_find_another_run_computing_quarantine_nobody(url: str, servers: Servers) -> None:
+    async with opened(url) as (_, heir):
+        journal, dying = await servers.start()
+        await begin(journal, dying, "a", "b")
+        for _ in range(2 * QUARANTINE_STRIKES):
+            journal, dying = await servers.again(journal, dying, MemberEnd.CRASHED, "a")
+            journal, dying = await servers.again(journal, dying, MemberEnd.CRASHED)  # on trial, and not computing
+            for run in "ab":  # they survive for a while
+                await journal.write(partial(clear_suspicion, me=dying.member.id, run=run))
+        assert [(await there(heir, run)).strikes for run in "ab"] == [0, 0]
+
+
+async def test_a_run_whose_servers_vanish_is_blamed_only_once_it_is_tried(url: str, servers: Servers) -> None:
+    async with opened(url) as (_, heir):
+        journal, dying = await servers.start()
+        await begin(journal, dying, "poison")
+        seen = []
+        for _ in range(1 + QUARANTINE_STRIKES):
+            journal, dying = await servers.again(journal, dying, MemberEnd.CRASHED, "poison")
+            seen.append(await counted(heir, "poison"))
+        assert seen == [(TRIAL_ENDS, 0), (TRIAL_ENDS + 1, 1), (TRIAL_ENDS + 2, 2)]
+        assert (await there(heir, "poison")).status is RunStatus.QUARANTINED
+
+
 async def test_its_quarantine_is_told_once_by_one_server(url: str, servers: Servers) -> None:
     async with opened(url) as (own, one), opened(url) as (_, two):
         journal, dying = await servers.start()
         await begin(journal, dying, "poison")
-        journal, dying = await servers.again(journal, dying, MemberEnd.CRASHED, "poison")
-        await end(journal, dying, MemberEnd.CRASHED, "poison")
+        journal, dying = await servers.again(journal, dying, MemberEnd.STALLED, "poison")
+        await end(journal, dying, MemberEnd.STALLED, "poison")
         told = [await one.unannounced(), await two.unannounced(), await one.unannounced()]
         assert [[each.run for each in some] for some in told] == [["poison"], [], []]
         assert not await two.take("poison")
@@ -117,8 +148,8 @@ async def test_a_quarantine_that_a_dying_server_was_to_tell_is_told_by_another(u
         journal, dying = await servers.start()
         await begin(journal, dying, "poison")
         for _ in range(QUARANTINE_STRIKES - 1):
-            journal, dying = await servers.again(journal, dying, MemberEnd.CRASHED, "poison")
-        await end(journal, dying, MemberEnd.CRASHED, "poison")
+            journal, dying = await servers.again(journal, dying, MemberEnd.STALLED, "poison")
+        await end(journal, dying, MemberEnd.STALLED, "poison")
         journal, dying = await servers.start()
         assert len(await dying.unannounced()) == 1
         await end(journal, dying, MemberEnd.CRASHED)
@@ -167,8 +198,12 @@ async def test_several_suspects_are_performed_one_at_a_time_and_the_one_on_trial
         assert [each.run for each in await dying.claim(9)] == ["a"]
         assert await dying.claim(9) == ()  # while one is on trial here
         assert [each.run for each in await heir.claim(9)] == ["b"]  # and elsewhere another is
-        await end(journal, dying, MemberEnd.CRASHED)  # nobody is named
-        assert [await counted(heir, run) for run in ("a", "fresh")] == [(TRIAL_ENDS + 1, 1), (0, 0)]
+        await end(journal, dying, MemberEnd.CRASHED)  # nobody is named, and it was not alone: it is tried again
+        assert [await counted(heir, run) for run in ("a", "fresh")] == [(TRIAL_ENDS + 1, 0), (1, 0)]
+        journal, dying = await servers.start()
+        assert [each.run for each in await dying.claim(1)] == ["fresh", "a"]
+        await end(journal, dying, MemberEnd.CRASHED, "a")
+        assert [await counted(heir, run) for run in ("a", "fresh")] == [(TRIAL_ENDS + 2, 1), (1, 0)]
 
 
 async def test_a_stall_that_no_run_is_named_for_tries_all_that_were_in_flight(url: str, servers: Servers) -> None:

@@ -9,7 +9,10 @@ proof of guilt. What counts:
 
 - A run is *named* when it was being computed at that moment: its task was on the event loop, or a call of it was in a
   thread (`ops.watchdog` marks both in memory that outlives the process). `kill -9` from outside mostly names none.
-- The *only suspect* gets a strike: the only run that is named, or the only one of them that was *on trial*.
+- A hang has a cause in the server: the *only suspect* of one gets a strike, which is the only run that is named, or
+  the only one of them that was *on trial*.
+- A process that is gone may have been killed from outside, whatever it was doing. A run that is named then goes on
+  trial first. It gets a strike only where it was on trial, and was named again or was the one run in flight.
 - Where several runs are named, or a server hung and none is, each suspect goes on trial. So does a run that was in
   flight at TRIAL_ENDS unclean ends, which catches what leaves no mark.
 - A server performs at most one run on trial at a time, so that the next end names it. A run that survives for a while
@@ -77,7 +80,10 @@ def judge_end(connection: Connection, member: str, ended: MemberEnd, named: Coll
     accused = [run for run in in_flight if run.run in named] or in_flight
     certain = accused is not in_flight or ended is MemberEnd.STALLED
     tried = [run for run in accused if run.ends >= TRIAL_ENDS]
-    alone = tried if tried else accused if certain else []
+    if ended is MemberEnd.STALLED:
+        alone = tried or accused
+    else:  # perhaps by a kill from outside, for which no run is to blame
+        alone = [run for run in tried if run.run in named or len(in_flight) == 1]
     struck = alone[0].run if len(alone) == 1 else None
     for run in in_flight:
         counted = run in accused and struck in (None, run.run)
@@ -159,9 +165,10 @@ def _judge_late(
     if before[0] != MemberEnd.LOST or len(open_ones) != 1 or len(before) > 1:
         return None
     (run,) = open_ones
+    struck = ended is MemberEnd.STALLED or run.ends >= TRIAL_ENDS
     connection.execute(update(MEMBERS).where(MEMBERS.c.id == member).values(ended=f"{ended} {run.run}"))
-    _blame_run(connection, run, member, max(run.ends, TRIAL_ENDS), struck=True, free=False)
-    return run.run
+    _blame_run(connection, run, member, max(run.ends, TRIAL_ENDS), struck=struck, free=False)
+    return run.run if struck else None
 
 
 def _blame_run(

@@ -158,7 +158,7 @@ def choice_difference(theirs: Reading, found: str | None) -> str:
         return "two options are stated, or one with a denial: theirs takes the first (ours is right)"
     if theirs.rule in ("first", "named"):
         return "several answers are stated: theirs takes the first, ours the last (a matter of rule)"
-    return "theirs guesses, ours reads another form of stating one (ours is right)"
+    return "theirs guesses, ours reads another form of stating one (either may be right)"
 
 
 async def compare(name: str, kind: str, examples: int) -> list[Figure]:

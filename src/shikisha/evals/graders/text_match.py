@@ -75,7 +75,9 @@ class TextGrader:
         self._longest = _SPARE + 2 * max(map(len, accepted))
         self._accepted = frozenset(self._comparable(one) for one in accepted)
         values = [_python_value(one.strip()) for one in accepted]
-        self._values = frozenset(value for value in values if value) if mode is not mode.EXACT and all(values) else None
+        self._values = (
+            frozenset(value for value in values if value) if mode is not TextComparison.EXACT and all(values) else None
+        )
         self._shown = " or ".join(repr(one[:_SHOWN]) for one in accepted[:5])
 
     async def grade(self, answer: str) -> Grade:

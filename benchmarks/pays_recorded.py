@@ -1,4 +1,4 @@
-"""Where a learned policy pays on recorded answers of real models, and on WorkBench's published runs.
+"""Where a learned policy pays on recorded answers of real models.
 
 The conductor is the dial that `shikisha learn` fits (`model_selection`; without `--trees` no trees that read the
 answers), fitted on two thirds of the tasks and played on the last, each third in turn, at three budgets: shares of the
@@ -9,7 +9,7 @@ best single worker is on the task's type.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ import numpy as np
 
 from pays_settings import Cell, Setting, compare, mixed
 from routers_sets import SETS, Split, outer, recorded
-from shikisha.routing.arrays import Floats
 from shikisha.routing.fit.baselines import FittedBaseline, fit_majority_vote, fit_single_mix
 from shikisha.routing.fit.cost_frontier import mix_for_budget
 from shikisha.routing.fit.model_selection import (
@@ -29,7 +28,6 @@ from shikisha.routing.fit.model_selection import (
 )
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.policy_data import COMBINED
-from value_workbench import choose, read_verdicts
 
 Controls = dict[str, tuple[dict[str, Setting], dict[str, Setting]]]  # by control: reported, for choosing
 SHARES = (0.1, 0.3, 1.0)
@@ -135,32 +133,3 @@ def _over_folds(dimension: str, level: str, share: float, folds: list[PlayedFold
 
 def _joined(many: list[Setting]) -> Setting:
     return Setting(np.concatenate([one.right for one in many]), np.concatenate([one.dollars for one in many]))
-
-
-def workbench_cells(root: Path, beside: Path | None, seeds: list[int]) -> list[Cell]:
-    """Return the cells of WorkBench: step values choose one of eight recorded settings for each task, one run each."""
-    kept = None if beside is None else beside.with_name("workbench-verdicts.json")
-    verdicts = read_verdicts(root, kept)
-    tasks = sorted(verdicts)
-    right = defaultdict[str, list[Floats]](list)
-    for seed in seeds:
-        for name, picks in choose(verdicts, seed).items():
-            right[name].append(np.array([float(verdicts[task][picks[task]][0]) for task in tasks]))
-    ours, best = (np.mean(right[name], axis=0) for name in ("step values", "best setting of the other folds"))
-    shares: Mapping[str, float] = {task: float(np.mean([one for one, _ in verdicts[task].values()])) for task in tasks}
-    domains = np.array([task.partition("\t")[0] for task in tasks])
-    level = {name: np.mean([shares[task] for task in tasks if task.startswith(f"{name}\t")]) for name in set(domains)}
-    found = list[Cell]()
-    for dimension, of in (
-        ("WorkBench, recorded: all tasks, one run each", np.full(len(tasks), "all")),
-        ("WorkBench, recorded: breadth", np.where(domains == "multi_domain", "several domains", "one domain")),
-        (
-            "WorkBench, recorded: the pool's share right in the domain",
-            np.array(["below .30" if level[name] < 0.3 else ".30 or more" for name in domains]),
-        ),
-    ):
-        for name in sorted(set(of)):
-            rows, one = of == name, np.ones(len(tasks))
-            control = {"best single worker": {"": Setting(best[rows], one[rows])}}
-            found.append(compare(dimension, str(name), Setting(ours[rows], one[rows]), control, control))
-    return found

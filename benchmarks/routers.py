@@ -1,6 +1,6 @@
 """Ours beside everybody else's on the recorded sets, in one run: accuracy at a cost, intervals, times, plots.
 
-    python benchmarks/routers.py [--set MP13 ...] [--seeds 3 | --outer 5] [--peers PYTHON] [--json FILE] [--plots DIR]
+    python benchmarks/routers.py [--set MP13 ...] [--seeds 3 | --outer 5] [--json FILE] [--plots DIR]
     python benchmarks/routers.py --curve [--set MP13 ...]
 
 Needs `../shared/recorded` and the extra `learn`. A seed sends 80 % of the tasks, by SHA-256 of seed and id, to train
@@ -18,9 +18,8 @@ training, or by the cheapest setting for as many of the tasks as it pays for; `!
     against        paired differences: to the best single worker in accuracy at 100 % of its cost, to others in area
 
 `*` marks intervals (paired, 95 %, resampling tasks) that exclude 0. `factored*` is after RouteLLM's matrix
-factorisation, restated here on words and types; RouteLLM's and LLMRouter's own code runs with `--peers` (see
-`peers_routers.py`), on the first split, in a table of its own. `--curve` gives the rung that the ladder ships fewer
-tasks to learn from.
+factorisation, restated here on words and types. `--curve` gives the rung that the ladder ships fewer tasks to learn
+from.
 """
 
 import argparse
@@ -34,14 +33,11 @@ import numpy as np
 
 from common import machine
 from routers_curve import curve
-from routers_entrants import CASCADE, OURS, RULE, Measured, entrants
+from routers_entrants import OURS, Measured, entrants
 from routers_figures import Line, lines, shares, table
-from routers_peers import Peers
 from routers_plot import plot
 from routers_sets import FOLDER, SETS, Recorded, Split, outer, recorded, seeded
 from shikisha.routing.fit.baselines import BEST_SINGLE
-
-BESIDE = (BEST_SINGLE, RULE, CASCADE, OURS)  # who stands in the peers' table
 
 
 def main() -> None:
@@ -51,10 +47,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--outer", type=int, default=0)
     parser.add_argument("--only", nargs="+", default=[], help="entrants, by name; the best single worker always")
-    parser.add_argument("--peers", default="", help="the Python of an environment that has their packages")
-    parser.add_argument("--peers-kept", type=Path, default=Path("build/peers"), help="where their picks are kept")
-    parser.add_argument("--peer-seconds", type=float, default=1800)
-    parser.add_argument("--peer-routers", nargs="+", default=[], help="which of them, by name")
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--json", type=Path)
@@ -84,16 +76,6 @@ def compared(one: Recorded, arguments: argparse.Namespace) -> dict[str, list[Lin
     print(table(found["all"]) + "\n\n" + shares(found["all"], panel.workers))
     print("notes:", "; ".join(f"{line.name}: {' / '.join(line.notes)}" for line in found["all"] if line.notes))
     _plot(f"{one.name}, tasks held out", measured, arguments.plots and arguments.plots / f"{one.name}.svg")
-    if arguments.peers:
-        theirs = Peers(arguments.peers, arguments.peers_kept, arguments.peer_seconds, arguments.peer_routers)
-        beside, failed = theirs.measured(splits[0])
-        ours = {name: held for name, held in measured[0].items() if name in BESIDE}
-        found["beside peers"] = lines([{**ours, **beside}], _ends(splits[:1]))
-        print(f"\n{one.name}, {splits[0].name} alone ({len(splits[0].held):,} tasks), beside the code of others")
-        print("\n".join(f"{name} did not run: {why}" for name, why in failed.items()))
-        print(table(found["beside peers"]))
-        path = arguments.plots and arguments.plots / f"{one.name}-peers.svg"
-        _plot(f"{one.name}, {splits[0].name}, beside peers", [{**ours, **beside}], path)
     sys.stdout.flush()
     return found
 

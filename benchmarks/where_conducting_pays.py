@@ -1,8 +1,7 @@
 """Where conducting pays and where it does not: one page of figures, a conductor against its controls at equal dollars.
 
     python benchmarks/where_conducting_pays.py [--model pointer.safetensors] [--tasks 200] [--seeds 1,2,3]
-        [--parts office,reliability,recursion,recorded,workbench] [--folder shared/recorded] [--workbench WorkBench]
-        [--json pays.json] [--svg pays.svg]
+        [--parts office,reliability,recorded] [--folder shared/recorded] [--json pays.json] [--svg pays.svg]
 
 The office is simulated: questions by held-out authors in six kinds of work, conductor and controls with the same 100
 outcomes a worker, everything performed through the engine with the same luck. Controls are told which sentence asks for
@@ -10,7 +9,7 @@ what; the conductor reads (`as it reads`), and is told too in a second row (`rea
 Dimensions of a question: `horizon`, its parts; `depth`, the longest chain of parts that need each other; `breadth`, its
 kinds of work; `parallelism`, how many parts can be done at once; `how it was read`: a question that the conductor is in
 doubt about is left whole, for one worker; of workers: how reliable the best all-rounder is, and how reliable
-specialists are. `recursion` (`pays_recursion.py`) compares conductors over conductors.
+specialists are.
 
 A control has settings: by what it takes a dollar to be worth it chooses a dearer or cheaper worker, and how often it
 asks. In each cell the two settings are mixed that spend, on other tasks (training authors), what the conductor spends,
@@ -19,7 +18,7 @@ control, paired over tasks, bootstrap 95 %; `$` what the control spent of the co
 the interval is above 0, costs (`does not`) where it is below, else nothing can be said. Cells are not corrected for
 their number: of 20, one may be wrong by chance.
 
-`recorded` and `workbench` (`pays_recorded.py`) do the same with real models' recorded answers and a learned policy.
+`recorded` (`pays_recorded.py`) does the same with real models' recorded answers and a learned policy.
 """
 
 import argparse
@@ -36,8 +35,7 @@ import numpy as np
 from common import Always, machine
 from conductor_office import Seen, learned_wordings, pointer, seen
 from pays_chart import draw_map
-from pays_recorded import recorded_cells, workbench_cells
-from pays_recursion import recursion_cells
+from pays_recorded import recorded_cells
 from pays_settings import Cell, Setting, compare
 from shikisha import Caps, Engine, Plan, Step
 from shikisha.conductors.part_plans import (
@@ -350,10 +348,9 @@ async def main() -> None:
     parser.add_argument("--model", type=Path, default=shipped_pointer())
     parser.add_argument("--tasks", type=int, default=200, help="tasks for each seed")
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--parts", default="office,reliability,recursion,recorded,workbench")
+    parser.add_argument("--parts", default="office,reliability,recorded")
     parser.add_argument("--folder", type=Path, help="recorded answers")
     parser.add_argument("--trees", action="store_true", help="recorded: fit trees that read answers, too")
-    parser.add_argument("--workbench", type=Path, help="a clone of WorkBench")
     parser.add_argument("--also", type=Path, nargs="*", default=[], help="cells of earlier runs (--json), to draw too")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
@@ -365,7 +362,6 @@ async def main() -> None:
     parts: dict[str, Callable[[], Awaitable[list[Cell]]]] = {
         "office": partial(office, model, seeds, count),
         "reliability": partial(reliability, model, seeds, count),
-        "recursion": partial(recursion_cells, model, seeds, count, PLAIN),
     }
     for name, make in parts.items():
         if name in wanted:
@@ -374,10 +370,6 @@ async def main() -> None:
             found += some
     if "recorded" in wanted and arguments.folder is not None:
         some = recorded_cells(arguments.folder, trees=arguments.trees)
-        print_cells(some)
-        found += some
-    if "workbench" in wanted and arguments.workbench is not None:
-        some = workbench_cells(arguments.workbench, arguments.json, seeds)
         print_cells(some)
         found += some
     if arguments.json:

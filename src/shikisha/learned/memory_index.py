@@ -36,7 +36,7 @@ _HITS = 200  # notes whose words are compared
 _BEST = 25  # hits whose neighbors are looked at
 _AROUND = 3  # notes to either side
 _SATURATION, _LENGTH = 1.2, 0.6  # k1 and b of BM25
-# Weights of the parts of a score, found on the first five conversations of LoCoMo (benchmarks/memory.py).
+# Weights of the parts of a score, found on the first five conversations of LoCoMo.
 _OF_WINDOW, _OF_SESSION, _OF_SPEAKER, _OF_LENGTH, _OF_QUESTION, _OF_IMPORTANCE = 1.0, 0.9, 0.8, 0.2, -0.2, 0.1
 _DAY = 86_400.0
 _WORD = re.compile(r"[^\W_]+")

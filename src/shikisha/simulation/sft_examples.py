@@ -23,12 +23,11 @@ for (`best`): they serve experiments that show the model what it otherwise has t
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from itertools import chain, takewhile
-from itertools import count as counting
 
 from shikisha.core.call import GrantedStep, Request
 from shikisha.core.plan import Plan
@@ -132,11 +131,6 @@ class SimulatedExample:
     shown: str
     taught: str
     whole: bool = True  # whether the text ends after it
-
-
-def generate_examples(seed: int, curriculum: SFTMixture = SFTMixture(), first: int = 0) -> Iterator[SimulatedExample]:
-    """Yield examples without end."""
-    return (generate_example(seed, index, curriculum) for index in counting(first))
 
 
 def example_schedule(

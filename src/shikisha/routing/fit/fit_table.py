@@ -147,7 +147,7 @@ def _own_estimates(table: TableRule, matrix: OutcomeMatrix) -> Floats:
     """Return [L]: the success that a table expects of its settings on these tasks.
 
     With few tasks the settings that happen to do well outside the fit are those that were lucky. Estimates that are
-    shrunk to the workers' means rank settings better, at 30 tasks as at 3,000 (`benchmarks/first_outcomes.py`).
+    shrunk to the workers' means rank settings better, at 30 tasks as at 3,000.
     """
     moved, types = table.task_offsets(matrix.batch), matrix.batch.types
     means = []

@@ -36,7 +36,7 @@ from shikisha.learned.value_notes import ValueNotes
 from shikisha.notes.step_outcomes import WorkerOutcome, step_outcomes
 from shikisha.notes.worker_notes import EncodeTexts, WorkerNotes
 from shikisha.simulation.office.office_tasks import OfficeTask
-from shikisha.simulation.office.recurring_traffic import RecurringTraffic, with_true_cards
+from shikisha.simulation.office.recurring_traffic import RecurringTraffic
 from shikisha.simulation.office.simulated_planner import planner_member
 from shikisha.simulation.seeded_random import hash_fraction
 
@@ -173,9 +173,3 @@ async def perform_week(
         results.append(result)
         state.learn(runs, switches)
     return state, results
-
-
-def with_honest_cards(items: Sequence[OfficeTask], traffic: RecurringTraffic) -> list[OfficeTask]:
-    """Return the same questions for the same crew with true cards."""
-    crew = with_true_cards(traffic.crew, traffic.split, traffic.seed)
-    return [item.with_crew(crew) for item in items]

@@ -127,7 +127,8 @@ def sse(_: Path) -> Target:
     """The reader of event streams, and what a chat worker makes of the events, wherever the parts are cut."""
     from shikisha.core.call import Card
     from shikisha.core.errors import WorkerError
-    from shikisha.workers.chat_reply import ChatReply, EventStreamParser, read_cost, read_usage
+    from shikisha.workers.chat_reply import ChatReply, EventStreamParser
+    from shikisha.workers.chat_usage import read_cost, stated_usage
 
     card = Card("w", kind="chat", max_output_tokens=100)
 
@@ -141,7 +142,7 @@ def sse(_: Path) -> Target:
                 if hearing.take(each) is not None:
                     return "error", None, None
         hearing.ended = hearing.ended or events.rest().startswith("[DONE]")
-        usage = read_usage(hearing.usage, (), card)
+        usage = stated_usage(hearing.usage, (), card)
         if usage is not None:
             read_cost(hearing.usage, usage, card)
         objection = hearing.objection()

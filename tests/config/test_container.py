@@ -109,7 +109,7 @@ def test_caps_can_be_set_and_lifted(tmp_path: Path) -> None:
         ("[workers.a]\nkind = 'scripted'\ntimeout = 0", "shikisha.toml: workers.a.timeout: expected greater than 0"),
         (
             "[workers.a]\nkind = 'scripted'\nprice = {inptu = 1}",
-            "workers.a.price.inptu: unknown key; known are as_of, cached,",
+            "workers.a.price.inptu: unknown key; known are as_of, audio,",
         ),
         ("[workers.'a\\nb']\nkind = 'scripted'", "shikisha.toml: "),
         ("pool = ['c']" + TWO, "shikisha.toml: pool[0]: unknown worker 'c': known are a, b"),

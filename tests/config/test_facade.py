@@ -14,6 +14,7 @@ from shikisha.core.errors import ConfigError, TaskError
 from shikisha.core.run import Run
 from shikisha.journal import open_journal
 from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, ScriptedToolCall, chat_server
+from shikisha.workers.provider_profile import profile_at
 from shikisha.workers.scripted import ScriptedWorker
 
 KEY = {"OPENAI_API_KEY": "sk-a-key-of-nobody"}
@@ -252,4 +253,5 @@ def test_a_provider_has_its_address_and_field(
     container, pool, _ = Shikisha([spec], environment=environment)._parts()
     table = container.workers[spec].model_dump()
     assert pool.names == (spec,)
-    assert (table["base_url"], table["max_tokens_field"], table["model"]) == (base_url, limit, spec.partition(":")[2])
+    assert (table["base_url"], table["model"]) == (base_url, spec.partition(":")[2])
+    assert profile_at(table["base_url"], table["provider"]).request.limit == limit

@@ -4,6 +4,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -11,6 +12,7 @@ from shikisha.config.container import load_config
 from shikisha.config.litellm import import_models, load_yaml
 from shikisha.config.providers import PROVIDERS
 from shikisha.core.errors import ConfigError
+from shikisha.workers.provider_profile import profile_at
 
 KEY = "sk-live-0123456789abcdef"
 
@@ -133,7 +135,8 @@ def test_bedrock_and_vertex_are_reached_with_a_key_and_a_token() -> None:
 
 def test_a_limit_is_sent_under_the_name_that_the_provider_knows() -> None:
     found = workers(model("a", model="ollama/q"), model("b", model="mistral/m"), model("c", model="openai/m"))
-    assert [found[name].get("max_tokens_field") for name in found] == ["max_tokens", "max_tokens", None]
+    profiles = [profile_at(str(each["base_url"]), cast("str | None", each.get("provider"))) for each in found.values()]
+    assert [each.request.limit for each in profiles] == ["max_tokens", "max_tokens", "max_completion_tokens"]
 
 
 def test_an_address_without_a_path_is_pointed_out() -> None:

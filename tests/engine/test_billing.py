@@ -24,7 +24,8 @@ from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Card, ChatMessage, Json, Speaker
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
 from shikisha.workers.chat import ChatSettings, build
-from shikisha.workers.chat_reply import EventStreamParser, merge_usage, read_cost, read_usage, with_minimum_tokens
+from shikisha.workers.chat_reply import EventStreamParser
+from shikisha.workers.chat_usage import UntrueUsage, merge_usage, read_cost, stated_usage, with_minimum_tokens
 from support import AT_ONCE
 
 PRICE = Price(input=1.0, output=2.0)
@@ -194,8 +195,6 @@ async def test_an_error_that_says_what_was_used_is_billed_so(raw: Raw) -> None:
         Raw(stream(done=False).body, cut=True),
         Raw(b"", cut=True),
         stream(finish=None),
-        stream(done=False),
-        stream(),  # nothing is said of its use
         stream(usage=[used("many", 1)]),
         stream(usage=[used(-1, 1)]),
         stream(usage=[used(float("nan"), 1)]),
@@ -301,7 +300,7 @@ def test_no_honest_endpoint_is_overcharged(name: str) -> None:
     ],
 )
 def test_reasoning_that_is_billed_beside_the_completion_is_counted_once(raw: object, usage: Usage) -> None:
-    assert read_usage(raw, SAID, CARD) == usage
+    assert stated_usage(raw, SAID, CARD) == usage
 
 
 @pytest.mark.parametrize(
@@ -329,7 +328,7 @@ async def test_usage_that_comes_in_pieces_is_put_together(
         found = merge_usage(found, piece)
     assert found == whole
     run = await perform(stream(usage=pieces))
-    assert (run.charged.tokens, success(run).usage) == (27, read_usage(whole, SAID, CARD))
+    assert (run.charged.tokens, success(run).usage) == (27, stated_usage(whole, SAID, CARD))
 
 
 @pytest.mark.parametrize(
@@ -370,8 +369,8 @@ REFUSED = (
     "guardrail_intervened",
     "PROHIBITED_CONTENT",
 )
-BROKEN = ("abort", "insufficient_system_resource", "network_error", "error", "ERROR", "aborted", "user_cancel")
-UNKNOWN = ("OTHER", "pause_turn", "what", "x" * 5000, "stop!")
+BROKEN = ("abort", "insufficient_system_resource", "network_error", "error", "ERROR", "aborted", "user_cancel", "OTHER")
+ODD = ("what", "x" * 5000, "stop!", "tool_calls")  # in the last there are no calls
 
 
 @pytest.mark.parametrize(
@@ -381,9 +380,9 @@ UNKNOWN = ("OTHER", "pause_turn", "what", "x" * 5000, "stop!")
         *[(reason, FaultKind.TRUNCATED) for reason in TRUNCATED],
         *[(reason, FaultKind.REFUSED) for reason in REFUSED],
         *[(reason, FaultKind.SERVER) for reason in BROKEN],
-        *[(reason, FaultKind.BAD_REPLY) for reason in UNKNOWN],
+        *[(reason, None) for reason in ODD],
+        ("MALFORMED_FUNCTION_CALL", FaultKind.BAD_REPLY),
         *[(reason, FaultKind.CUT_OFF) for reason in (None, "", "null")],
-        ("tool_calls", FaultKind.BAD_REPLY),  # there are none in it
     ],
 )
 @pytest.mark.parametrize("streamed", [True, False])
@@ -397,6 +396,7 @@ async def test_only_an_answer_that_ends_as_one_is_an_answer(
     run = await perform(raw, stream=streamed)
     if kind is None:
         assert (run.answer, success(run).finish) == ("It is forty", FinishReason.STOP)
+        assert bool(success(run).notes) == (reason in ODD)
         return
     fault = failure(run)
     assert (run.answer, fault.fault, fault.partial) == (None, kind, "It is forty")
@@ -446,8 +446,10 @@ def test_the_clients_tools_and_its_limit_count_in_what_a_call_can_use() -> None:
     said, card = (ChatMessage(Speaker.USER, "hi"),), Card("w", max_output_tokens=10_000)
     tool: Mapping[str, Json] = {"type": "function", "function": {"name": "find", "description": "x" * 200_000}}
     large = {"prompt_tokens": 150_000, "completion_tokens": 10}
-    assert read_usage(large, said, card) is None
-    assert read_usage(large, said, card, ClientOptions((tool,))) == Usage(150_000, 10)
+    with pytest.raises(UntrueUsage):
+        stated_usage(large, said, card)
+    assert stated_usage(large, said, card, ClientOptions((tool,))) == Usage(150_000, 10)
     long = {"prompt_tokens": 9, "completion_tokens": 150_000}
-    assert read_usage(long, said, card) == Usage(9, 150_000)
-    assert read_usage(long, said, card, ClientOptions(options={"max_completion_tokens": 10})) is None
+    assert stated_usage(long, said, card) == Usage(9, 150_000)
+    with pytest.raises(UntrueUsage):
+        stated_usage(long, said, card, ClientOptions(options={"max_completion_tokens": 10}))

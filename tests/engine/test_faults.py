@@ -47,7 +47,6 @@ EXPECTED = {
     InjectedFault.DRIP: FaultKind.TIMEOUT,
     InjectedFault.RESET: FaultKind.RESET,
     InjectedFault.RESET_MIDWAY: FaultKind.RESET,
-    InjectedFault.NO_USAGE: FaultKind.BAD_USAGE,
     InjectedFault.NEGATIVE_USAGE: FaultKind.BAD_USAGE,
     InjectedFault.ABSURD_USAGE: FaultKind.BAD_USAGE,
     InjectedFault.BOOLEAN_USAGE: FaultKind.BAD_USAGE,
@@ -82,7 +81,7 @@ async def fault(mishap: InjectedFault, *, stream: bool = True) -> Fault:
 
 
 def test_every_mishap_is_expected_to_be_some_fault() -> None:
-    assert set(EXPECTED) | {InjectedFault.NO_DONE} == set(InjectedFault)
+    assert set(EXPECTED) | {InjectedFault.NO_DONE, InjectedFault.NO_USAGE} == set(InjectedFault)
 
 
 @pytest.mark.parametrize("mishap", EXPECTED)
@@ -93,9 +92,15 @@ async def test_invariant_6_and_8_a_mishap_is_a_typed_fault_without_the_key(misha
     assert KEY not in repr(found)
 
 
-async def test_a_stream_without_its_end_marker_is_cut_off() -> None:
-    found = await fault(InjectedFault.NO_DONE)
-    assert (found.kind, found.partial) == (FaultKind.CUT_OFF, "one two three four")
+@pytest.mark.parametrize(
+    ("mishap", "note"), [(InjectedFault.NO_DONE, "without [DONE]"), (InjectedFault.NO_USAGE, "an estimate")]
+)
+async def test_an_answer_that_came_whole_is_one_with_a_note(mishap: InjectedFault, note: str) -> None:
+    async with chat_server([ScriptedAnswer(text="one two three four", mishap=mishap)]) as url:
+        outcome = await call(url, timeout=PATIENCE)
+    assert isinstance(outcome, Reply)
+    assert outcome.text == "one two three four"
+    assert note in "; ".join(outcome.notes)
 
 
 async def test_a_closed_port_and_a_black_hole_are_connect_faults() -> None:

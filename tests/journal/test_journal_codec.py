@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from journals import answered, started
 
-from shikisha.core.budget import Caps
+from shikisha.core.budget import Caps, Usage
 from shikisha.core.errors import JournalTampered
 from shikisha.core.events import EVENT_CLASSES, CheckDecided, CheckStatus, Event, OnCheckFailure, RunResumed
 from shikisha.journal.chain import GENESIS, chain_hash
@@ -139,13 +139,14 @@ def test_the_defaults_that_stored_events_leave_out_are_these() -> None:
         "context.gathered.seconds": "0.0",
         "attempt.started.reason": "first",
         "attempt.started.reserved": "Amount(tokens=0, dollars=0.0)",
-        "attempt.finished.usage": "Usage(input_tokens=0, output_tokens=0, cached_tokens=0, reasoning_tokens=0)",
+        "attempt.finished.usage": str(Usage()),
         "attempt.finished.dollars": "0.0",
         "attempt.finished.finish": "stop",
         "attempt.finished.seconds": "0.0",
         "attempt.finished.uncertain": "Amount(tokens=0, dollars=0.0)",
         "attempt.failed.charged": "Amount(tokens=0, dollars=0.0)",
         "attempt.failed.seconds": "0.0",
+        "attempt.failed.cause": "unknown",
         "attempt.failed.uncertain": "Amount(tokens=0, dollars=0.0)",
         "question.asked.expires": "0.0",
         "question.asked.bound": "Amount(tokens=0, dollars=0.0)",

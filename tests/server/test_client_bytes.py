@@ -21,7 +21,7 @@ TOOL = {
     "type": "function",
     "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}, "strict": None},
 }
-CALL = {"id": "call_9", "type": "function", "function": {"name": "look_up", "arguments": '{"a":  1}'}}
+CALL = {"id": "callNo009", "type": "function", "function": {"name": "look_up", "arguments": '{"a":  1}'}}
 FORM = {
     "type": "json_schema",
     "json_schema": {"name": "person", "strict": True, "schema": {"type": "object", "properties": {"age": {}}}},
@@ -63,7 +63,7 @@ BODIES: dict[str, dict[str, object]] = {
         "messages": [
             HELLO,
             {"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning_content": "It must be looked up."},
-            {"role": "tool", "tool_call_id": "call_9", "content": [{"type": "text", "text": "3"}]},
+            {"role": "tool", "tool_call_id": "callNo009", "content": [{"type": "text", "text": "3"}]},
         ],
         "tools": [TOOL],
     },
@@ -71,7 +71,7 @@ BODIES: dict[str, dict[str, object]] = {
         "messages": [
             HELLO,
             {"role": "assistant", "content": None, "tool_calls": [CALL]},
-            {"role": "tool", "tool_call_id": "call_9", "content": "3"},
+            {"role": "tool", "tool_call_id": "callNo009", "content": "3"},
             {"role": "assistant", "content": "Three."},
             {"role": "user", "content": "Sure?"},
         ]
@@ -166,7 +166,7 @@ async def test_a_text_is_completed_at_the_endpoints_own_route(tmp_path: Path) ->
     assert "bad_request" in other.text
 
 
-CALLED = ScriptedToolCall(id="call_9", name="look_up", arguments={})
+CALLED = ScriptedToolCall(id="callNo009", name="look_up", arguments={})
 
 
 def _own(body: Mapping[str, object]) -> dict[str, object]:

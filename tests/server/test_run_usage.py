@@ -44,6 +44,7 @@ async def test_the_answer_s_call_stands_apart_from_the_others() -> None:
     assert chat["prompt_tokens_details"] == {
         "cached_tokens": 5,
         "orchestration_input_tokens": 10,
+        "cache_write_tokens": 0,
         "orchestration_input_cached_tokens": 2,
     }
     assert (responses["input_tokens"], responses["output_tokens"], responses["cost"]) == (20, 7, 0.02)

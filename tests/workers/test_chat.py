@@ -195,11 +195,14 @@ async def test_no_schema_is_sent_to_one_that_cannot() -> None:
     assert "response_format" not in (await body_of(Request(Task("q"), "s", schema={"type": "object"}))).body
 
 
-async def test_without_a_price_tokens_are_bounded_where_the_endpoint_is_silent() -> None:
-    free = Card("local", max_output_tokens=100, price=FREE)
-    reply = await ask(ScriptedAnswer(text="four", mishap=InjectedFault.NO_USAGE), free)
-    assert reply.usage.output_tokens == 4
-    assert reply.usage.input_tokens >= len(REQUEST.turns[0].text)
+@pytest.mark.parametrize("price", [FREE, CARD.price])
+async def test_usage_is_an_estimate_with_a_bound_where_the_endpoint_is_silent(price: Price) -> None:
+    card = Card("local", max_output_tokens=100, price=price)
+    reply = await ask(ScriptedAnswer(text="four", mishap=InjectedFault.NO_USAGE), card)
+    assert reply.usage == Usage(12, 1)
+    assert reply.usage.total + reply.uncertain.tokens >= len(REQUEST.turns[0].text) + len("four")
+    assert bool(reply.uncertain.dollars) == (price is not FREE)
+    assert reply.notes == ("its usage is an estimate: the endpoint states none",)
 
 
 async def test_a_silent_endpoint_can_be_refused_without_a_price_and_accepted_with_one() -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from shikisha.core.budget import Price, Usage
 from shikisha.core.errors import FaultKind
 from shikisha.engine.worker import Card, ChatMessage, Speaker
-from shikisha.workers.chat_reply import ChatReply, EventStreamParser, merge_usage, read_cost, read_usage
+from shikisha.workers.chat_reply import ChatReply, EventStreamParser
+from shikisha.workers.chat_usage import UntrueUsage, merge_usage, read_cost, stated_usage
 
 CARD = Card("x", max_output_tokens=100, price=Price(1.0, 2.0))
 SAID = (ChatMessage(Speaker.USER, "x" * 84),)  # 100 tokens at most, with what a turn adds
@@ -54,8 +55,11 @@ def test_any_reply_is_heard_or_is_a_value_error(replies: list[object]) -> None:
 
 
 @given(USAGES | JSON)
-def test_any_usage_is_believable_or_none(raw: object) -> None:
-    usage = read_usage(raw, SAID, CARD)
+def test_any_usage_is_believable_or_none_or_a_lie(raw: object) -> None:
+    try:
+        usage = stated_usage(raw, SAID, CARD)
+    except UntrueUsage:
+        return
     if usage is None:
         return
     assert 0 <= usage.cached_tokens <= usage.input_tokens
@@ -75,15 +79,12 @@ def test_tokens_that_an_orchestrating_endpoint_bills_besides_its_own_are_added()
         },
         "completion_tokens_details": {"reasoning_tokens": 3, "orchestration_output_tokens": 7},
     }
-    assert read_usage(raw, SAID, CARD) == Usage(40, 12, 6, 3)
+    assert stated_usage(raw, SAID, CARD) == Usage(40, 12, 6, 3)
 
 
 @pytest.mark.parametrize(
     "raw",
     [
-        None,
-        {},
-        {"prompt_tokens": 5},
         {"prompt_tokens": "5", "completion_tokens": 1},
         {"prompt_tokens": True, "completion_tokens": 1},
         {"prompt_tokens": 5.0, "completion_tokens": 1},
@@ -93,12 +94,18 @@ def test_tokens_that_an_orchestrating_endpoint_bills_besides_its_own_are_added()
         {"prompt_tokens": 5, "completion_tokens": 10**9},
     ],
 )
-def test_usage_that_cannot_be_true_is_no_usage(raw: object) -> None:
-    assert read_usage(raw, SAID, CARD) is None
+def test_usage_that_cannot_be_true_is_a_lie(raw: object) -> None:
+    with pytest.raises(UntrueUsage):
+        stated_usage(raw, SAID, CARD)
+
+
+@pytest.mark.parametrize("raw", [None, {}, [], "x", {"prompt_tokens": 5}, {"prompt_tokens": None}])
+def test_usage_that_is_not_stated_is_none(raw: object) -> None:
+    assert stated_usage(raw, SAID, CARD) is None
 
 
 def test_a_long_prompt_that_the_endpoint_adds_is_believed() -> None:
-    assert read_usage({"prompt_tokens": 50_000, "completion_tokens": 1}, SAID, CARD) == Usage(50_000, 1)
+    assert stated_usage({"prompt_tokens": 50_000, "completion_tokens": 1}, SAID, CARD) == Usage(50_000, 1)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.testing import InjectedFault, ReceivedChatRequest, ScriptedAnswer, ScriptedToolCall, chat_server
 from shikisha.workers.chat import ChatSettings, build, chat_message, fit_card
-from shikisha.workers.chat_reply import ChatReply
+from shikisha.workers.chat_reply import ChatReply, call_id
 
 TOOL: Mapping[str, Json] = {
     "type": "function",
@@ -99,7 +99,6 @@ BAD = {
     "a tool that is not there": (ScriptedToolCall(name="wheather"),),
     "arguments that are no JSON": (ScriptedToolCall(name="weather", arguments='{"city": "Ky'),),
     "arguments that are no object": (ScriptedToolCall(name="weather", arguments="[1]"),),
-    "two calls of one id": (CALLS[0], CALLS[0]),
     "several at once": CALLS,
 }
 
@@ -129,9 +128,7 @@ async def test_a_call_without_arguments_has_none() -> None:
     assert reply.calls[0].arguments == "{}"
 
 
-@pytest.mark.parametrize(
-    "mishap", [InjectedFault.TRUNCATED, InjectedFault.NO_FINISH, InjectedFault.NO_DONE, InjectedFault.RESET_MIDWAY]
-)
+@pytest.mark.parametrize("mishap", [InjectedFault.TRUNCATED, InjectedFault.NO_FINISH, InjectedFault.RESET_MIDWAY])
 async def test_calls_that_broke_off_are_no_calls(mishap: InjectedFault) -> None:
     with pytest.raises(WorkerError) as caught:
         await ask(request(ClientOptions(tools=(TOOL,))), ScriptedAnswer(calls=CALLS, mishap=mishap))
@@ -142,14 +139,15 @@ async def test_an_exchange_goes_back_in_the_protocols_own_form() -> None:
     done = ToolExchange((ToolCall("one", "weather", "{}"),), (ToolResult("one", "rain"),), "Let me look.")
     given = Request(TASK, TASK.prompt, wishes=ClientOptions((TOOL,)), exchanges=(done,))
     _, seen = await ask(given, ScriptedAnswer())
+    known = call_id("one", "")  # the endpoint did not make it
     assert seen[0].body["messages"] == [
         {"role": "user", "content": TASK.prompt},
         {
             "role": "assistant",
             "content": "Let me look.",
-            "tool_calls": [{"id": "one", "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
+            "tool_calls": [{"id": known, "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
         },
-        {"role": "tool", "tool_call_id": "one", "content": "rain"},
+        {"role": "tool", "tool_call_id": known, "content": "rain"},
     ]
 
 

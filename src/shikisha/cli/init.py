@@ -1,6 +1,7 @@
 """`init`, which writes a configuration, and `workers`, which lists its pool."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -92,7 +93,7 @@ def _card_json(card: Card) -> Mapping[str, object]:
 
 def price_json(price: Price) -> Mapping[str, object]:
     """Return a price as JSON: dollars per million tokens, and per call."""
-    return {"input": price.input, "output": price.output, "cached": price.cached, "call": price.call}
+    return asdict(price)
 
 
 def _worker_table(cards: tuple[Card, ...]) -> Table:

@@ -21,7 +21,6 @@ from shikisha.config.price_catalogue import known_price
 from shikisha.config.providers import (
     FIRST_RUN_PROVIDERS,
     PROVIDERS,
-    SCHEMA_PROVIDERS,
     account_of,
     address_of,
     address_variables,
@@ -38,6 +37,7 @@ from shikisha.core.secrets import SecretStore
 from shikisha.core.text import one_line
 from shikisha.engine.worker import Card
 from shikisha.workers.endpoint import key_headers
+from shikisha.workers.provider_profile import profile_named
 
 if TYPE_CHECKING:
     from shikisha.workers.http_client import HttpClient
@@ -169,7 +169,7 @@ def worker_keys(endpoint: FoundEndpoint, model: FoundModel) -> dict[str, object]
     keys |= {} if model.price is None else {"price": dict(model.price)}
     keys |= {} if model.context_tokens is None else {"context_tokens": model.context_tokens}
     keys |= {"max_output_tokens": min(_OUTPUT_TOKENS, max((model.context_tokens or 2 * _OUTPUT_TOKENS) // 2, 1))}
-    keys |= {"structured_output": True} if endpoint.provider in SCHEMA_PROVIDERS else {}
+    keys |= {"structured_output": True} if profile_named(endpoint.provider).request.schema_mode else {}
     return keys | {"tools": True}
 
 

@@ -30,7 +30,6 @@ from shikisha.config.context_source import answer_steps, context_source
 from shikisha.config.price_catalogue import known_price
 from shikisha.config.providers import (
     PROVIDERS,
-    SCHEMA_PROVIDERS,
     ChatProvider,
     is_free,
     is_own_address,
@@ -52,6 +51,7 @@ from shikisha.explain import Explanation, explain, explain_text
 from shikisha.journal import open_journal
 from shikisha.plots.notebook import run_html
 from shikisha.workers.function_tools import FunctionWorker, ToolFunction, function_tools
+from shikisha.workers.provider_profile import profile_named
 
 T_co = TypeVar("T_co", covariant=True)
 M = TypeVar("M", bound=BaseModel)
@@ -481,7 +481,7 @@ def _chat_table(
         needed = f'{{"spec": {spec!r}, "base_url": "https://..."}}'
         raise ConfigError(f"{where}: {named} needs its address: {needed} ({error})") from None
     address = str(table["base_url"])
-    table |= {"tools": True, "structured_output": provider in SCHEMA_PROVIDERS}
+    table |= {"tools": True, "structured_output": profile_named(provider).request.schema_mode}
     if is_free(provider, address):
         return table | {"price": {}}
     return table | known_price(provider, model) if is_own_address(provider, address) else table

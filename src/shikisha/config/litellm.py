@@ -62,6 +62,12 @@ _UNDERSTOOD = frozenset(
     {*_COPIED, "model", "api_base", "base_url", "api_key", "api_version", "max_tokens", "max_completion_tokens", "rpm"}
     | set(_ACCOUNT_KEYS)
     | {"max_parallel_requests", "input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost"}
+    | {
+        "cache_creation_input_token_cost",
+        "cache_creation_input_token_cost_above_1hr",
+        "output_cost_per_reasoning_token",
+    }
+    | {"input_cost_per_audio_token", "output_cost_per_audio_token"}
 )
 
 
@@ -220,6 +226,11 @@ def _limits(params: LiteLLMEntry, info: LiteLLMEntry) -> Iterator[tuple[str, obj
         "input": both.get("input_cost_per_token"),
         "output": both.get("output_cost_per_token"),
         "cached": both.get("cache_read_input_token_cost"),
+        "cache_write": both.get("cache_creation_input_token_cost"),
+        "cache_write_1h": both.get("cache_creation_input_token_cost_above_1hr"),
+        "reasoning": both.get("output_cost_per_reasoning_token"),
+        "audio": both.get("input_cost_per_audio_token"),
+        "audio_output": both.get("output_cost_per_audio_token"),
     }
     if price := {key: float(f"{value * 1e6:.6g}") for key, value in prices.items() if _is_number(value)}:
         yield "price", price

@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.workers.provider_profile import UNKNOWN_ENDPOINT, profile_at, profile_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +179,7 @@ _TELEMETRY: Mapping[str, Sequence[str]] = {
     "xai": ["x_ai"],
     "perplexity": ["perplexity"],
 }
-MAX_TOKENS_PROVIDERS = frozenset(  # whose documentation knows `max_tokens` and no `max_completion_tokens`
-    {"ai21", "ai21_chat", "codestral", "cohere", "cohere_chat", "deepseek", "llamafile", "lm_studio", "mistral"}
-    | {"ollama", "ollama_chat", "perplexity", "together_ai"}
-)
 LOCAL_PROVIDERS = frozenset({"ollama", "ollama_chat", "vllm", "hosted_vllm", "lm_studio", "llamafile", "xinference"})
-# Held to a JSON Schema by the endpoint itself.
-SCHEMA_PROVIDERS = frozenset({"openai", "azure"})
 # Whose key alone says that somebody wants to call a model; HF_TOKEN and the like also stand for other things.
 FIRST_RUN_PROVIDERS = (
     *("openai", "anthropic", "gemini", "mistral", "groq", "openrouter", "deepseek", "xai", "together_ai", "cerebras"),
@@ -313,7 +308,7 @@ def account_of(name: str, environment: Mapping[str, str]) -> dict[str, str]:
 def chat_keys(
     name: str, model: str, key: str | None = None, base_url: str | None = None, account: Mapping[str, str] | None = None
 ) -> dict[str, object]:
-    """Return the keys of [workers.NAME] that reach a model: address, key variable, and the name of the token limit.
+    """Return the keys of [workers.NAME] that reach a model: address, key variable, and whose it is if it does not say.
 
     `key`: the variable that holds the key; by default the provider's usual one. ConfigError names what is missing.
     """
@@ -329,7 +324,8 @@ def chat_keys(
         keys |= azure_keys(base_url, model, (account or {}).get("version"), variable)
     else:
         keys |= endpoint_keys(base_url, known.under, variable)
-    return keys | ({"max_tokens_field": "max_tokens"} if name in MAX_TOKENS_PROVIDERS else {})
+    profile = profile_named(name)
+    return keys if profile in (UNKNOWN_ENDPOINT, profile_at(str(keys["base_url"]))) else keys | {"provider": name}
 
 
 def _account_address(name: str, account: Mapping[str, str]) -> str:

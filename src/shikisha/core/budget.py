@@ -6,7 +6,7 @@ and the refusals, are in `ledger`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from math import floor, inf, isfinite, log10
 from typing import TypeVar
 
@@ -66,12 +66,36 @@ def _smaller_cap(one: N | None, other: N | None) -> N | None:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call; `cached_tokens` are part of `input_tokens`, `reasoning_tokens` of `output_tokens`."""
+    """Tokens of one call, all of them.
+
+    Parts of `input_tokens`: `cached_tokens` (read from a cache), `cache_write_tokens` (written to one, for minutes),
+    `cache_write_1h_tokens` (for an hour), `image_tokens` and `audio_tokens`. Parts of `output_tokens`:
+    `reasoning_tokens`, `image_output_tokens` and `audio_output_tokens`.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    image_tokens: int = 0
+    audio_tokens: int = 0
+    image_output_tokens: int = 0
+    audio_output_tokens: int = 0
+
+    @property
+    def cacheable_tokens(self) -> int:
+        """Input tokens that were read from a cache or written to one."""
+        return self.cached_tokens + self.cache_write_tokens + self.cache_write_1h_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """Return the usage of both."""
+        return Usage(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+
+    def __sub__(self, other: "Usage") -> "Usage":
+        """Return what this one has more than the other."""
+        return Usage(*(max(0, one - two) for one, two in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def total(self) -> int:
@@ -81,25 +105,53 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Dollars per million input, output and cached input tokens, and per call."""
+    """Dollars per million tokens of each kind (None: of the kind that they are part of), and per call.
+
+    What is written to a cache for an hour costs what is written for minutes where no price of its own is known.
+    """
 
     input: float = 0.0
     output: float = 0.0
     cached: float | None = None
     call: float = 0.0
+    cache_write: float | None = None
+    cache_write_1h: float | None = None
+    reasoning: float | None = None
+    image: float | None = None
+    audio: float | None = None
+    image_output: float | None = None
+    audio_output: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("input", "output", "cached", "call"):
-            dollars = getattr(self, name)
+        for each in fields(self):
+            dollars = getattr(self, each.name)
             if dollars is not None and not (isfinite(dollars) and dollars >= 0):
-                raise ConfigError(f"price {name}: expected dollars from 0, not {dollars!r}")
+                raise ConfigError(f"price {each.name}: expected dollars from 0, not {dollars!r}")
 
     def of(self, usage: Usage) -> float:
-        """Return the dollars for this usage; cached tokens cost the input price where no cached price is known."""
-        cached = self.input if self.cached is None else self.cached
-        fresh = usage.input_tokens - usage.cached_tokens
-        tokens = fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output
-        return tokens / 1e6 + self.call
+        """Return the dollars for this usage."""
+        write = self.cache_write
+        parts = (
+            (usage.cached_tokens, self.cached, self.input),
+            (usage.cache_write_tokens, write, self.input),
+            (usage.cache_write_1h_tokens, write if self.cache_write_1h is None else self.cache_write_1h, self.input),
+            (usage.image_tokens, self.image, self.input),
+            (usage.audio_tokens, self.audio, self.input),
+            (usage.reasoning_tokens, self.reasoning, self.output),
+            (usage.image_output_tokens, self.image_output, self.output),
+            (usage.audio_output_tokens, self.audio_output, self.output),
+        )
+        dollars = usage.input_tokens * self.input + usage.output_tokens * self.output
+        # A token of two kinds (a cached picture) is charged for both differences, never below nothing in sum.
+        dollars += sum([tokens * (own - whole) for tokens, own, whole in parts if tokens and own is not None])
+        return max(0.0, dollars) / 1e6 + self.call
+
+    @property
+    def dearest(self) -> tuple[float, float]:
+        """The most that a token of input, and one of output, can cost."""
+        into = (self.input, self.cached, self.cache_write, self.cache_write_1h, self.image, self.audio)
+        out = (self.output, self.reasoning, self.image_output, self.audio_output)
+        return max([each or 0.0 for each in into]), max([each or 0.0 for each in out])
 
 
 FREE = Price()
@@ -136,8 +188,8 @@ def upper_bound(
         tokens_in = min(tokens_in, context_tokens)
     if price is None:
         return Amount(tokens_in + max_output_tokens, None)
-    dearest = max(price.input, price.cached or 0.0)  # a bound must not hope for a cache
-    dollars = (tokens_in * dearest + max_output_tokens * price.output) / 1e6 + price.call
+    into, out = price.dearest  # a bound must not hope for a cache
+    dollars = (tokens_in * into + max_output_tokens * out) / 1e6 + price.call
     return Amount(tokens_in + max_output_tokens, dollars)
 
 

@@ -88,7 +88,9 @@ class Request:
     receives pieces of the answer as they arrive. `spawn` starts a child run inside this run's limits. `labels`
     are those of everything in it. `wishes` are the client's, where this call is to give the answer; `exchanges` are
     the calls of the client's tools that were made so far, with their results. `held` says that the worker is held to
-    the schema by its endpoint, so that no words need to ask for it (`visibility.adapt_request`).
+    the schema by its endpoint, so that no words need to ask for it (`visibility.adapt_request`). `on_cancel`
+    receives the most that a call which is being cancelled can have used, from workers that know better than what was
+    reserved.
     """
 
     task: Task
@@ -104,6 +106,7 @@ class Request:
     wishes: ClientOptions = NO_CLIENT_OPTIONS
     exchanges: tuple[ToolExchange, ...] = ()
     held: bool = False
+    on_cancel: Callable[[Amount], None] | None = field(default=None, compare=False)
 
     @property
     def own_words(self) -> bool:
@@ -116,10 +119,17 @@ class Request:
         """What the worker is to do, in words: the task's prompt where the plan says no more than to answer it."""
         return self.task.prompt if self.subtask in (ANSWER, ANSWER_ALONE) else self.subtask
 
-    def under(self, key: str, on_text: Callable[[str], None] | None, spawn: "ChildRunLauncher | None") -> "Request":
+    def under(
+        self,
+        key: str,
+        on_text: Callable[[str], None] | None,
+        spawn: "ChildRunLauncher | None",
+        on_cancel: Callable[[Amount], None] | None = None,
+    ) -> "Request":
         """Return this request for one attempt: under its key, with who hears it and what starts its child runs."""
         shown = (self.task, self.subtask, self.granted, self.turns, self.remarks)
-        return Request(*shown, key, self.schema, on_text, spawn, self.labels, self.wishes, self.exchanges, self.held)
+        more = (self.labels, self.wishes, self.exchanges, self.held, on_cancel)
+        return Request(*shown, key, self.schema, on_text, spawn, *more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +139,8 @@ class Reply:
     `prepaid`: what it used is already charged to the budget (a child run's calls are, each on its own). `calls` are
     those of the client's tools that it wants to be made before it answers. `stated` is what the endpoint said of its
     use where that cannot be true, `uncertain` what may have been used besides (both as in `events.AttemptFinished`).
-    `confidence` is how sure it is of its answer by its own account, 0 to 1 (None: it does not say).
+    `confidence` is how sure it is of its answer by its own account, 0 to 1 (None: it does not say). `envelope` is what
+    the endpoint sent with calls besides (`messages.Envelope.dump`), `notes` say what was odd without being wrong.
     """
 
     text: str
@@ -142,6 +153,8 @@ class Reply:
     stated: Usage | None = None
     uncertain: Amount = Amount()
     confidence: float | None = None
+    envelope: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class ApprovalMode(StrEnum):

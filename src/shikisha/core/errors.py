@@ -95,6 +95,28 @@ class FaultKind(StrEnum):
         return self in _AMBIGUOUS
 
 
+class FaultCause(StrEnum):
+    """What an endpoint refuses or lacks, whatever words it has for it: decides what comes next and what clients hear.
+
+    A kind is what a fault means for the engine (is it billed, may it be repeated), a cause what can be done about it.
+    """
+
+    TOO_LONG = "too_long"  # the conversation does not fit the model's window: a longer one may take it
+    FILTERED = "filtered"  # a content filter refused the request or stopped the answer
+    PARAMETER = "parameter"  # a parameter that the model does not take; `Fault.param` names it
+    QUOTA = "quota"  # the account has no credit or allowance left: asking again takes time only
+    THROTTLED = "throttled"  # too many requests now; `Fault.retry_after` says until when
+    OVERLOADED = "overloaded"  # the endpoint has no capacity now
+    SCHEMA = "schema"  # the endpoint cannot hold an answer to this JSON Schema
+    TOOL_LIMITS = "tool_limits"  # more tools, or longer names, than the endpoint takes
+    AUTH = "auth"  # the key is missing, wrong or not allowed to do this
+    NOT_FOUND = "not_found"  # there is no such model or address
+    NETWORK = "network"  # nothing, or not all, came over the network in time
+    TRUNCATED = "truncated"  # the answer ran into its limit
+    REFUSED = "refused"  # the model declined
+    UNKNOWN = "unknown"
+
+
 _RETRYABLE = frozenset(
     {
         FaultKind.CONNECT,
@@ -126,6 +148,16 @@ _FREE = frozenset(
     }
 )
 _UNBILLED = frozenset({FaultKind.SERVER, FaultKind.REFUSED})
+_CAUSES = {
+    FaultKind.CONNECT: FaultCause.NETWORK,
+    FaultKind.TIMEOUT: FaultCause.NETWORK,
+    FaultKind.RESET: FaultCause.NETWORK,
+    FaultKind.CUT_OFF: FaultCause.NETWORK,
+    FaultKind.RATE_LIMITED: FaultCause.THROTTLED,
+    FaultKind.REFUSED: FaultCause.REFUSED,
+    FaultKind.TRUNCATED: FaultCause.TRUNCATED,
+    FaultKind.AUTH: FaultCause.AUTH,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +167,8 @@ class Fault:
     `retry_after` is the worker's own wish in seconds, as received (it may be negative or huge: `attempt` judges it).
     `partial` keeps what had arrived before the fault; it is evidence and never passed on as an answer. `tokens` and
     `dollars` are what the attempt is known to have used all the same; None: the worker did not say. `uncertain_tokens`
-    and `uncertain_dollars` are what it may have used besides (a child run's calls whose outcome nobody knows).
+    and `uncertain_dollars` are what it may have used besides (a child run's calls whose outcome nobody knows). `stated`
+    is the cause that an endpoint stated, and `param` the parameter that it means.
     """
 
     kind: FaultKind
@@ -146,6 +179,13 @@ class Fault:
     dollars: float | None = None
     uncertain_tokens: int = 0
     uncertain_dollars: float | None = 0.0
+    stated: FaultCause = FaultCause.UNKNOWN
+    param: str = ""
+
+    @property
+    def cause(self) -> FaultCause:
+        """The stated cause, or what the kind alone says."""
+        return self.stated if self.stated is not FaultCause.UNKNOWN else _CAUSES.get(self.kind, FaultCause.UNKNOWN)
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.message else str(self.kind)
@@ -268,9 +308,11 @@ class WorkerError(ShikishaError):
         dollars: float | None = None,
         uncertain_tokens: int = 0,
         uncertain_dollars: float | None = 0.0,
+        stated: FaultCause = FaultCause.UNKNOWN,
+        param: str = "",
     ) -> None:
         possible = (uncertain_tokens, uncertain_dollars)
-        self.fault = Fault(kind, message, retry_after, partial, tokens, dollars, *possible)
+        self.fault = Fault(kind, message, retry_after, partial, tokens, dollars, *possible, stated, param)
         super().__init__(str(self.fault))
 
     @classmethod

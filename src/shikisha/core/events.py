@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, TypeVar
 
 from shikisha.core.budget import Amount, Caps, Usage
-from shikisha.core.errors import FaultKind
+from shikisha.core.errors import FaultCause, FaultKind
 
 T = TypeVar("T")
 BODY = "body"
@@ -312,7 +312,8 @@ class AttemptFinished(Event):
     `uncertain` what its child runs may have used besides.
     `calls` are those of tools that it wants to be made (the client's, or an agent's own), as a JSON list; `text` is
     what it said besides.
-    `confidence` is the worker's own, 0 to 1 (None: it does not say).
+    `confidence` is the worker's own, 0 to 1 (None: it does not say). `envelope` is what the endpoint sent with the turn
+    besides (see `messages.Envelope`), and `notes` say what was odd about the reply without being wrong.
     """
 
     kind: ClassVar[str] = "attempt.finished"
@@ -330,6 +331,8 @@ class AttemptFinished(Event):
     stated: Usage | None = None
     uncertain: Amount = Amount()
     confidence: float | None = None
+    envelope: Body = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,7 +340,8 @@ class AttemptFailed(Event):
     """The call gave no answer. `charged` is what it is known to have used; `retry_after` the worker's own wish.
 
     `uncertain` is what it may have used besides, where nobody can know: it counts against every cap, and is no cost.
-    Journals from before there was this field have it in `charged`, and there it stays.
+    Journals from before there was this field have it in `charged`, and there it stays. `cause` is what the endpoint
+    stated, and `param` the parameter that it means.
     """
 
     kind: ClassVar[str] = "attempt.failed"
@@ -352,6 +356,8 @@ class AttemptFailed(Event):
     partial: Body | None = None
     seconds: float = 0.0
     uncertain: Amount = Amount()
+    cause: FaultCause = FaultCause.UNKNOWN
+    param: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ a turn means to whom (`context` makes chats of requests).
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -93,34 +93,67 @@ class ToolResult:
     content: str
 
 
+MAX_ENVELOPE_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What an endpoint sent with an assistant's turn besides text and calls; it goes back unchanged, to it alone.
+
+    `endpoint` identifies it. `message` are further fields of the message (reasoning, signatures), `calls` those of each
+    call, with the endpoint's own id. Nobody else reads them: what is in there is data of the endpoint.
+    """
+
+    endpoint: str
+    message: Mapping[str, Json] = field(default_factory=dict)
+    calls: tuple[Mapping[str, Json], ...] = ()
+
+    def dump(self) -> str:
+        """Return it as a text, as turns and journals keep it."""
+        return dump_json({"endpoint": self.endpoint, "message": self.message, "calls": self.calls})
+
+    @classmethod
+    def load(cls, text: str, endpoint: str) -> "Envelope | None":
+        """Return the envelope that `dump` wrote; None where there is none, or it is another endpoint's."""
+        plain = json.loads(text) if text else None
+        if plain is None or plain["endpoint"] != endpoint:
+            return None
+        return cls(endpoint, plain["message"], tuple(plain["calls"]))
+
+
 @dataclass(frozen=True, slots=True)
 class ToolExchange:
-    """Calls that a model made in one reply, what it said besides, and their results."""
+    """Calls that a model made in one reply, what it said besides, and their results; `envelope` as `Envelope.dump`."""
 
     calls: tuple[ToolCall, ...]
     results: tuple[ToolResult, ...] = ()
     text: str = ""
+    envelope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a chat; `calls` are an assistant's, `answers` is the id of the call that a tool's turn answers."""
+    """One message of a chat; `calls` are an assistant's, `answers` is the id of the call that a tool's turn answers.
+
+    `envelope` is what the endpoint sent with an assistant's turn besides, as `Envelope.dump` wrote it.
+    """
 
     speaker: Speaker
     text: str
     calls: tuple[ToolCall, ...] = ()
     answers: str = ""
     attachments: tuple[Attachment, ...] = ()
+    envelope: str = ""
 
     @property
     def plain(self) -> bool:
         """Whether it is nothing but text."""
-        return not (self.calls or self.answers or self.attachments)
+        return not (self.calls or self.answers or self.attachments or self.envelope)
 
 
 def exchange_messages(exchange: ToolExchange) -> Iterator[ChatMessage]:
     """Yield an exchange with the client's tools as turns."""
-    yield ChatMessage(Speaker.ASSISTANT, exchange.text, exchange.calls)
+    yield ChatMessage(Speaker.ASSISTANT, exchange.text, exchange.calls, envelope=exchange.envelope)
     for result in exchange.results:
         yield ChatMessage(Speaker.TOOL, result.content, answers=result.tool_call_id)
 
@@ -229,6 +262,7 @@ def load_exchanges(text: str) -> tuple[ToolExchange, ...]:
             tuple(ToolCall(**call) for call in each["calls"]),
             tuple(ToolResult(**result) for result in each.get("results", ())),
             each.get("text", ""),
+            each.get("envelope", ""),
         )
         for each in json.loads(text or "[]")
     )
@@ -251,7 +285,8 @@ def _value(value: object) -> Json:
 def _load_message(plain: Mapping[str, str]) -> ChatMessage:
     calls = tuple(ToolCall(**call) for call in _list(plain, "calls"))
     attached = tuple(_load_attachment(each) for each in _list(plain, "attachments"))
-    return ChatMessage(Speaker(plain["speaker"]), plain["text"], calls, plain.get("answers", ""), attached)
+    said = (calls, plain.get("answers", ""), attached, plain.get("envelope", ""))
+    return ChatMessage(Speaker(plain["speaker"]), plain["text"], *said)
 
 
 def _load_attachment(plain: Mapping[str, str]) -> Attachment:

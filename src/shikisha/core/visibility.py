@@ -158,6 +158,8 @@ def max_usage(
     for turn in shown:
         if not turn.plain:
             texts += [text for call in turn.calls for text in (call.id, call.name, call.arguments)]
+            if turn.envelope:
+                texts.append(turn.envelope)
             more += sum([attached.tokens for attached in turn.attachments])
     if wishes.tools:
         texts += [dump_json(tool) for tool in wishes.tools]

@@ -327,7 +327,7 @@ async def _perform_calls(turns: _AgentTurns, number: int, reply: Reply) -> ToolE
     theirs = [call for call in wanted if call.name in client]
     results.update(await _ask_client(turns, wanted, reply.text, theirs))
     answered = [result for call in wanted if isinstance(result := results[call.id], ToolResult)]
-    return ToolExchange(tuple(map(_presentable, wanted)), tuple(answered), reply.text)
+    return ToolExchange(tuple(map(_presentable, wanted)), tuple(answered), reply.text, reply.envelope)
 
 
 async def _side_by_side(jobs: Sequence[Callable[[], Coroutine[object, object, None]]]) -> None:

@@ -148,6 +148,6 @@ def _fixed_bytes(request: Request, wishes: ClientOptions) -> int:
     said = [task.prompt, task.context, request.subtask, *(turn.text for turn in task.history)]
     said += [text for earlier in request.granted for text in (earlier.subtask, earlier.text or "")]
     said += [call.arguments for one in request.exchanges for call in one.calls]
-    said += [one.text for one in request.exchanges]
+    said += [text for one in request.exchanges for text in (one.text, one.envelope)]
     said += [dump_json(tool) for tool in wishes.tools]
     return sum([byte_length(text) for text in said])

@@ -11,12 +11,21 @@ stopped. Deliberately absent: stand-ins (see `step`) and opinions on the answer 
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from math import isnan
 from time import perf_counter, time
 
-from shikisha.core.budget import ZERO, Amount, Usage
-from shikisha.core.errors import PROCESS_STOPS, CapReached, Fault, FaultKind, JournalError, WorkerError, describe_error
+from shikisha.core.budget import ZERO, Amount, Usage, byte_length
+from shikisha.core.errors import (
+    PROCESS_STOPS,
+    CapReached,
+    Fault,
+    FaultCause,
+    FaultKind,
+    JournalError,
+    WorkerError,
+    describe_error,
+)
 from shikisha.core.events import (
     EFFECT_ROLES,
     AttemptFailed,
@@ -28,6 +37,7 @@ from shikisha.core.events import (
     QuestionKind,
 )
 from shikisha.core.messages import (
+    MAX_ENVELOPE_BYTES,
     ToolCall,
     ToolExchange,
     dump_records,
@@ -54,6 +64,8 @@ from shikisha.engine.worker import Card, Reply, Request
 _MAX_MESSAGE = 2_000  # characters of a fault: an endpoint's error page would fill the journal
 _MAX_EXCHANGES = 32  # with the client's tools, in one step: more is a loop
 _MAX_MODEL_NAME = 200
+_MAX_NOTE, _MAX_NOTES = 300, 20
+_MAX_PARAM = 100
 _MAX_RETRY_AFTER = 1e9  # seconds; JSON has no infinity
 _MAX_AMOUNT = 10**15  # tokens, or dollars: what is more is nonsense, and sums of it would be no numbers any more
 _STEP_OVER = "the step that this call was for has ended"
@@ -126,13 +138,13 @@ async def _exchange_with_client(
     if len(request.exchanges) - len(request.task.exchanges) >= _MAX_EXCHANGES:
         why = f"{member.card.name} wants tools again after {_MAX_EXCHANGES} exchanges with the client in one step"
         raise WorkerError(FaultKind.CAP, why)
-    asked = replace(request, exchanges=(*request.exchanges, ToolExchange(reply.calls, (), reply.text)))
+    asked = replace(request, exchanges=(*request.exchanges, ToolExchange(reply.calls, (), reply.text, reply.envelope)))
     decision = await ask_about_call(calls, member, asked, QuestionKind.TOOLS, dump_records(reply.calls))
     if not decision.approved:
         raise WorkerError(FaultKind.DENIED, f"the client's tools: {refusal_text(decision)}")
     try:
         results = load_tool_results(decision.text, reply.calls)
-        return ToolExchange(reply.calls, results, reply.text), decision.tool_choice
+        return ToolExchange(reply.calls, results, reply.text, reply.envelope), decision.tool_choice
     except ValueError as error:
         raise WorkerError(FaultKind.BAD_REQUEST, str(error)) from None
 
@@ -205,12 +217,14 @@ async def _make_attempt(
             handle = AttemptHandle(key, stream)
             launcher = context.launch_child if why.role in EFFECT_ROLES else None
             launch = launcher(context, handle) if launcher else None
-            request = request.under(key, handle.emit if stream else None, launch)
+            request = request.under(key, handle.emit if stream else None, launch, handle.narrow)
             try:
                 outcome = await _invoke_worker(context, member, request)
             except asyncio.CancelledError:
                 fault = Fault(FaultKind.CANCELLED, "cancelled while in flight")
-                context.recorder.add(_attempt_failed(started, fault, (ZERO, need), perf_counter() - begun))
+                possible = _smaller_bound(need, handle.bound)
+                uncertain = uncertain and possible
+                context.recorder.add(_attempt_failed(started, fault, (ZERO, possible), perf_counter() - begun))
                 raise
             finally:
                 handle.closed = True
@@ -232,6 +246,15 @@ async def _make_attempt(
     return outcome
 
 
+def _smaller_bound(need: Amount, bound: Amount | None) -> Amount:
+    """Return what a cancelled call can have used: never more than was reserved, whatever its worker says."""
+    if bound is None or not (_countable(bound.tokens) and _payable(bound.dollars)):
+        return need
+    known = need.dollars is not None and bound.dollars is not None
+    dollars = min(need.dollars or 0.0, bound.dollars or 0.0) if known else need.dollars
+    return Amount(min(need.tokens, bound.tokens), dollars)
+
+
 def _replay_attempt(calls: StepCalls, attempt: Attempt, card: Card) -> Reply | Fault:
     """Return what the journal says of the next attempt; one without an outcome is marked uncertain.
 
@@ -251,12 +274,10 @@ def _replay_attempt(calls: StepCalls, attempt: Attempt, card: Card) -> Reply | F
             context.shared_budget.settle(ZERO, ZERO, started.reserved)  # in the commit of the event, so once
     match attempt.outcome:
         case AttemptFinished() as end:
-            asked = load_tool_calls(end.calls)
-            return Reply(
-                end.text, end.usage, end.dollars, end.finish, end.model, calls=asked, confidence=end.confidence
-            )
+            asked, told = load_tool_calls(end.calls), (end.text, end.usage, end.dollars, end.finish, end.model)
+            return Reply(*told, calls=asked, confidence=end.confidence, envelope=end.envelope, notes=end.notes)
         case AttemptFailed() as end:
-            return Fault(end.fault, end.message, end.retry_after, end.partial)
+            return Fault(end.fault, end.message, end.retry_after, end.partial, stated=end.cause, param=end.param)
 
 
 async def _invoke_worker(context: RunContext, member: Member, request: Request) -> Reply | Fault:
@@ -306,8 +327,15 @@ def _validate_reply(context: RunContext, card: Card, request: Request, reply: Re
         why = context.clean(problem)
         return Fault(FaultKind.REFUSED, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
     sure = reply.confidence if isinstance(reply.confidence, float) and 0 <= reply.confidence <= 1 else None
-    same = text is reply.text and model == reply.model and calls == reply.calls and sure == reply.confidence
-    return reply if same else replace(reply, text=text, model=model, calls=calls, confidence=sure)
+    envelope = context.clean(reply.envelope) if reply.envelope else ""
+    if len(envelope) > MAX_ENVELOPE_BYTES or byte_length(envelope) > MAX_ENVELOPE_BYTES:
+        why = f"what came with the calls is larger than {MAX_ENVELOPE_BYTES:,} bytes, and has to go back with them"
+        return Fault(FaultKind.TOO_LARGE, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
+    notes = reply.notes and tuple([context.clean(str(note))[:_MAX_NOTE] for note in reply.notes[:_MAX_NOTES]])
+    cleaned = replace(
+        reply, text=text, model=model, calls=calls, confidence=sure, envelope=envelope if calls else "", notes=notes
+    )
+    return reply if cleaned == reply else cleaned
 
 
 def _reached_client_limit(card: Card, request: Request, reply: Reply) -> bool:
@@ -318,8 +346,8 @@ def _reached_client_limit(card: Card, request: Request, reply: Reply) -> bool:
 
 def _billable(reply: Reply) -> bool:
     usage, uncertain = reply.usage, reply.uncertain
-    counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens, uncertain.tokens)
-    countable = all(map(_countable, counts)) and usage.cached_tokens <= usage.input_tokens
+    countable = all(map(_countable, (*astuple(usage), uncertain.tokens)))
+    countable = countable and usage.cacheable_tokens <= usage.input_tokens
     return countable and _payable(reply.dollars) and _payable(uncertain.dollars)
 
 
@@ -346,7 +374,9 @@ def _sanitize_fault(context: RunContext, fault: Fault) -> Fault:
     possible = _countable(fault.uncertain_tokens) and _payable(fault.uncertain_dollars)
     used = (fault.tokens, fault.dollars) if known else (None, None)
     uncertain = (fault.uncertain_tokens, fault.uncertain_dollars) if possible else (0, 0.0)
-    return Fault(kind, message, retry_after, partial, *used, *uncertain)
+    stated = fault.stated if isinstance(fault.stated, FaultCause) else FaultCause.UNKNOWN
+    param = context.secret_store.redact(context.clean(str(fault.param or ""))[:_MAX_PARAM])
+    return Fault(kind, message, retry_after, partial, *used, *uncertain, stated, param)
 
 
 def _dollars(reply: Reply, card: Card) -> float | None:
@@ -411,6 +441,8 @@ def _attempt_finished(started: AttemptStarted, reply: Reply, spent: Amount, seco
         stated=reply.stated,
         uncertain=reply.uncertain,
         confidence=reply.confidence,
+        envelope=reply.envelope,
+        notes=reply.notes,
     )
 
 
@@ -432,6 +464,8 @@ def _attempt_failed(
         partial=fault.partial,
         seconds=seconds,
         uncertain=uncertain,
+        cause=fault.stated,
+        param=fault.param,
     )
 
 

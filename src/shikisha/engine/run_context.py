@@ -43,10 +43,11 @@ class RetryPolicy:
         """Return the seconds to wait before retry number `retry` (from 0); None: not worth the wait."""
         if retry_after is not None and retry_after > self.longest_retry_after:
             return None
+        if retry_after is not None and retry_after > 0:  # it knows better than any backoff; NaN compares to nothing
+            return retry_after
         # 2 ** 60 is far above any longest pause; without the bound, retry 1,100 would overflow a float.
         backoff: float = min(self.longest, self.first * 2 ** min(retry, 60)) * (0.5 + self.jitter() / 2)
-        # Negated, since a worker's wish may be NaN, which compares to nothing.
-        return backoff if retry_after is None or not retry_after >= 0 else max(retry_after, backoff)
+        return backoff
 
 
 @dataclass(slots=True)
@@ -60,11 +61,16 @@ class AttemptHandle:
     on_text: Callable[[str], None] | None = None
     children: int = 0
     closed: bool = False
+    bound: Amount | None = None  # the most that it can have used, where a worker that is cancelled says so
 
     def emit(self, piece: str) -> None:
         """Pass a piece of the answer on."""
         if self.on_text is not None and not self.closed:
             self.on_text(piece)
+
+    def narrow(self, bound: Amount) -> None:
+        """Take the most that the attempt can have used, from a worker that is being cancelled."""
+        self.bound = bound
 
     def child(self) -> str:
         """Return the id of the next child run; WorkerError when the attempt is over."""

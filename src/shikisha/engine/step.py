@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import time
 
-from shikisha.core.call import NO_CLIENT_OPTIONS
-from shikisha.core.errors import Fault, FaultKind, WorkerError
+from shikisha.core.call import NO_CLIENT_OPTIONS, Card
+from shikisha.core.errors import Fault, FaultCause, FaultKind, WorkerError
 from shikisha.core.events import AttemptReason, OnCheckFailure, StepFinished
 from shikisha.core.run import Result, StepRecord
 from shikisha.engine.agent_loop import call_agent
@@ -98,7 +98,7 @@ async def perform_step(calls: StepCalls, member: Member, request: Request, *, jo
             progress.request = _with_labels(calls, progress.request)
         except WorkerError as error:
             progress.request = _with_labels(calls, progress.request)
-            if error.fault.kind in _FINAL_FAULTS or not _substitute(calls, progress):
+            if error.fault.kind in _FINAL_FAULTS or not _substitute(calls, progress, error.fault):
                 return _failed_step(calls, progress, error.fault)
             continue
         attempt = calls.last
@@ -157,14 +157,29 @@ def _failed_step(calls: StepCalls, progress: _StepProgress, fault: Fault) -> Ste
     return StepEnd(Result(card.name, None, fault, labels=labels))
 
 
-def _substitute(calls: StepCalls, progress: _StepProgress) -> bool:
-    """Turn to the fallback, then to the escalation; False when neither is left."""
+def _substitute(calls: StepCalls, progress: _StepProgress, fault: Fault) -> bool:
+    """Turn to the fallback, then to the escalation; False when neither is left.
+
+    What is too long for one window goes to a longer one, past stand-ins whose window is known to be no longer.
+    """
     card = progress.member.card
-    for name, reason in ((card.fallback, AttemptReason.FALLBACK), (card.escalate, AttemptReason.ESCALATION)):
-        if name is not None and name not in progress.called:
-            progress.hand_over(calls, calls.context.pool.named(name), reason)
-            return True
+    waiting = [(card.fallback, AttemptReason.FALLBACK), (card.escalate, AttemptReason.ESCALATION)]
+    for name, reason in waiting:
+        if name is None or name in progress.called:
+            continue
+        other = calls.context.pool.named(name)
+        if fault.cause is FaultCause.TOO_LONG and not _reads_more(other.card, card):
+            progress.called.add(name)
+            waiting += [(other.card.fallback, reason), (other.card.escalate, AttemptReason.ESCALATION)]
+            continue
+        progress.hand_over(calls, other, reason)
+        return True
     return False
+
+
+def _reads_more(card: Card, than: Card) -> bool:
+    """Whether a window is, or may be, longer than another."""
+    return card.context_tokens is None or than.context_tokens is None or card.context_tokens > than.context_tokens
 
 
 def _after_check(calls: StepCalls, progress: _StepProgress, checked: CheckResults) -> bool:

@@ -16,7 +16,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -254,7 +254,7 @@ class ResponseCache:
             "model": reply.model,
             "seconds": round(seconds, 6),
             **_stated_usage(reply),
-            **({"calls": dump_records(reply.calls)} if reply.calls else {}),
+            **({"calls": dump_records(reply.calls), "envelope": reply.envelope} if reply.calls else {}),
         }
         offset, length = self._own.put(_ENCODER.encode(line))
         self._places[key], self._fresh[key] = (self._own.path, offset, length), CachedReply(reply, seconds)
@@ -378,7 +378,7 @@ def _stated_usage(reply: Reply) -> dict[str, object]:
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
-_USAGE = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+_USAGE = tuple(each.name for each in fields(Usage))
 
 
 def _reply_from_json(line: Mapping[str, object]) -> CachedReply:
@@ -391,6 +391,7 @@ def _reply_from_json(line: Mapping[str, object]) -> CachedReply:
         FinishReason(str(line["finish"])),
         str(line["model"]),
         calls=load_tool_calls(str(line.get("calls", ""))),
+        envelope=str(line.get("envelope", "")),
         stated=None if stated is None else _usage_from_json(stated),
     )
     return CachedReply(reply, float(str(line.get("seconds", 0.0))))

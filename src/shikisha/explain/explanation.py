@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 
+from shikisha.core.errors import FaultCause
 from shikisha.core.events import (
     AttemptFailed,
     AttemptFinished,
@@ -41,7 +42,8 @@ class CallExplanation:
     `ended` False: its outcome is not in the journal. `fault` is why it has no answer. `dollars` None: the cost is
     unknown; `uncertain_…` is what it may have used as well. `understated`: the worker reported less use than can be
     true, and `tokens` are an estimate. `view` is the hash of what the worker saw; `child` the run that the call was.
-    Of an agent's tool, `call` is the place in the step ("2.0"), `tool` its name, `arguments` those of the call.
+    Of an agent's tool, `call` is the place in the step ("2.0"), `tool` its name, `arguments` those of the call. `cause`
+    is what the endpoint says of a fault, `notes` what was odd about an answer.
     """
 
     attempt: int
@@ -66,6 +68,8 @@ class CallExplanation:
     call: str = ""
     tool: str = ""
     arguments: str = ""
+    cause: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class ToolDecision(StrEnum):
@@ -456,6 +460,8 @@ def _call(record: StepRecord, place: int, known: Mapping[str, Run]) -> CallExpla
         call=begun.call,
         tool=begun.tool,
         arguments=begun.arguments,
+        cause=str(end.cause) if isinstance(end, AttemptFailed) and end.cause is not FaultCause.UNKNOWN else "",
+        notes=end.notes if isinstance(end, AttemptFinished) else (),
     )
 
 

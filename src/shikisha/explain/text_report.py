@@ -171,6 +171,8 @@ def _outcome(call: CallExplanation) -> str:
         return f"no outcome is known{_uncertain_usage(call)}"
     result = "answered" if call.fault is None else _short(call.fault)
     low = " (an estimate: the worker says less than can be true)" if call.understated else ""
+    result += f" [{call.cause}]" if call.cause else ""
+    low += "".join(f" ({note})" for note in call.notes)
     return (
         f"{result} in {call.seconds:.2f} s, {call.tokens} tokens, {_money(call.dollars)}{low}{_uncertain_usage(call)}"
     )

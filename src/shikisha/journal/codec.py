@@ -19,6 +19,7 @@ from operator import attrgetter
 from types import UnionType
 from typing import Annotated, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
+from shikisha.core.budget import Usage
 from shikisha.core.errors import ConfigError, JournalTampered
 from shikisha.core.events import BODY, EVENT_CLASSES, FREE, Event, RunStarted
 from shikisha.core.json_codec import decode_json, encode_ascii_json
@@ -62,8 +63,10 @@ def encode_event(event: Event) -> EncodedEvent:
             data[f"{name}{_BY_HASH}"] = key = sha256(body).hexdigest()
             bodies.append((key, body))
     for name, parts in form.nested:
-        if name in data:
-            data[name] = {part: getattr(data[name], part) for part in parts}
+        if (whole := data.get(name)) is not None:
+            stored = {part: getattr(whole, part) for part in parts}
+            # Most calls use few of the kinds of tokens, and no count is ever missing: none is 0.
+            data[name] = {part: count for part, count in stored.items() if count} if type(whole) is Usage else stored
     for name in form.lists:
         names = data.get(name, ())
         if isinstance(names, tuple) and sum(map(len, names)) > _MAX_LIST_CHARACTERS:
@@ -73,8 +76,8 @@ def encode_event(event: Event) -> EncodedEvent:
     run, kind, at = event.run, event.kind, float(event.at)
     if not (run and run.isprintable() and isfinite(at)):
         raise ValueError(f"{kind}: a run's id is printable and a time is finite, not {run!r} and {at}")
-    stored = encode_ascii_json(data)
-    return EncodedEvent(run, kind, at, stored, canonical_tail(run, kind, at, stored), tuple(bodies))
+    text = encode_ascii_json(data)
+    return EncodedEvent(run, kind, at, text, canonical_tail(run, kind, at, text), tuple(bodies))
 
 
 def canonical_tail(run: str, kind: str, at: float, data: str) -> bytes:

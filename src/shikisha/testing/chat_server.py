@@ -116,7 +116,8 @@ class HttpExchange:
         self._writer.transport.abort()
 
     def _head(self, status: int, headers: dict[str, str]) -> None:
-        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {headers[name]}" for name in headers)]
+        phrase = next((each.phrase for each in HTTPStatus if each == status), "")  # some have statuses of their own
+        lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {headers[name]}" for name in headers)]
         self._writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
 
 

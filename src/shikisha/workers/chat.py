@@ -1,50 +1,57 @@
 """A worker behind any OpenAI-compatible chat endpoint.
 
-Invariants: one call is one HTTP request under the attempt's idempotency key; only the headers named here leave; the
+Invariants: one call is one HTTP request under the attempt's idempotency key, and another where a parameter of our own
+is refused; only the headers named here leave; the
 body that is read is bounded; what comes back is an answer with a bill, or a typed fault with the text received so far.
 Nothing of a message is left out on its way. Deliberately absent: the openai SDK (half a second to import, for one
 POST), tools of our own (a client's tools are passed on and their calls returned), several choices, log-probabilities,
-and provider quirks beyond `extra_body`.
+and code for a single provider: what each wants and sends stands in its profile.
 """
 
 import asyncio
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
-from shikisha.core.budget import Usage
-from shikisha.core.call import TOO_DEEP_CODE, ClientOptions, depth_headers
-from shikisha.core.errors import ConfigError, Fault, FaultKind, WorkerError
+from shikisha.core.budget import Amount, Usage, byte_length
+from shikisha.core.call import ClientOptions, depth_headers
+from shikisha.core.errors import ConfigError, Fault, FaultCause, FaultKind, WorkerError
 from shikisha.core.events import FinishReason
 from shikisha.core.json_codec import encode_json
 from shikisha.core.messages import (
+    MAX_ENVELOPE_BYTES,
     Attachment,
     ChatMessage,
+    Envelope,
     Json,
     MediaKind,
     Speaker,
     chosen_tool,
     exchange_messages,
+    tool_name,
 )
 from shikisha.core.secrets import SecretStore
 from shikisha.core.visibility import output_limit, request_messages
 from shikisha.engine.worker import Card, Reply, Request
 from shikisha.workers import endpoint
-from shikisha.workers.chat_reply import (
-    ChatReply,
-    EventStreamParser,
+from shikisha.workers.chat_reply import ChatReply, EventStreamParser, call_id
+from shikisha.workers.chat_usage import (
+    UntrueUsage,
+    bounded_use,
+    estimated_usage,
     max_tokens,
     read_cost,
-    read_usage,
+    stated_usage,
     with_minimum_tokens,
 )
-from shikisha.workers.endpoint import HttpConnections, error_code, redact_and_clip, status_error
+from shikisha.workers.endpoint import HttpConnections, redact_and_clip
+from shikisha.workers.endpoint_faults import model_fault, read_error_body, stated_error
+from shikisha.workers.provider_profile import ProviderProfile, profile_at, provider_profiles
 
 if TYPE_CHECKING:
     from shikisha.workers.http_client import HttpResponse
@@ -65,6 +72,80 @@ def chat_message(turn: ChatMessage) -> dict[str, Json]:
             for call in turn.calls
         ]
     return said
+
+
+class WireMessages:
+    """Turns as one endpoint takes them: with its own envelopes, and ids and names within its limits.
+
+    `endpoint` identifies it in envelopes. Ids of calls are its own where it made them, and short ones made of ours
+    otherwise: providers refuse each other's ids.
+    """
+
+    def __init__(self, profile: ProviderProfile, endpoint: str) -> None:
+        self._profile = profile
+        self._endpoint = endpoint
+        self._own_id = re.compile(profile.calls.id, re.ASCII)
+        self._ids: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def message(self, turn: ChatMessage) -> dict[str, Json]:
+        """Return a turn as a message."""
+        envelope = Envelope.load(turn.envelope, self._endpoint)
+        theirs = envelope.calls if envelope is not None and len(envelope.calls) == len(turn.calls) else ()
+        said = self._adapt(chat_message(turn), theirs)
+        if envelope is not None and self._profile.reasoning.back != "refused":
+            said |= {name: value for name, value in envelope.message.items() if name == "content" or name not in said}
+        return said
+
+    def adapted(self, messages: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
+        """Return a client's own messages with ids and names as the endpoint takes them."""
+        return [self._adapt(each) for each in messages]
+
+    def _adapt(self, message: Mapping[str, Json], theirs: Sequence[Mapping[str, Json]] = ()) -> dict[str, Json]:
+        answers, calls = message.get("tool_call_id"), message.get("tool_calls")
+        said = dict(message)
+        if isinstance(answers, str):
+            said["tool_call_id"] = self._ids.get(answers, answers)
+        if isinstance(calls, list) and calls:
+            said["tool_calls"] = [self._call(call, theirs[place] if theirs else {}) for place, call in enumerate(calls)]
+        return said
+
+    def _call(self, call: Json, theirs: Mapping[str, Json]) -> Json:
+        if not isinstance(call, Mapping):
+            return call
+        own, inner, given = theirs.get("id"), theirs.get("function"), str(call.get("id", ""))
+        known = own if isinstance(own, str) else given if self._own_id.fullmatch(given) else ""
+        while not known or known in self._taken:
+            known = call_id(given, known)
+        self._taken.add(known)
+        self._ids[given] = known
+        named = self.named(call)
+        function = named.get("function") if isinstance(named, Mapping) else None
+        if isinstance(inner, Mapping) and isinstance(function, Mapping):
+            function = {**inner, **function}
+        return {**theirs, **cast("Mapping[str, Json]", named), "id": known, "function": function}
+
+    def named(self, value: Json) -> Json:
+        """Return a tool, a call or a tool choice with names as the endpoint takes them."""
+        if not isinstance(value, Mapping):
+            return value
+        named, function, allowed = dict(value), value.get("function"), value.get("allowed_tools")
+        if isinstance(function, Mapping) and isinstance(name := function.get("name"), str):
+            named["function"] = {**function, "name": self.tool_name(name)}
+        if isinstance(allowed, Mapping) and isinstance(tools := allowed.get("tools"), list):
+            named["allowed_tools"] = {**allowed, "tools": [self.named(each) for each in tools]}
+        return named
+
+    def tool_name(self, name: str) -> str:
+        """Return a tool's name as the endpoint takes it: what is too long, or has other letters, ends with a hash."""
+        most = self._profile.calls.max_name
+        if len(name) <= most and _NAME.fullmatch(name):
+            return name
+        kept = "".join(letter if _NAME.fullmatch(letter) else "_" for letter in name)[: most - _NAME_HASH - 1]
+        return f"{kept}_{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:_NAME_HASH]}"
+
+
+_NAME, _NAME_HASH = re.compile(r"[a-zA-Z0-9_-]+", re.ASCII), 8
 
 
 def content_part(attachment: Attachment) -> Mapping[str, Json]:
@@ -97,6 +178,13 @@ _DONE = "[DONE]"
 _MAX_LOOP_SECONDS = 0.002
 # In the stream of a run of another server of ours.
 _RUN_ID_HEADER = "x-shikisha-run-id"
+# Parameters of our own that an endpoint may refuse: without them we know less, and the answer is the same.
+_DISPENSABLE = frozenset({"stream_options", "parallel_tool_calls", "logprobs"})
+LimitField = Literal["max_completion_tokens", "max_tokens"]
+_LIMIT_FIELDS: tuple[LimitField, ...] = get_args(LimitField)
+# A bound for what is written unseen: before the first piece, and until an endpoint sees that nobody reads.
+_TOKENS_A_SECOND = 100
+_STOP_SECONDS = 0.2
 _RESERVED_FIELDS = frozenset(
     {
         "model",
@@ -144,13 +232,20 @@ class ChatSettings(BaseModel):
         description="reasoning_effort values that the model accepts; a client's maps to the nearest; [] sends none",
     )
     extra_body: dict[str, JsonValue] = Field(default={}, description="further keys of the request body")
-    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = Field(
-        default="max_completion_tokens", description="the key that carries the limit on output tokens"
+    provider: str | None = Field(
+        default=None,
+        description="whose form the endpoint has, where its address does not say it (a gateway, a server of your own)",
+    )
+    max_tokens_field: LimitField | None = Field(
+        default=None, description="the key that carries the limit on output tokens; by default the provider's"
     )
     structured_output: bool = Field(default=False, description="whether the endpoint can be held to a JSON Schema")
     tools: bool = Field(default=False, description="whether the model can call the tools of the server's clients")
     takes: tuple[MediaKind, ...] = Field(default=(), description="the kinds of attachments that the model accepts")
     stream: bool = Field(default=True, description="whether replies are streamed")
+    hide_thoughts: bool = Field(
+        default=True, description="whether thoughts between <think> marks at its beginning are left out of an answer"
+    )
     confidence: Literal["logprobs"] | None = Field(
         default=None,
         description="where a reply's confidence comes from, for learned policies: the mean of its tokens' "
@@ -158,7 +253,8 @@ class ChatSettings(BaseModel):
     )
     usage: Literal["required", "estimate"] | None = Field(
         default=None,
-        description="whether a reply must report its usage, or usage is estimated; by default required with a price",
+        description="whether a reply must report its usage, or is estimated; by default an estimate replaces what is "
+        "missing, and what cannot be true is a fault where it has a price",
     )
     max_bytes: Annotated[int, Field(ge=1024)] = Field(default=4 * 2**20, description="the largest reply, in bytes")
 
@@ -168,6 +264,15 @@ class ChatSettings(BaseModel):
         if taken := sorted(_RESERVED_FIELDS & extra.keys()):
             raise ValueError(f"{', '.join(taken)} cannot be set here")
         return extra
+
+    @field_validator("provider")
+    @classmethod
+    def _has_a_profile(cls, name: str | None) -> str | None:
+        if name is not None and name not in (
+            known := sorted({n for p in provider_profiles().values() for n in p.names})
+        ):
+            raise ValueError(f"expected one of {', '.join(known)}")
+        return name
 
 
 Settings = ChatSettings  # the name that `config.kinds` looks up
@@ -197,84 +302,143 @@ class ChatWorker:
         self._settings = settings
         self._card = card
         self._secret_store = secret_store
-        host = urlsplit(settings.base_url).hostname or ""
-        self._strict = host.endswith((".openai.com", ".azure.com"))  # they hold to less than others, and to the letter
+        self._profile = profile_at(settings.base_url, settings.provider)
+        # Thoughts of one model are of no use to another, nor are its signatures.
+        self._endpoint = sha256(f"{settings.base_url}\n{settings.model}".encode()).hexdigest()[:16]
+        self._limit_field = settings.max_tokens_field or self._profile.request.limit
+        self._left_out = frozenset(self._profile.request.refuses) & _DISPENSABLE
         self._connections = HttpConnections(card, settings.base_url, settings.max_bytes, headers, secret_store)
 
     async def perform(self, request: Request) -> Reply:
         """Ask the model; WorkerError says what went wrong and keeps the text received so far."""
-        messages, reply = request_messages(request), ChatReply(request.on_text)
+        messages = request_messages(request)
+        course = _Course(request, messages, ChatReply(request.on_text, self._settings.hide_thoughts))
         try:
-            await self._exchange(request, messages, reply)
+            await self._exchange(course)
+        except asyncio.CancelledError:
+            if request.on_cancel is not None and (used := self._use_so_far(course)) is not None:
+                request.on_cancel(used)
+            raise
         except (ValueError, RecursionError, WorkerError) as error:
-            fault = replace(self._fault(error).fault, partial=reply.text or None)
-            if isinstance(error, WorkerError) and fault.kind.unbilled and reply.usage is not None:
-                fault = self._with_bill(fault, reply, messages, request.wishes)  # an error that states its usage
+            fault = replace(self._fault(error).fault, partial=course.reply.text or None)
+            if isinstance(error, WorkerError) and fault.kind.unbilled and course.reply.usage is not None:
+                fault = self._with_bill(fault, course)  # an error that states its usage
+            elif fault.kind is FaultKind.TIMEOUT and (used := self._use_so_far(course)) is not None:
+                possible = (used.tokens, used.dollars)
+                fault = replace(
+                    fault, tokens=0, dollars=0.0, uncertain_tokens=possible[0], uncertain_dollars=possible[1]
+                )
             raise WorkerError.of(fault) from None
-        return self._checked_reply(reply, messages, request.wishes)
+        return self._checked_reply(course)
+
+    def _use_so_far(self, course: "_Course") -> Amount | None:
+        """Return the most that a stream which we end now can have used; None where nothing bounds it.
+
+        An endpoint stops when it sees that nobody reads. What it thought before its first piece, and writes in the
+        moment before it stops, is bounded by a speed; its input by the texts.
+        """
+        reply = course.reply
+        if not course.first_at:
+            return None
+        most = max_tokens(course.messages, self._card, course.request.wishes)
+        sent = estimated_usage(course.messages, reply.texts, self._card, course.request.wishes)
+        moments = course.first_at - course.begun + _STOP_SECONDS
+        wrote = sum(map(byte_length, reply.texts)) + reply.received + int(_TOKENS_A_SECOND * moments)
+        used = Usage(sent.input_tokens, min(wrote, most.output_tokens))
+        return Amount(used.total, None if self._card.price is None else self._card.price.of(used))
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._connections.aclose()
 
-    async def _exchange(self, request: Request, messages: Sequence[ChatMessage], reply: ChatReply) -> None:
-        """Send the request and read the whole reply."""
-        body = encode_json(self._body(request, messages))
+    async def _exchange(self, course: "_Course") -> None:
+        """Send the request and read the whole reply; once more where a parameter is refused that only we want."""
+        while (refused := await self._ask(course)) is not None:
+            parameter = refused.fault.param.rpartition(".")[2] if refused.fault.param else ""
+            if parameter in _DISPENSABLE - self._left_out:
+                self._left_out |= {parameter}
+            elif parameter == self._limit_field and self._settings.max_tokens_field is None and not course.renamed:
+                course.renamed = True
+                self._limit_field = next(name for name in _LIMIT_FIELDS if name != parameter)
+            else:
+                raise refused
+
+    async def _ask(self, course: "_Course") -> WorkerError | None:
+        """Send the request and read the whole reply; return the refusal of a parameter, for which nothing was done."""
+        body = encode_json(self._body(course))
         kind = "text/event-stream" if self._settings.stream else "application/json"
         headers = {
             "Content-Type": "application/json",
             "Accept": kind,
-            **endpoint.idempotency_header(request.key),
+            **endpoint.idempotency_header(course.request.key),
             **depth_headers(),
         }
-        path = _TEXT_PATH if "prompt" in request.wishes.as_sent else _CHAT_PATH
-        url = endpoint.join_path(self._settings.base_url, path)
+        path = _TEXT_PATH if "prompt" in course.request.wishes.as_sent else _CHAT_PATH
+        url, reply = endpoint.join_path(self._settings.base_url, path), course.reply
+        course.begun = monotonic()
         async with self._connections.open().ask("POST", url, headers, body) as response:
             if not response.succeeded:
-                whole = await response.error_body()
-                detail, reply.usage = _read_error_body(whole)
-                raise status_error(response.status, response.headers, detail, self._secret_store, error_code(whole))
+                stated, reply.usage = read_error_body(await response.error_body())
+                fault = model_fault(response.status, response.headers, stated, self._secret_store, self._profile)
+                if fault.fault.stated is FaultCause.PARAMETER:
+                    return fault
+                raise fault
             try:
-                await self._read_reply(response, reply)
+                await self._read_reply(response, course)
             except WorkerError as error:
                 # A run of another server of ours is over when its stream states an error: another try cannot help.
                 if error.fault.kind is FaultKind.SERVER and _RUN_ID_HEADER in response.headers:
                     raise WorkerError.of(replace(error.fault, kind=FaultKind.NO_ANSWER)) from None
                 raise
+        return None
 
-    async def _read_reply(self, response: "HttpResponse", reply: ChatReply) -> None:
-        kind = response.headers.get("Content-Type", "")
+    async def _read_reply(self, response: "HttpResponse", course: "_Course") -> None:
+        kind, reply = response.headers.get("Content-Type", ""), course.reply
         if "event-stream" in kind:
-            await self._read_stream(response, reply)
+            await self._read_stream(response, course)
         elif "html" in kind:
             raise _web_page_error()
         elif "json" in kind or not self._settings.stream:  # an endpoint that does not stream
             body = await response.read_all()
             if body.lstrip().startswith(b"<"):
                 raise _web_page_error()
-            self._add_chunk(body, reply)
-            reply.ended = True
+            if (error := reply.take(body, whole=True)) is not None:
+                raise self._stated_error(error)
+            reply.end()
         else:
             raise ValueError(f"expected an event stream, not {kind or 'a body of no stated type'}")
 
-    async def _read_stream(self, response: "HttpResponse", reply: ChatReply) -> None:
-        """Read an event stream up to its end marker, which may come without the blank line that ends an event."""
-        events, yielded_at = EventStreamParser(), monotonic()
+    async def _read_stream(self, response: "HttpResponse", course: "_Course") -> None:
+        """Read an event stream up to its end marker, which may come without the blank line that ends an event.
+
+        Where none comes, the end of the body is the end of a reply that has its finish reason.
+        """
+        events, reply, yielded_at = EventStreamParser(), course.reply, monotonic()
         while part := await response.read():
             for data in events.take(part):
                 if monotonic() - yielded_at > _MAX_LOOP_SECONDS:  # many events may arrive together; let other tasks run
                     await asyncio.sleep(0)
                     yielded_at = monotonic()
                 if data.startswith(_DONE):
-                    reply.ended = True
+                    reply.end()
                     await response.drain()
                     return
-                self._add_chunk(data, reply)
-        reply.ended = events.rest().startswith(_DONE)
+                self._add_chunk(data, course)
+        last = events.rest()
+        if last.startswith(_DONE):
+            reply.end()
+            return
+        if last.strip():  # the last event lacks its blank line
+            self._add_chunk(last, course)
+        if reply.finish is not None:
+            if self._profile.end == "[DONE]":
+                reply.note("the stream ended without [DONE]")
+            reply.end()
 
-    def _body(self, request: Request, messages: Sequence[ChatMessage]) -> dict[str, object]:
-        settings, wishes = self._settings, request.wishes
-        body: dict[str, object] = {"model": settings.model, "messages": [chat_message(turn) for turn in messages]}
+    def _body(self, course: "_Course") -> dict[str, object]:
+        settings, request, wishes = self._settings, course.request, course.request.wishes
+        wire = WireMessages(self._profile, self._endpoint)
+        body: dict[str, object] = {"model": settings.model, "messages": []}
         if settings.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         sampling = {
@@ -289,7 +453,7 @@ class ChatWorker:
             body["logprobs"] = True
         # OpenAI's schemas are of objects: for a list, the prompt says what is wanted, and a check looks.
         if settings.structured_output and request.schema is not None and request.schema.get("type") != "array":
-            schema = strict_schema(request.schema) if self._strict else request.schema
+            schema = strict_schema(request.schema) if self._profile.request.schema_mode else request.schema
             body["response_format"] = response_format(schema if isinstance(schema, Mapping) else request.schema)
         if wishes.tools:
             body["tools"] = list(wishes.tools)
@@ -297,22 +461,42 @@ class ChatWorker:
                 body["parallel_tool_calls"] = wishes.parallel_tool_calls
             if wishes.tool_choice:
                 body["tool_choice"] = tool_choice_field(wishes.tool_choice)
+        for name in self._left_out:
+            body.pop(name, None)
         options = settings.extra_body | _client_options(wishes, settings.efforts)
         if "prompt" in wishes.as_sent:  # a text to complete
             del body["messages"]
             return {**body, **options, **wishes.as_sent, "max_tokens": output_limit(self._card, wishes)}
+        turns = course.messages
         if "messages" in wishes.as_sent:  # the client's own, and what its tools returned since
-            since = [
-                turn for each in request.exchanges[len(request.task.exchanges) :] for turn in exchange_messages(each)
-            ]
-            body["messages"] = [*cast("Sequence[Json]", wishes.as_sent["messages"]), *map(chat_message, since)]
+            body["messages"] = wire.adapted(cast("Sequence[Mapping[str, Json]]", wishes.as_sent["messages"]))
+            since = request.exchanges[len(request.task.exchanges) :]
+            turns = tuple(turn for each in since for turn in exchange_messages(each))
         own = {name: value for name, value in wishes.as_sent.items() if name != "messages"}
-        return body | options | own | {settings.max_tokens_field: output_limit(self._card, wishes)}
+        body |= options | own | {self._limit_field: output_limit(self._card, wishes)}
+        body["messages"] = [*cast("list[Json]", body["messages"]), *map(wire.message, turns)]
+        return self._with_fitting_tools(body, course, wire)
 
-    def _add_chunk(self, data: str | bytes, reply: ChatReply) -> None:
+    def _with_fitting_tools(self, body: dict[str, object], course: "_Course", wire: WireMessages) -> dict[str, object]:
+        """Return a request with tools under names that the endpoint takes; BAD_REQUEST where they are too many."""
+        tools, choice, most = body.get("tools"), body.get("tool_choice"), self._profile.calls.max_tools
+        if not isinstance(tools, list):
+            return body
+        if most is not None and len(tools) > most:
+            said = f"{len(tools)} tools are offered, and {self._profile.title} takes {most}"
+            raise WorkerError(FaultKind.BAD_REQUEST, said, stated=FaultCause.TOOL_LIMITS, param="tools")
+        course.names = {theirs: own for own in map(tool_name, tools) if own and (theirs := wire.tool_name(own)) != own}
+        if not course.names:
+            return body
+        return {**body, "tools": [wire.named(tool) for tool in tools], "tool_choice": wire.named(cast("Json", choice))}
+
+    def _add_chunk(self, data: str | bytes, course: "_Course") -> None:
+        reply = course.reply
         error = reply.take(data)
         if error is not None:
             raise self._stated_error(error)
+        if not course.first_at and (reply.pieces or reply.growing or reply.received):
+            course.first_at = monotonic()
 
     def _fault(self, error: BaseException) -> WorkerError:
         """Map an exception to a fault. Messages are our own wording plus the endpoint's, without keys."""
@@ -323,62 +507,95 @@ class ChatWorker:
 
     def _stated_error(self, body: object) -> WorkerError:
         """Map an error that came under status 200, in a stream or in a whole reply, to a fault."""
-        code = str(body.get("code")) if isinstance(body, dict) else ""
-        if code == TOO_DEEP_CODE:
-            return status_error(400, {}, _error_message(body), self._secret_store, code)
-        if code.isdecimal() and 400 <= int(code[:4]) < 600:
-            return status_error(int(code), {}, _error_message(body), self._secret_store)
-        return WorkerError(
-            FaultKind.SERVER, f"the reply states an error: {redact_and_clip(_error_message(body), self._secret_store)}"
-        )
+        return model_fault(None, {}, stated_error(body), self._secret_store, self._profile)
 
-    def _checked_reply(self, reply: ChatReply, messages: tuple[ChatMessage, ...], wishes: ClientOptions) -> Reply:
+    def _checked_reply(self, course: "_Course") -> Reply:
         """Return the reply with its bill, or raise what is wrong with it, with its bill."""
-        card, text, most = self._card, reply.text, output_limit(self._card, wishes)
+        card, reply, wishes = self._card, course.reply, course.request.wishes
+        for call in reply.growing:
+            call.name = course.names.get(call.name, call.name)
+        text, most = reply.text, output_limit(card, wishes)
         short = wishes.options.get("max_completion_tokens") == most
-        if (objection := reply.objection(wishes, short=short)) is not None:
+        objection = reply.objection(wishes, short=short)
+        if objection is None and reply.oversized and reply.growing:
+            said = f"more than {MAX_ENVELOPE_BYTES:,} bytes came beside the calls of tools, and would have to go back"
+            objection = WorkerError(FaultKind.TOO_LARGE, said)
+        if objection is not None:
             message = self._secret_store.redact(objection.fault.message)
-            fault = replace(objection.fault, message=message, partial=text or None)
-            raise WorkerError.of(self._with_bill(fault, reply, messages, wishes))
-        usage, stated = self._usage(reply, messages, wishes)
-        if usage is None:
-            if self._usage_required:
-                raise WorkerError(FaultKind.BAD_USAGE, "the reply does not say credibly what it used", partial=text)
-            wrote = sum(len(part.encode()) for part in (text, *(call.arguments for call in reply.calls)))
-            usage = Usage(max_tokens(messages, card, wishes).input_tokens, min(most, wrote))
+            raise WorkerError.of(
+                self._with_bill(replace(objection.fault, message=message, partial=text or None), course)
+            )
+        usage, stated, uncertain = self._bill(course)
         cost = read_cost(reply.usage, usage, card)
         finish = FinishReason.LENGTH if reply.truncated else FinishReason.STOP
-        sure = reply.confidence if self._settings.confidence == "logprobs" else None
-        return Reply(text, usage, cost, finish, reply.model, calls=reply.calls, stated=stated, confidence=sure)
+        return Reply(
+            text,
+            usage,
+            cost,
+            finish,
+            reply.model,
+            calls=reply.calls,
+            stated=stated,
+            uncertain=uncertain if cost is None else Amount(),
+            confidence=reply.confidence if self._settings.confidence == "logprobs" else None,
+            envelope=reply.envelope(self._endpoint) if reply.growing else "",
+            notes=tuple(reply.notes),
+        )
 
-    def _usage(
-        self, reply: ChatReply, messages: tuple[ChatMessage, ...], wishes: ClientOptions
-    ) -> tuple[Usage | None, Usage | None]:
-        """Return the credible usage of the call, and the stated one where it differs."""
-        stated = read_usage(reply.usage, messages, self._card, wishes)
-        if stated is None:
-            return None, None
-        usage = with_minimum_tokens(stated, (turn.text for turn in messages), reply.texts)
-        return usage, None if usage == stated else stated
+    def _bill(self, course: "_Course") -> tuple[Usage, Usage | None, Amount]:
+        """Return what the call used, what the endpoint said where that is less than can be, and what may come to it.
 
-    def _with_bill(
-        self, fault: Fault, reply: ChatReply, messages: tuple[ChatMessage, ...], wishes: ClientOptions
-    ) -> Fault:
+        BAD_USAGE where it says what cannot be true, or nothing although the settings require it.
+        """
+        reply, card, wishes = course.reply, self._card, course.request.wishes
+        lie = ""
+        try:
+            found = stated_usage(reply.usage, course.messages, card, wishes)
+        except UntrueUsage as error:
+            found, lie = None, str(error)
+        if found is not None:
+            usage = with_minimum_tokens(found, (turn.text for turn in course.messages), reply.texts)
+            return usage, None if usage == found else found, Amount()
+        if (self._billed if lie else self._settings.usage == "required") and self._settings.usage != "estimate":
+            said = f"the reply does not say credibly what it used: {lie or 'it says nothing'}"
+            raise WorkerError(FaultKind.BAD_USAGE, f'{said} (usage = "estimate" takes an estimate)', partial=reply.text)
+        reply.note(f"its usage is an estimate: {lie or 'the endpoint states none'}")
+        usage = estimated_usage(course.messages, (*reply.texts, " " * reply.received), card, wishes)
+        wrote = sum(map(byte_length, reply.texts)) + reply.received
+        most = max_tokens(course.messages, card, wishes)
+        return usage, None, bounded_use(usage, replace(most, output_tokens=min(most.output_tokens, wrote)), card)
+
+    def _with_bill(self, fault: Fault, course: "_Course") -> Fault:
         """Return the fault with the usage that the reply states, if that is credible."""
-        usage, _ = self._usage(reply, messages, wishes)
-        if usage is None:
+        try:
+            found = stated_usage(course.reply.usage, course.messages, self._card, course.request.wishes)
+        except UntrueUsage:
+            found = None
+        if found is None:
             return fault
-        cost, price = read_cost(reply.usage, usage, self._card), self._card.price
+        usage = with_minimum_tokens(found, (turn.text for turn in course.messages), course.reply.texts)
+        cost, price = read_cost(course.reply.usage, usage, self._card), self._card.price
         return replace(
             fault, tokens=usage.total, dollars=price.of(usage) if cost is None and price is not None else cost
         )
 
     @property
-    def _usage_required(self) -> bool:
-        if self._settings.usage is not None:
-            return self._settings.usage == "required"
+    def _billed(self) -> bool:
         price = self._card.price
-        return price is not None and max(price.input, price.output) > 0
+        return self._settings.usage == "required" or (price is not None and max(price.dearest) > 0)
+
+
+@dataclass(slots=True)
+class _Course:
+    """One call on its way: what is asked, what has come, since when, and the tools' own names by those sent."""
+
+    request: Request
+    messages: tuple[ChatMessage, ...]
+    reply: ChatReply
+    begun: float = 0.0
+    first_at: float = 0.0  # 0: nothing has come
+    names: dict[str, str] = field(default_factory=dict)
+    renamed: bool = False  # the limit's field was tried under its other name
 
 
 def _client_options(wishes: ClientOptions, efforts: Sequence[Effort] | None) -> dict[str, Json]:
@@ -402,22 +619,6 @@ def tool_choice_field(choice: str) -> Json:
 def _web_page_error() -> WorkerError:
     """Return the fault for a web page: its sender is no chat endpoint and has billed nothing."""
     return WorkerError(FaultKind.BAD_REPLY, "a web page instead of a reply", tokens=0, dollars=0.0)
-
-
-def _read_error_body(raw: bytes) -> tuple[str, object]:
-    """Return the error message of a body (or its text), and the usage that it states."""
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError):
-        body = None
-    error = body.get("error", body) if isinstance(body, dict) else body
-    usage = body.get("usage") if isinstance(body, dict) else None
-    return _error_message(error) or raw.decode(errors="replace"), usage
-
-
-def _error_message(body: object) -> str:
-    message = body.get("message") if isinstance(body, dict) else body
-    return message if isinstance(message, str) else ""
 
 
 _STRICT_TYPES = {"string", "number", "boolean", "integer", "object", "array", "null"}

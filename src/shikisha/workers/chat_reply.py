@@ -1,267 +1,58 @@
-"""Reading a chat reply: server-sent events, chunks put together, finish reasons, and what the reply says it used.
+"""Reading a chat reply: server-sent events, chunks put together, finish reasons, and what goes back to the endpoint.
 
-An answer is complete only when it ends with a finish reason that says so; any other reason makes it a truncated, a
-refused or a failed one. Unknown fields are ignored, so endpoints may add some. Stated usage is believed only as far as
-it can be true: a number far beyond what request and limit allow counts as absent, and one below what any tokenizer
-needs for these texts is replaced by an estimate, so no endpoint is free because it says so. The bounds are generous
-(an endpoint may add a long prompt of its own): they catch nonsense, they do not audit.
+Every provider's shapes are read alike, because gateways mix them: content as a text or as parts, thoughts under many
+names, calls without ids or with arguments as an object, usage in the choice, an error inside a success. What is odd and
+does no harm is a note; an answer is complete when its text and a finish reason arrived and the body ended. A reason
+that says otherwise makes it a truncated, a refused or a failed one. What came beside text and calls is collected for
+the turn's envelope.
 
-Invariants: an event is delivered as soon as its blank line arrives, however the bytes were cut; tokens and dollars are
-never negative. Deliberately absent: reconnecting, choices after the first, and a tokenizer: no byte-level tokenizer
-makes more tokens than bytes, which is the only upper bound that always holds.
+Invariants: an event is delivered as soon as its blank line arrives, however the bytes were cut; the work for a reply is
+linear in its bytes, and no more than an envelope's size of thoughts is kept. Deliberately absent: reconnecting, and
+choices after the first.
 """
 
 import json
+import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from math import exp, fsum, inf, isfinite
-from operator import ne
-from typing import Annotated
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from math import exp, fsum, isfinite
+from typing import TypeAlias, cast
 
-from pydantic import BaseModel, Field, StrictStr, ValidationError
-
-from shikisha.core.budget import Usage
 from shikisha.core.call import NO_CLIENT_OPTIONS, ClientOptions
-from shikisha.core.errors import FaultKind, WorkerError
-from shikisha.core.messages import ToolCall, tool_call_problem
-from shikisha.core.visibility import max_usage, output_limit
-from shikisha.engine.worker import Card, ChatMessage
+from shikisha.core.errors import FaultCause, FaultKind, WorkerError
+from shikisha.core.json_codec import decode_json
+from shikisha.core.messages import MAX_ENVELOPE_BYTES, Envelope, Json, ToolCall, tool_call_problem
+from shikisha.workers.chat_usage import find_usage, merge_usage
+from shikisha.workers.provider_profile import vocabulary
 
-# A run of one character (spaces, a ruler, "aaaa") can be a single token, so what is counted is where the character
-# changes. cl100k_base and o200k_base have 0.9 to 5.2 such changes a token in prose, code, JSON and tables of eight
-# languages, and to 15.9 at most in patterns ("-=-=-="); beyond 16 are only texts that repeat one very long word, of
-# which the two vocabularies have 443 and 43 in all. Images, files and schemas of tools are not counted at all.
-_MOST_CHANGES_A_TOKEN = 16
-# The usual ratio, for the estimate that replaces an impossible number.
-_CHANGES_A_TOKEN = 4
-_TOLERANCE_FACTOR = 10
-_TOLERANCE_TOKENS = 100_000
-# For one call of a worker without a price.
-_MAX_DOLLARS = 100.0
+Object: TypeAlias = "Mapping[str, object]"
 
+_NO_REASONS = frozenset({"", "null", "none", "finish_reason_unspecified"})
+_NO_ARGUMENTS = "{}"  # of a call that has none
 # No tool has a longer name, so a name that grows beyond it is refused with its call.
 _MAX_NAME = 1_000
-
-TokenCount = Annotated[int, Field(strict=True, ge=0)]
-
-
-class _PromptDetails(BaseModel):
-    cached_tokens: TokenCount | None = None
-    orchestration_input_tokens: TokenCount | None = None
-    orchestration_input_cached_tokens: TokenCount | None = None
-
-
-class _CompletionDetails(BaseModel):
-    reasoning_tokens: TokenCount | None = None
-    orchestration_output_tokens: TokenCount | None = None
+_MAX_LOOKS = 100  # at whether the arguments of one call are complete: each reads them all
+_READ_FIELDS = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "name", "logprobs"})
+_CALL_FIELDS = frozenset({"index", "id", "type", "function", "name", "arguments", "input"})
+_TEXT_PARTS = frozenset({"text", "output_text", "input_text", ""})
+_GROWING_TEXTS = frozenset({"text", "summary", "thinking", "reasoning", "content"})
+_CLOSED_BY = ("signature", "data")  # a block that has one is whole
+_MAX_NOTES = 10
+_ERROR_WORDS = ("error", "errors", "detail", "base_resp")
+_ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ID_LENGTH = 9
 
 
-class _UsageCounts(BaseModel):
-    """The `usage` of a reply: only what is billed."""
-
-    prompt_tokens: TokenCount
-    completion_tokens: TokenCount
-    total_tokens: object = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _CompletionDetails | None = None
-
-
-def read_usage(
-    raw: object, said: tuple[ChatMessage, ...], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS
-) -> Usage | None:
-    """Return the usage that a reply states; None for none, or an impossible one."""
-    try:
-        counts = _UsageCounts.model_validate(raw)
-    except ValidationError:
-        return None
-    into = counts.prompt_tokens_details or _PromptDetails()
-    out = counts.completion_tokens_details or _CompletionDetails()
-    usage = Usage(
-        input_tokens=counts.prompt_tokens + (into.orchestration_input_tokens or 0),
-        output_tokens=counts.completion_tokens + (out.orchestration_output_tokens or 0),
-        cached_tokens=(into.cached_tokens or 0) + (into.orchestration_input_cached_tokens or 0),
-        reasoning_tokens=out.reasoning_tokens or 0,
-    )
-    most, output = max_tokens(said, card, wishes), _with_reasoning(usage, counts.total_tokens)
-    beside = usage if output == usage.output_tokens else replace(usage, output_tokens=output)
-    return next((each for each in (beside, usage) if _is_plausible(each, most)), None)
-
-
-def _with_reasoning(usage: Usage, total: object) -> int:
-    """Return the output tokens with the reasoning that xAI and Gemini count in the total only, and bill."""
-    output = usage.output_tokens
-    if type(total) is int and total > usage.total:
-        return total - usage.input_tokens
-    return output + usage.reasoning_tokens if usage.reasoning_tokens > output else output
-
-
-def with_minimum_tokens(usage: Usage, sent: Iterable[str], received: Iterable[str]) -> Usage:
-    """Return the usage, with an estimate where a number is below what any tokenizer makes of these texts."""
-    read = _minimum_tokens(usage.input_tokens, tuple(filter(None, sent)))
-    wrote = _minimum_tokens(usage.output_tokens, tuple(filter(None, received)))
-    if (read, wrote) == (usage.input_tokens, usage.output_tokens):
-        return usage
-    return replace(usage, input_tokens=read, output_tokens=wrote)
-
-
-def _minimum_tokens(stated: int, texts: tuple[str, ...]) -> int:
-    """Return the stated number unless it is impossible; characters are counted only where the cheap bound fails."""
-    if stated >= len(texts) + sum(map(len, texts)) // _MOST_CHANGES_A_TOKEN:
-        return stated
-    changes = sum(1 + sum(map(ne, text, text[1:])) for text in texts)
-    least = max(1, changes // _MOST_CHANGES_A_TOKEN) if texts else 0
-    return stated if stated >= least else -(-changes // _CHANGES_A_TOKEN)
-
-
-def merge_usage(before: object, now: object) -> object:
-    """Merge the usage of several chunks into the first: the larger of each count, in time linear in `now`.
-
-    Some endpoints repeat the whole so far in each chunk; others state the input first and the output last.
-    """
-    if not isinstance(before, dict) or not isinstance(now, Mapping):
-        return before if now is None else now
-    for name, count in now.items():
-        before[name] = _larger_count(before[name], count) if name in before else count
-    return before
-
-
-def _larger_count(before: object, now: object) -> object:
-    if isinstance(before, Mapping):
-        return merge_usage(before, now)
-    if now is None or (isinstance(before, int | float) and isinstance(now, int | float) and before > now):
-        return before
-    return now
-
-
-def _is_plausible(usage: Usage, most: Usage) -> bool:
-    return (
-        usage.cached_tokens <= usage.input_tokens <= _TOLERANCE_FACTOR * most.input_tokens + _TOLERANCE_TOKENS
-        and usage.output_tokens <= _TOLERANCE_FACTOR * most.output_tokens + _TOLERANCE_TOKENS
-    )
-
-
-def max_tokens(said: tuple[ChatMessage, ...], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS) -> Usage:
-    """Return the most that this call can use, whatever the model's context holds."""
-    tokens = max_usage(said, card, wishes, by_context=False).tokens
-    output = output_limit(card, wishes)
-    return Usage(tokens - output, output)
-
-
-def read_cost(raw: object, usage: Usage, card: Card) -> float | None:
-    """Return the dollars that a gateway states in `usage.cost`; None for none, or an impossible amount.
-
-    A call that the card prices is not believed to be free, nor to cost a small part of its price or many times as
-    much; what is cached may cost next to nothing.
-    """
-    cost = raw.get("cost") if isinstance(raw, Mapping) else None
-    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < inf:
-        return None
-    price = card.price.of(usage) if card.price is not None else 0.0
-    if card.price is not None and price > 0:
-        fresh = Usage(usage.input_tokens - usage.cached_tokens, usage.output_tokens)
-        believed = card.price.of(fresh) <= _TOLERANCE_FACTOR * cost and 0 < cost <= _TOLERANCE_FACTOR * price
-        return float(cost) if believed else None
-    return float(cost) if cost <= _MAX_DOLLARS else None
-
-
-# Finish reasons in the words of all known endpoints (OpenAI, Anthropic, Gemini, Mistral, Cohere, Bedrock,
-# DeepSeek, Zhipu, Together, TGI, vLLM): an answer with any other reason is incomplete.
-_TOOL_CALL_REASONS = frozenset({"tool_calls", "tool_call", "function_call", "tool_use"})
-_COMPLETE_REASONS = (
-    frozenset({"stop", "end_turn", "eos", "eos_token", "stop_sequence", "complete", "endoftext"}) | _TOOL_CALL_REASONS
-)
-_TRUNCATED_REASONS = frozenset(
-    {
-        "length",
-        "max_tokens",
-        "max_output_tokens",
-        "max_completion_tokens",
-        "max_new_tokens",
-        "max_length",
-        "model_length",
-        "token_limit",
-        "model_context_window_exceeded",
-    }
-)
-_REFUSED_REASONS = frozenset(
-    {
-        "content_filter",
-        "content_filtered",
-        "sensitive",
-        "safety",
-        "image_safety",
-        "refusal",
-        "recitation",
-        "blocklist",
-        "prohibited_content",
-        "spii",
-        "guardrail_intervened",
-        "error_toxic",
-    }
-)
-_FAILED_REASONS = frozenset(
-    {
-        "error",
-        "abort",
-        "aborted",
-        "cancelled",
-        "user_cancel",
-        "network_error",
-        "insufficient_system_resource",
-        "not_finished",
-        "time_limit",
-        "timeout",
-    }
-)
-_NO_REASONS = frozenset({"", "null", "none", "finish_reason_unspecified"})
-# The arguments of a call that has none.
-_NO_ARGUMENTS = "{}"
-
-
-class _FunctionChunk(BaseModel):
-    name: StrictStr | None = None
-    arguments: StrictStr | None = None
-
-
-class _ToolCallChunk(BaseModel):
-    """A chunk of a tool call."""
-
-    index: Annotated[int, Field(strict=True)] | None = None
-    id: StrictStr | None = None
-    function: _FunctionChunk = _FunctionChunk()
-
-
-class _MessageChunk(BaseModel):
-    content: StrictStr | None = None
-    refusal: StrictStr | None = None
-    tool_calls: list[_ToolCallChunk] | None = None
-
-
-class _ChoiceChunk(BaseModel):
-    index: Annotated[int, Field(strict=True)] | None = None
-    delta: _MessageChunk | None = None
-    message: _MessageChunk | None = None
-    text: StrictStr | None = None  # of a text completion
-    logprobs: object = None
-    finish_reason: StrictStr | None = None
-
-
-class _ReplyChunk(BaseModel):
-    """A chunk of a stream, or a whole reply."""
-
-    model: StrictStr | None = None
-    choices: list[_ChoiceChunk] | None = None
-    usage: object = None
-    error: object = None
-
-
-def _read_chunk(data: str | bytes) -> _ReplyChunk:
-    """Return a chunk; ValueError for another shape. What pydantic cannot read, `json` may (half a surrogate pair)."""
-    try:
-        return _ReplyChunk.model_validate_json(data)
-    except ValidationError:
-        return _ReplyChunk.model_validate(json.loads(data))
+def call_id(*parts: str) -> str:
+    """Return a call id made of these texts, the same each time: nine letters and digits, which every endpoint takes."""
+    number = int.from_bytes(sha256("\n".join(parts).encode("utf-8", "surrogatepass")).digest()[:8])
+    letters = ""
+    for _ in range(_ID_LENGTH):
+        number, place = divmod(number, len(_ID_LETTERS))
+        letters += _ID_LETTERS[place]
+    return letters
 
 
 def _read_logprobs(given: object) -> Iterator[float]:
@@ -274,28 +65,139 @@ def _read_logprobs(given: object) -> Iterator[float]:
 
 
 @dataclass(slots=True)
+class _Growth:
+    """A JSON value that comes in pieces: thoughts are appended, mappings and lists merged, all else is replaced."""
+
+    texts: list[str] = field(default_factory=list)
+    fields: "dict[str, _Growth]" = field(default_factory=dict)
+    items: "list[_Growth] | None" = None
+    last: Json = None
+
+    def add(self, piece: object, *, grows: bool) -> int:
+        """Take a piece and return how much text came with it."""
+        match piece:
+            case str():
+                if grows or not self.texts:
+                    self.texts.append(piece)
+                elif piece:
+                    self.texts = [piece]
+                return len(piece) + 1
+            case Mapping():
+                names = vocabulary().reasoning | _GROWING_TEXTS
+                return 2 + sum(
+                    [
+                        len(name) + self.fields.setdefault(name, _Growth()).add(inner, grows=name in names)
+                        for name, inner in piece.items()
+                        if inner is not None
+                    ]
+                )
+            case list():
+                self.items = self.items if self.items is not None else []
+                return 2 + sum([self._item(inner).add(inner, grows=True) for inner in piece])
+            case _:
+                self.last = cast("Json", piece)
+                return 1
+
+    def _item(self, piece: object) -> "_Growth":
+        """Return the item that a piece belongs to: of its index and type, or the last one while that is open."""
+        items = self.items if self.items is not None else []
+        if isinstance(piece, Mapping):
+            index, kind = piece.get("index"), piece.get("type")
+            if type(index) is int:
+                for each in reversed(items[-8:]):
+                    if each._is(index, kind):
+                        return each
+            elif items and items[-1]._is(None, kind) and not any(name in items[-1].fields for name in _CLOSED_BY):
+                return items[-1]
+        items.append(_Growth())
+        return items[-1]
+
+    def _is(self, index: int | None, kind: object) -> bool:
+        own = self.fields.get("index")
+        named = self.fields.get("type")
+        same = index is None if own is None else own.last == index
+        return same and bool(self.fields) and (named is None or kind is None or "".join(named.texts) == kind)
+
+    def value(self) -> Json:
+        """Return the value as far as it has come."""
+        if self.items is not None:
+            return [each.value() for each in self.items]
+        if self.fields:
+            return {name: each.value() for name, each in self.fields.items()}
+        return "".join(self.texts) if self.texts else self.last
+
+
+@dataclass(slots=True)
 class _PartialToolCall:
-    """A tool call as far as it has arrived."""
+    """A tool call as far as it has arrived; `further` are its fields that only the endpoint reads."""
 
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    further: _Growth = field(default_factory=_Growth)
+    looks: int = 0
 
-    def add(self, piece: _ToolCallChunk) -> None:
-        self.id = self.id or piece.id or ""
-        if piece.function.name and piece.function.name != self.name and len(self.name) < _MAX_NAME:
-            self.name += piece.function.name  # some endpoints repeat it in every chunk
-        self.arguments.append(piece.function.arguments or "")
+    def add(self, piece: "_CallPiece") -> None:
+        self.id = self.id or piece.id
+        if piece.name and piece.name != self.name and len(self.name) < _MAX_NAME:
+            self.name += piece.name  # some endpoints repeat it in every chunk
+        self.arguments.append(piece.arguments)
 
-    def whole(self) -> ToolCall:
-        return ToolCall(self.id, self.name, "".join(self.arguments).strip() or _NO_ARGUMENTS)
+    @property
+    def whole_arguments(self) -> str:
+        return "".join(self.arguments).strip() or _NO_ARGUMENTS
+
+    @property
+    def closed(self) -> bool:
+        """Whether its arguments are complete."""
+        if not (self.arguments and self.arguments[-1].rstrip().endswith("}")) or self.looks >= _MAX_LOOKS:
+            return False
+        self.looks += 1
+        try:
+            return isinstance(json.loads("".join(self.arguments)), dict)
+        except (ValueError, RecursionError):
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class _CallPiece:
+    index: int | None
+    id: str
+    name: str
+    arguments: str
+    further: Mapping[str, object]
+
+
+def _call_piece(raw: object) -> _CallPiece:
+    """Return a piece of a call, whatever its shape; ValueError for what is none."""
+    if not isinstance(raw, Mapping):
+        raise ValueError("a call of a tool that is no object")
+    inner = raw.get("function")
+    inner = inner if isinstance(inner, Mapping) else raw
+    index, arguments = raw.get("index"), inner.get("arguments", inner.get("input"))
+    if isinstance(arguments, Mapping | list):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    further = {name: value for name, value in raw.items() if name not in _CALL_FIELDS and value is not None}
+    if inner is not raw and (more := {name: inner[name] for name in inner.keys() - {"name", "arguments"}}):
+        further["function"] = more
+    known, name = raw.get("id"), inner.get("name")
+    if any(value is not None and not isinstance(value, str) for value in (name, arguments)):
+        raise ValueError("a call of a tool whose name or arguments are no text")
+    return _CallPiece(
+        int(index) if isinstance(index, int | float) or (isinstance(index, str) and index.isdecimal()) else None,
+        "" if known is None or isinstance(known, Mapping | list) else str(known),
+        name or "",
+        arguments or "",
+        further,
+    )
 
 
 @dataclass(slots=True)
 class ChatReply:
-    """The reply so far. `ended`: the end marker came; `usage` is as the endpoint wrote it."""
+    """The reply so far. `ended`: its end came; `usage` is as the endpoint wrote it; `hide` thoughts between marks."""
 
     on_text: Callable[[str], None] | None = None
+    hide: bool = False
     pieces: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     finish: str | None = None
@@ -303,8 +205,18 @@ class ChatReply:
     usage: object = None
     ended: bool = False
     growing: list[_PartialToolCall] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    oversized: bool = False  # more came beside text and calls than an envelope holds
+    received: int = 0  # characters of thoughts and all else that is no text
     _places: dict[int | str, int] = field(default_factory=dict)  # by index, and by id
     _logprobs: list[float] = field(default_factory=list)
+    _beside: _Growth = field(default_factory=_Growth)
+    _thought_parts: bool = False
+    _shown: "_ThoughtFilter | None" = None
+
+    def __post_init__(self) -> None:
+        if self.hide and self.on_text is not None:
+            self._shown = _ThoughtFilter(self.on_text)
 
     @property
     def confidence(self) -> float | None:
@@ -313,13 +225,20 @@ class ChatReply:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls so far, in order of their first chunks."""
-        return tuple(call.whole() for call in self.growing)
+        """The tool calls so far, in order of their first chunks, each with an id of its own."""
+        made: dict[str, ToolCall] = {}
+        for place, call in enumerate(self.growing):
+            own, arguments = call.id, call.whole_arguments
+            while not own or own in made:
+                own = call_id(own, call.name, arguments, str(place), str(len(made)))
+            made[own] = ToolCall(own, call.name, arguments)
+        return tuple(made.values())
 
     @property
     def text(self) -> str:
-        """The answer so far."""
-        return "".join(self.pieces)
+        """The answer so far, without thoughts where these are hidden."""
+        said = "".join(self.pieces)
+        return without_thoughts(said) if self.hide else said
 
     @property
     def refusal(self) -> str:
@@ -329,104 +248,333 @@ class ChatReply:
     @property
     def truncated(self) -> bool:
         """Whether the answer ran into a limit."""
-        return self.finish in _TRUNCATED_REASONS
+        return vocabulary().finish.get(self.finish or "") == "truncated"
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All text that the model is known to have written."""
+        """All text that the model is known to have written, besides thoughts in fields of their own."""
         calls = [text for call in self.growing for text in (call.name, *call.arguments)]
-        return (self.text, self.refusal, "".join(calls))
+        return ("".join(self.pieces), self.refusal, "".join(calls))
 
-    def take(self, data: str | bytes) -> object:
-        """Add a chunk and return the error that it states, if any; ValueError for another shape."""
-        piece = _read_chunk(data)
-        self.usage = merge_usage(self.usage, piece.usage)
-        if piece.error is not None:
-            return piece.error
-        if piece.choices is None:
-            raise ValueError("a reply without choices")
-        self.model = piece.model or self.model
-        for choice in piece.choices:
-            if not choice.index:
+    def envelope(self, endpoint: str) -> str:
+        """Return what goes back to this endpoint with the turn; "" for nothing."""
+        beside = self._beside.value()
+        message = dict(beside) if isinstance(beside, Mapping) else {}
+        if not self._thought_parts:
+            message.pop("content", None)
+        calls = []
+        for call in self.growing:
+            further = call.further.value()
+            calls.append(({"id": call.id} if call.id else {}) | (dict(further) if isinstance(further, Mapping) else {}))
+        message = {name: value for name, value in message.items() if value not in (None, "", [], {})}
+        return Envelope(endpoint, message, tuple(calls)).dump() if message or any(calls) else ""
+
+    def end(self) -> None:
+        """Say that the end of the reply came."""
+        self.ended = True
+        if self._shown is not None:
+            self._shown.end()
+
+    def note(self, oddity: str) -> None:
+        """Remember what is odd about the reply without being wrong."""
+        if oddity not in self.notes and len(self.notes) < _MAX_NOTES:
+            self.notes.append(oddity)
+
+    def take(self, data: str | bytes, *, whole: bool = False) -> object:
+        """Add a chunk and return the error that it states, if any; ValueError for what no endpoint means by a chunk.
+
+        `whole`: it is all of the reply, so that there must be an answer or an error in it.
+        """
+        text = data.strip()
+        if not whole and text[:1] not in (("{", "[") if isinstance(text, str) else (b"{", b"[")):
+            if text:
+                self.note("the stream holds data that is no JSON, as sign of life")
+            return None
+        body = decode_json(text)
+        if isinstance(body, list) and len(body) == 1:  # Google wraps errors so
+            body = body[0]
+        if not isinstance(body, Mapping):
+            raise ValueError("a reply that is no object")
+        for holder in (body, *_choices(body)):
+            self.usage = merge_usage(self.usage, find_usage(holder))
+        if (error := _error_in(body)) is not None:
+            return error
+        if not isinstance(body.get("choices"), list | Mapping):
+            if whole or body.get("choices") is not None:
+                raise ValueError("a reply without choices")
+            self.note("the stream holds objects without choices")
+        if isinstance(model := body.get("model"), str):
+            self.model = model or self.model
+        for choice in _choices(body):
+            if isinstance(choice.get("error"), Mapping):
+                return choice["error"]
+            if not _is_other_choice(choice):
                 self._add_choice(choice)
         return None
 
-    def _add_choice(self, choice: _ChoiceChunk) -> None:
-        said = choice.delta or choice.message or _MessageChunk(content=choice.text)
-        self._logprobs.extend(_read_logprobs(choice.logprobs))
-        if said.content:
-            self.pieces.append(said.content)
-            if self.on_text is not None:
-                self.on_text(said.content)
-        if said.refusal:
-            self.refusals.append(said.refusal)
-        for place, piece in enumerate(said.tool_calls or ()):
-            at = self._call(piece, place)
-            self.growing[at].add(piece)
-            if self.growing[at].id:
-                self._places.setdefault(self.growing[at].id, at)
-        reason = (choice.finish_reason or "").strip().casefold()
-        if reason not in _NO_REASONS and (
-            reason not in _COMPLETE_REASONS or self.finish is None or self.finish in _COMPLETE_REASONS
-        ):
-            # No later reason completes an interrupted answer.
-            self.finish = reason
+    def _add_choice(self, choice: Object) -> None:
+        said = next((each for name in ("delta", "message") if isinstance(each := choice.get(name), Mapping)), None)
+        if said is None:
+            said = {"content": choice.get("text")}
+        if choice.get("logprobs") is not None:
+            self._logprobs.extend(_read_logprobs(choice["logprobs"]))
+        content, refusal = said.get("content"), said.get("refusal")
+        if isinstance(content, str):
+            self._say(content)
+        elif content is not None:
+            self._add_parts(content)
+        if isinstance(refusal, str):
+            self.refusals.append(refusal)
+        if len(said) > ("content" in said):  # most chunks are a piece of text
+            self._add_calls(said)
+            self._keep({name: value for name, value in said.items() if name not in _READ_FIELDS})
+        if (reason := choice.get("finish_reason")) is not None:
+            self._finish(reason)
 
-    def _call(self, piece: _ToolCallChunk, place: int) -> int:
-        """Return the position of the call that a chunk belongs to.
+    def _say(self, text: str) -> None:
+        if not text:
+            return
+        self.pieces.append(text)
+        if self._shown is not None:
+            self._shown.hear(text)
+        elif self.on_text is not None:
+            self.on_text(text)
+
+    def _add_parts(self, content: object) -> None:
+        """Add content that is a list of parts; thoughts and signatures are kept for the endpoint."""
+        parts = content if isinstance(content, list) else [content]
+        for place, part in enumerate(parts):
+            if isinstance(part, str):
+                part = {"type": "text", "text": part}
+            if not isinstance(part, Mapping):
+                raise ValueError("a part of the content that is no object")
+            kind, text = str(part.get("type") or ""), part.get("text")
+            if isinstance(text, Mapping):
+                text = text.get("value")
+            if kind in _TEXT_PARTS and isinstance(text, str):
+                self._say(text)
+            elif kind == "refusal" and isinstance(part.get("refusal"), str):
+                self.refusals.append(str(part["refusal"]))
+            elif kind in ("tool_use", "tool_call", "function_call"):
+                self._call(_call_piece(part), place)
+                continue
+            else:
+                self._thought_parts = True
+            self._keep({"content": [part]})
+
+    def _keep(self, beside: Object) -> None:
+        """Keep what only the endpoint reads, as far as an envelope holds it."""
+        if not self.oversized and beside:
+            self.received += self._beside.add(beside, grows=False)
+            self.oversized = self.received > MAX_ENVELOPE_BYTES
+
+    def _add_calls(self, said: Object) -> None:
+        calls = said.get("tool_calls")
+        if isinstance(calls, Mapping):
+            calls = [calls]
+        if calls is None and isinstance(said.get("function_call"), Mapping):
+            calls = [{"index": 0, "function": said["function_call"]}]
+        if calls is not None and not isinstance(calls, list):
+            raise ValueError("calls of tools that are no list")
+        for place, raw in enumerate(calls or ()):
+            self._call(_call_piece(raw), place)
+
+    def _finish(self, reason: object) -> None:
+        said = reason.strip().casefold() if isinstance(reason, str) else json.dumps(reason)
+        if said in _NO_REASONS:
+            return
+        kinds = vocabulary().finish
+        done = ("complete", "calls")
+        if kinds.get(said) not in done or self.finish is None or kinds.get(self.finish) in done:
+            # No later reason completes an interrupted answer.
+            self.finish = said
+
+    def _call(self, piece: _CallPiece, place: int) -> None:
+        """Add a piece to the call that it belongs to.
 
         Index and id say so, but endpoints omit one, give one index to all, or a new id to each chunk. A chunk that
-        begins a call has its name.
+        begins a call has its name, and the call before it is closed.
         """
-        at = self._places.get(piece.index) if piece.index is not None else self._last_of(piece.id, place)
+        at = self._places.get(piece.index) if piece.index is not None else self._last_of(piece, place)
         if at is None or self._begins(piece, self.growing[at]):
             at = len(self.growing)
             self.growing.append(_PartialToolCall())
         if piece.index is not None:
             self._places[piece.index] = at
-        return at
+        self.growing[at].add(piece)
+        if self.growing[at].id:
+            self._places.setdefault(self.growing[at].id, at)
+        if piece.further and not self.oversized:
+            self.received += self.growing[at].further.add(piece.further, grows=False)
+            self.oversized = self.received > MAX_ENVELOPE_BYTES
 
-    def _last_of(self, name: str | None, place: int) -> int | None:
-        if name is not None:
-            return self._places.get(name)
-        return len(self.growing) - 1 if self.growing and place == 0 else None
+    def _last_of(self, piece: _CallPiece, place: int) -> int | None:
+        if piece.id:
+            return self._places.get(piece.id)
+        return len(self.growing) - 1 if self.growing and (place == 0 or not piece.name) else None
 
     @staticmethod
-    def _begins(piece: _ToolCallChunk, call: _PartialToolCall) -> bool:
-        return bool(piece.id and piece.function.name and call.name and call.id and piece.id != call.id)
+    def _begins(piece: _CallPiece, call: _PartialToolCall) -> bool:
+        if not (piece.name and call.name):
+            return False
+        if piece.id and call.id:
+            return piece.id != call.id
+        return not (piece.id and not call.id and not call.arguments) and call.closed
 
     def objection(self, wishes: ClientOptions = NO_CLIENT_OPTIONS, *, short: bool = False) -> WorkerError | None:
         """Return why the reply is no answer; None when it is one. `short`: the client itself set the output limit."""
         text = self.text
         if self.finish is None or not self.ended:
-            missing = "finish reason" if self.finish is None else "end marker"
+            missing = "finish reason" if self.finish is None else "end"
             return WorkerError(FaultKind.CUT_OFF, f"the reply ended without a {missing}")
         if self.refusal:
-            return WorkerError(FaultKind.REFUSED, f"the model refused: {self.refusal}")
-        if self.finish in _REFUSED_REASONS:
-            return WorkerError(FaultKind.REFUSED, f"a content filter stopped the answer ({self.finish})")
-        if "prompt" in wishes.as_sent and (self.truncated or self.finish in _COMPLETE_REASONS):
+            said = f"the model refused: {self.refusal}"
+            return WorkerError(FaultKind.REFUSED, said, stated=FaultCause.REFUSED)
+        kind = vocabulary().finish.get(self.finish)
+        if kind == "refused":
+            why = f"a content filter stopped the answer ({self.finish})"
+            return WorkerError(FaultKind.REFUSED, why, stated=FaultCause.FILTERED)
+        if "prompt" in wishes.as_sent and kind in ("truncated", "complete"):
             return None  # a completed text may be empty, and ends wherever its limit is
-        if self.truncated:
+        if kind == "truncated":
             if short and not self.growing:
                 return None
             return WorkerError(FaultKind.TRUNCATED, f"the answer ran into its output limit ({self.finish})")
-        if self.finish not in _COMPLETE_REASONS:
-            kind = FaultKind.SERVER if self.finish in _FAILED_REASONS else FaultKind.BAD_REPLY
-            return WorkerError(kind, f"the answer was broken off: finish reason {self.finish[:60]!r}")
-        if self.growing or self.finish in _TOOL_CALL_REASONS:
+        if kind in ("failed", "malformed"):
+            fault = FaultKind.SERVER if kind == "failed" else FaultKind.BAD_REPLY
+            return WorkerError(fault, f"the answer was broken off: finish reason {self.finish[:60]!r}")
+        if kind is None:
+            self.note(f"the finish reason {self.finish[:60]!r} is not a known one")
+        if self.growing:
             return self._objection_to_calls(wishes)
         if not text.strip():
+            if kind == "calls":
+                problem = "the reply ends as one that calls tools, and there are no calls in it"
+                return WorkerError(FaultKind.BAD_REPLY, problem)
             return WorkerError(FaultKind.EMPTY, "a well-formed reply without text")
+        if kind == "calls":
+            self.note("the reply ends as one that calls tools, and there are no calls in it")
         return None
 
     def _objection_to_calls(self, wishes: ClientOptions) -> WorkerError | None:
-        if wishes.lenient and (self.growing or self.text.strip()):
+        if wishes.lenient:
             return None
         problem = tool_call_problem(self.calls, wishes.tools, parallel=wishes.parallel)
-        if problem is None and not self.growing:
-            problem = "the reply ends as one that calls tools, and there are no calls in it"
         return None if problem is None else WorkerError(FaultKind.BAD_REPLY, problem)
+
+
+def _choices(body: Object) -> Sequence[Object]:
+    found = body.get("choices")
+    if isinstance(found, Mapping):
+        return [found]
+    if not isinstance(found, list):
+        return ()
+    if not all(isinstance(each, Mapping) for each in found):
+        raise ValueError("a choice that is no object")
+    return found
+
+
+def _is_other_choice(choice: Object) -> bool:
+    index = choice.get("index")
+    if isinstance(index, str) and index.isdecimal():
+        index = int(index[:9])
+    if index is not None and (isinstance(index, bool) or not isinstance(index, int | float)):
+        raise ValueError("the index of a choice is no number")
+    return bool(index)
+
+
+def _error_in(body: Object) -> object:
+    """Return the error that a body states, whatever its shape; None where it is none."""
+    for name in _ERROR_WORDS[:2]:
+        if body.get(name):
+            return body if isinstance(body[name], str) else body[name]
+    if body.get("object") == "error" or body.get("type") == "error":
+        return body
+    if body.get("choices") is None:
+        status = body.get("base_resp")
+        if isinstance(status, Mapping) and status.get("status_code") not in (None, 0):
+            return status
+        if body.get("detail") or (body.get("message") and (body.get("code") or body.get("type"))):
+            return body
+    return None
+
+
+# Thoughts between marks
+
+_SPACE = re.compile(r"\s*")
+
+
+def without_thoughts(text: str) -> str:
+    """Return a text without the thoughts at its beginning, where marks show where they end.
+
+    The opening mark may be in the prompt, so that only the closing one comes; it then ends a line.
+    """
+    marks = vocabulary().marks
+    at = _after_thoughts(text)
+    if at is None:
+        return ""
+    for opening, closing in marks if at == 0 else ():
+        found = text.find(closing)
+        end = found + len(closing)
+        if found >= 0 and text[end : end + 1] in ("", "\n") and opening not in text[:found]:
+            at = end
+            break
+    return text[at:].lstrip() if at else text
+
+
+def _after_thoughts(text: str) -> int | None:
+    """Return where the text goes on after the thoughts that it begins with (0: with none); None: it is all thought."""
+    at = 0
+    while True:
+        space = _SPACE.match(text, at)
+        start = space.end() if space is not None else at
+        marks = next((each for each in vocabulary().marks if text.startswith(each[0], start)), None)
+        if marks is None:
+            return at
+        found = text.find(marks[1], start)
+        if found < 0:
+            return None
+        at = found + len(marks[1])
+
+
+class _ThoughtFilter:
+    """A listener that holds a text's beginning until it is clear that it is no thought, and leaves thoughts out."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._held: list[str] | None = []
+        self._closing = ""
+        self._began = False  # thoughts were left out
+
+    def hear(self, piece: str) -> None:
+        """Take a piece."""
+        if self._held is None:
+            self._say(piece)
+            return
+        self._held.append(piece)
+        if self._closing:  # it stands in the last pieces, if it has come
+            if self._closing not in "".join(self._held[-len(self._closing) :]):
+                return
+            self._closing = ""
+        text = "".join(self._held)
+        at = _after_thoughts(text)
+        if at is None:
+            begun = text.lstrip()
+            self._closing = next((closing for opening, closing in vocabulary().marks if begun.startswith(opening)), "")
+            return
+        self._began = self._began or at > 0
+        text = text[at:].lstrip() if self._began else text
+        self._held = [text]
+        begun = text.lstrip()
+        if begun and not any(opening.startswith(begun) for opening, _ in vocabulary().marks):
+            self._held = None
+            self._say(text)
+
+    def end(self) -> None:
+        """Pass on what was held, at the end of the reply."""
+        text, self._held = "".join(self._held or ()), None
+        if text and (rest := without_thoughts(text)):
+            self._say(rest)
 
 
 class EventStreamParser:

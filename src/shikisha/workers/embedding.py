@@ -21,8 +21,10 @@ from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card, Reply, Request
 from shikisha.workers import endpoint
-from shikisha.workers.chat_reply import with_minimum_tokens
+from shikisha.workers.chat_usage import with_minimum_tokens
 from shikisha.workers.endpoint import HttpConnections, redact_and_clip
+from shikisha.workers.endpoint_faults import model_fault, read_error_body
+from shikisha.workers.provider_profile import profile_at
 
 _PATH = "/embeddings"
 MAX_TEXTS = 256
@@ -108,7 +110,10 @@ class EmbeddingWorker:
         fields = {"model": self._settings.model, **task.model_dump(exclude_none=True), "encoding_format": "float"}
         sent = json.dumps(fields).encode()
         async with self._connections.open().ask("POST", url, headers, sent) as response:
-            await response.require_success()
+            if not response.succeeded:
+                stated, _ = read_error_body(await response.error_body())
+                profile = profile_at(self._settings.base_url)
+                raise model_fault(response.status, response.headers, stated, self._secret_store, profile)
             try:
                 return _EmbeddingReply.model_validate_json(await response.read_all())
             except ValidationError as error:

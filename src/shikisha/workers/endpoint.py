@@ -12,9 +12,10 @@ import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from math import isfinite
+from math import fsum, isfinite
 from time import time
 from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias
 from unicodedata import normalize
@@ -276,9 +277,6 @@ def redact_and_clip(text: str, secret_store: SecretStore, longest: int = 300) ->
     return printable + ("…" if len(line) > longest else "")
 
 
-_NO_CREDIT_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "insufficient_balance"})
-
-
 def status_error(
     status: int, headers: Mapping[str, str], detail: str, secret_store: SecretStore, code: str = ""
 ) -> WorkerError:
@@ -297,8 +295,6 @@ def status_error(
             return WorkerError(FaultKind.TIMEOUT, said, tokens=0, dollars=0.0)
         case 409 | 425:
             return WorkerError(FaultKind.SERVER, said, retry_after=retry_after(headers))
-        case 429 if code in _NO_CREDIT_CODES:  # asking again would only take time
-            return WorkerError(FaultKind.AUTH, f"{said} (the account has no credit)")
         case 429:
             return WorkerError(FaultKind.RATE_LIMITED, said, retry_after=retry_after(headers))
         case _ if status >= 500:
@@ -320,17 +316,73 @@ def error_code(body: bytes) -> str:
     return code if isinstance(code, str) else ""
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of a Retry-After header, number or HTTP date (RFC 9110), as received: below zero, or huge."""
-    value = headers.get("Retry-After", "").strip()[:64]
+_WAIT_HEADERS = ("retry-after-ms", "x-ms-retry-after-ms", "x-retry-after-ms", "retry-after", "x-retry-after")
+_LEFT, _RESET = (
+    re.compile(r"(x-)?(.*-)?ratelimit(-.*)?-remaining(-.*)?"),
+    re.compile(r"(x-)?(.*-)?ratelimit(-.*)?-reset(-.*)?"),
+)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milli\w*|s|sec\w*|m|min\w*|h|hour\w*|d|days?)(?![a-z])", re.IGNORECASE)
+_SECONDS_IN = {"ms": 1e-3, "mi": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_EPOCH = 1e9  # seconds since 1970 and no duration, from here on; times 1,000: milliseconds
+
+
+def retry_after(headers: Mapping[str, str], in_body: float | None = None) -> float | None:
+    """Return the seconds after which an endpoint wants to be asked again, as received: below zero, or huge.
+
+    The headers come first (RFC 9110, and those in milliseconds before it), then the body, then the resets of limits of
+    which nothing is left.
+    """
+    lower = {name.lower(): value for name, value in headers.items()}
+    for name in _WAIT_HEADERS:
+        if (seconds := stated_seconds(lower.get(name, ""), name)) is not None:
+            return seconds
+    if in_body is not None:
+        return in_body
+    limits = {name: value for name, value in lower.items() if "ratelimit" in name}
+    spent = {
+        name.replace("remaining", "reset") for name, left in limits.items() if _LEFT.fullmatch(name) and left[:2] == "0"
+    }
+    resets = {name: stated_seconds(value, name) for name, value in limits.items() if _RESET.fullmatch(name)}
+    known = {name: seconds for name, seconds in resets.items() if seconds is not None and seconds >= 0}
+    waits = [seconds for name, seconds in known.items() if name in spent]
+    return max(waits) if waits else min(known.values(), default=None)
+
+
+def stated_seconds(value: object, name: str) -> float | None:
+    """Return the seconds that a value means: a number (of milliseconds where its name says so), a duration, a date."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    text = str(value).strip()[:64]
     try:
-        seconds = float(value)
+        number = float(text)
     except ValueError:
+        return _seconds_in_text(text)
+    if not isfinite(number):
+        return None
+    if name.lower().rstrip("s").endswith(("_m", "-m", "millisecond")):
+        return number / 1e3
+    if "reset" in name.lower() and number >= _EPOCH:
+        return (number / 1e3 if number >= 1e3 * _EPOCH else number) - time()
+    return number
+
+
+def _seconds_in_text(text: str) -> float | None:
+    """Return the seconds of "21s", "6m0s", "2 minutes" or a date (RFC 9110, RFC 3339); None for another text."""
+    parts = _DURATION.findall(text)
+    if parts and not _DURATION.sub("", text).strip(" ,"):
+        return fsum(float(count) * _unit_seconds(unit.lower()) for count, unit in parts)
+    for read in (parsedate_to_datetime, datetime.fromisoformat):
         try:
-            seconds = parsedate_to_datetime(value).timestamp() - time()
+            return read(text).timestamp() - time()
         except (ValueError, OverflowError):
-            return None
-    return seconds if isfinite(seconds) else None
+            continue
+    return None
+
+
+def _unit_seconds(unit: str) -> float:
+    if unit.startswith("mil"):
+        return 1e-3
+    return _SECONDS_IN.get(unit[:2], 0.0) or _SECONDS_IN[unit[0]]
 
 
 def body_too_large(most: int) -> WorkerError:

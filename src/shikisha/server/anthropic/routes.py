@@ -168,8 +168,8 @@ def usage_fields(used: RunUsage) -> dict[str, object]:
     """Return the `usage` object: the final answer's tokens, and what all other calls of the run used besides."""
     answer, others = used.answer, used.others
     return {
-        "input_tokens": answer.input_tokens - answer.cached_tokens,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": answer.input_tokens - answer.cacheable_tokens,
+        "cache_creation_input_tokens": answer.cache_write_tokens + answer.cache_write_1h_tokens,
         "cache_read_input_tokens": answer.cached_tokens,
         "output_tokens": answer.output_tokens,
         "orchestration_input_tokens": others.input_tokens,

@@ -48,6 +48,7 @@ _ERROR_TYPES = {
 }
 
 
+CONTEXT_LENGTH_CODE = "context_length_exceeded"
 _ANTHROPIC_PATH = "/v1/messages"
 _ANTHROPIC_TYPES = {
     401: "authentication_error",
@@ -65,7 +66,10 @@ _ANTHROPIC_TYPES = {
 def anthropic_body(problem: ApiError) -> dict[str, object]:
     """Return an error in the shape of Anthropic's API; `code` and `param` are ours."""
     kind = _ANTHROPIC_TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
-    told = {"type": kind, "message": problem.message, "param": problem.param, "code": problem.code}
+    message = problem.message
+    if problem.code == CONTEXT_LENGTH_CODE:  # by these words Claude Code knows that it should compact
+        message = f"prompt is too long: {message}"
+    told = {"type": kind, "message": message, "param": problem.param, "code": problem.code}
     return {"type": "error", "error": told}
 
 

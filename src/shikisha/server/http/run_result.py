@@ -16,6 +16,8 @@ from shikisha.core.call import TOO_DEEP_CODE
 from shikisha.core.errors import (
     CapReached,
     ConfigError,
+    Fault,
+    FaultCause,
     FaultKind,
     IdempotencyConflict,
     JournalError,
@@ -30,7 +32,7 @@ from shikisha.core.errors import (
 )
 from shikisha.core.events import AttemptFailed, AttemptFinished, CallRole, FinishReason, RunStatus
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord, child_run_id
-from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.api_errors import CONTEXT_LENGTH_CODE, ApiError
 from shikisha.server.http.request import MetadataDetail
 
 UsageFields = dict[str, int | float | dict[str, int] | None]
@@ -58,21 +60,16 @@ class RunUsage:
         """Return the usage of both."""
         unknown = self.dollars is None or other.dollars is None
         return RunUsage(
-            _add_usage(self.answer, other.answer),
-            _add_usage(self.others, other.others),
+            self.answer + other.answer,
+            self.others + other.others,
             None if unknown else (self.dollars or 0.0) + (other.dollars or 0.0),
             self.uncertain + other.uncertain,
         )
 
     def less(self, earlier: "RunUsage") -> "RunUsage":
         """Return the usage since an earlier response of the same run; the answering call belongs to this one."""
-        before = _add_usage(earlier.answer, earlier.others)
-        others = Usage(
-            max(0, self.others.input_tokens - before.input_tokens),
-            max(0, self.others.output_tokens - before.output_tokens),
-            max(0, self.others.cached_tokens - before.cached_tokens),
-            max(0, self.others.reasoning_tokens - before.reasoning_tokens),
-        )
+        before = earlier.answer + earlier.others
+        others = self.others - before
         unknown = self.dollars is None or earlier.dollars is None
         dollars = None if unknown else max(0.0, (self.dollars or 0.0) - (earlier.dollars or 0.0))
         possible = max(0.0, (self.uncertain.dollars or 0.0) - (earlier.uncertain.dollars or 0.0))
@@ -96,6 +93,7 @@ class RunUsage:
             "total_tokens": self.tokens,
             f"{into}_tokens_details": {
                 "cached_tokens": answer.cached_tokens,
+                "cache_write_tokens": answer.cache_write_tokens + answer.cache_write_1h_tokens,
                 "orchestration_input_tokens": others.input_tokens,
                 "orchestration_input_cached_tokens": others.cached_tokens,
             },
@@ -121,9 +119,9 @@ def run_usage(run: Run, family: Iterable[Run] = ()) -> RunUsage:
         done = attempt.outcome
         used = done.usage if isinstance(done, AttemptFinished) else Usage(attempt.charged.tokens)
         if is_answer:
-            answer = _add_usage(answer, used)
+            answer = answer + used
         else:
-            others = _add_usage(others, used)
+            others = others + used
     return RunUsage(answer, others, charged.dollars, uncertain)
 
 
@@ -164,15 +162,6 @@ def _child_runs(key: str, below: Mapping[str, Run]) -> list[Run]:
     while (child := below.get(child_run_id(key, len(found)))) is not None:
         found.append(child)
     return found
-
-
-def _add_usage(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        one.input_tokens + other.input_tokens,
-        one.output_tokens + other.output_tokens,
-        one.cached_tokens + other.cached_tokens,
-        one.reasoning_tokens + other.reasoning_tokens,
-    )
 
 
 _RUN_PAGE = "/ui/runs/"
@@ -303,6 +292,7 @@ def _check_fields(name: str, status: str, reason: str, *, full: bool) -> Metadat
 # The openai SDKs obey this header. A retry would be a new run, and cost its price again.
 NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
 _JOURNAL_RETRY_SECONDS = 5.0
+_LONGEST_WAIT = 86_400.0  # that a client is asked for
 _CAP_STATUSES: Mapping[str, int] = {
     "dollars": 402,
     "tokens": 402,
@@ -317,12 +307,29 @@ _FAULT_STATUSES: Mapping[FaultKind, tuple[int, str]] = {
     FaultKind.DENIED: (403, "denied"),
     FaultKind.NO_PLAN: (502, "no_plan"),
     FaultKind.UNREADABLE: (422, "unreadable"),  # another try would read the same words
-    FaultKind.REFUSED: (502, "refused"),
+    FaultKind.REFUSED: (502, "refused"),  # by a worker that ignores what was asked; see REFUSED below
     FaultKind.TRUNCATED: (502, "truncated"),
     FaultKind.TIMEOUT: (504, "worker_timeout"),
-    FaultKind.RATE_LIMITED: (503, "workers_busy"),
     FaultKind.CHECK_FAILED: (502, "check_failed"),
     FaultKind.TOO_DEEP: (400, TOO_DEEP_CODE),
+}
+_CAUSE_STATUSES: Mapping[
+    FaultCause, tuple[int, str]
+] = {  # what an endpoint says is wrong with the request, or its state
+    FaultCause.TOO_LONG: (400, CONTEXT_LENGTH_CODE),
+    FaultCause.FILTERED: (400, "content_filter"),
+    FaultCause.REFUSED: (422, "refused"),  # by the model: another try would be declined as well
+    FaultCause.PARAMETER: (400, "unsupported_parameter"),
+    FaultCause.SCHEMA: (400, "invalid_json_schema"),
+    FaultCause.TOOL_LIMITS: (400, "tool_limits"),
+    FaultCause.THROTTLED: (429, "rate_limit_exceeded"),
+    FaultCause.OVERLOADED: (503, "workers_busy"),
+    FaultCause.QUOTA: (503, "worker_quota"),  # the operator's account: the client can do nothing about it
+}
+_CAUSE_PARAMS = {
+    FaultCause.TOO_LONG: "messages",
+    FaultCause.SCHEMA: "response_format",
+    FaultCause.TOOL_LIMITS: "tools",
 }
 
 
@@ -349,7 +356,7 @@ def api_error_of(error: ShikishaError) -> ApiError:
         case CapReached():
             return ApiError(_CAP_STATUSES.get(error.cap, 429), str(error), "budget_exceeded")
         case WorkerError():
-            return _fault_error(error.fault.kind, str(error))
+            return _fault_error(error.fault, str(error))
         case ConfigError():
             return ApiError(500, "the server is not configured for this; its log says more", "misconfigured")
         case _:
@@ -380,7 +387,15 @@ def answer_or_error(run: Run) -> RunAnswer | ApiError:
         return ApiError(_CAP_STATUSES.get(end.cap, 402), why, "budget_exceeded")
     if end.fault is FaultKind.CAP:
         return ApiError(402, why, "budget_exceeded")
-    return ApiError(502, why, "run_failed") if end.fault is None else _fault_error(end.fault, why)
+    return ApiError(502, why, "run_failed") if end.fault is None else _fault_error(_last_fault(run, end.fault), why)
+
+
+def _last_fault(run: Run, kind: FaultKind) -> Fault:
+    """Return the fault that ended a run with what its last attempt of this kind says: cause, parameter and wait."""
+    failed = [end for call in run.attempts if isinstance(end := call.outcome, AttemptFailed) and end.fault is kind]
+    if not failed:
+        return Fault(kind)
+    return Fault(kind, retry_after=failed[-1].retry_after, stated=failed[-1].cause, param=failed[-1].param)
 
 
 def _truncated_text(run: Run) -> str | None:
@@ -392,6 +407,11 @@ def _truncated_text(run: Run) -> str | None:
     return ended.partial if isinstance(ended, AttemptFailed) and ended.fault is FaultKind.TRUNCATED else None
 
 
-def _fault_error(kind: FaultKind, said: str) -> ApiError:
-    status, code = _FAULT_STATUSES.get(kind, (502, "run_failed"))
-    return ApiError(status, said if str(kind) in said else f"{said} ({kind})", code)
+def _fault_error(fault: Fault, said: str) -> ApiError:
+    kind, cause = fault.kind, fault.cause
+    stated = cause is not FaultCause.REFUSED or fault.stated is cause
+    status, code = (_CAUSE_STATUSES.get(cause) if stated else None) or _FAULT_STATUSES.get(kind, (502, "run_failed"))
+    wait = fault.retry_after if fault.retry_after is not None and 0 < fault.retry_after <= _LONGEST_WAIT else None
+    param = fault.param or _CAUSE_PARAMS.get(cause) if cause in _CAUSE_STATUSES and status == 400 else None
+    said = said if str(kind) in said else f"{said} ({kind})"
+    return ApiError(status, said, code, param=param, wait=wait if status in (429, 503) else None)

@@ -16,6 +16,7 @@ from shikisha.core.messages import (
     ToolCall,
     ToolExchange,
     ToolResult,
+    exchange_messages,
     load_tool_calls,
     load_tool_results,
 )
@@ -190,8 +191,7 @@ def conversation_of_run(run: Run, *, instructed: bool) -> tuple[ChatMessage, ...
         ChatMessage(Speaker.USER, task.prompt, attachments=task.attachments),
     ]
     for exchange in (*task.exchanges, *_tool_exchanges(run)):
-        turns.append(ChatMessage(Speaker.ASSISTANT, exchange.text, exchange.calls))
-        turns += [ChatMessage(Speaker.TOOL, result.content, answers=result.tool_call_id) for result in exchange.results]
+        turns += exchange_messages(exchange)
     if run.answer is not None:
         turns.append(ChatMessage(Speaker.ASSISTANT, run.answer))
     return tuple(turns)
@@ -205,11 +205,12 @@ def _tool_exchanges(run: Run) -> list[ToolExchange]:
         if asked.asks is QuestionKind.TOOLS and answer is not None:
             calls = load_tool_calls(asked.prompt)
             spoken = [
-                call.outcome.text
+                (call.outcome.text, call.outcome.envelope)
                 for call in run.round(asked.round).step(asked.step).attempts
                 if isinstance(call.outcome, AttemptFinished) and load_tool_calls(call.outcome.calls) == calls
             ]
-            found.append(ToolExchange(calls, load_tool_results(answer.text, calls), spoken[-1] if spoken else ""))
+            said = spoken[-1] if spoken else ("", "")
+            found.append(ToolExchange(calls, load_tool_results(answer.text, calls), *said))
     return found
 
 

@@ -1,0 +1,298 @@
+"""What endpoints send and refuse, as the clients of the doors meet it: state that goes back, ids, limits, causes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from serving import At, served
+from wire import Answer, Seen, wire_endpoint
+
+from shikisha.core.run import Run
+from shikisha.server.store import RunFilter
+
+FILE = """
+conductor = "fixed:single?worker=only"
+[workers.only]
+kind = "chat"
+model = "m1"
+base_url = "{url}"
+tools = true
+price = {{input = 1.0, output = 10.0}}
+attempts = 2
+{more}
+"""
+WEATHER = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+CHAT_TOOLS = [{"type": "function", "function": WEATHER}]
+QUESTION = {"role": "user", "content": "What is it like in Oslo?"}
+CALL = {
+    "index": 0,
+    "id": "call_00",
+    "type": "function",
+    "function": {"name": "get_weather", "arguments": '{"city":"Oslo"}'},
+}
+USAGE = {"prompt_tokens": 50, "completion_tokens": 20, "total_tokens": 70}
+
+
+def chunk(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
+    more = {"usage": USAGE} if finish else {}
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+
+
+def says(text: str, **more: object) -> Answer:
+    return {"sse": [chunk({"content": text}), chunk({}, "stop")], **more}
+
+
+def calls(*deltas: Mapping[str, Any]) -> Answer:
+    return {"sse": [*map(chunk, deltas), chunk({}, "tool_calls")]}
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, answers: Sequence[Answer], more: str = ""
+) -> AsyncIterator[tuple[At, Seen, httpx2.AsyncClient]]:
+    async with (
+        wire_endpoint(answers) as seen,
+        served(folder, FILE.format(url=seen.url, more=more)) as at,
+        at.http() as http,
+    ):
+        yield at, seen, http
+
+
+async def ask_chat(http: httpx2.AsyncClient, *messages: Mapping[str, Any], **more: object) -> httpx2.Response:
+    return await http.post("/v1/chat/completions", json={"model": "shikisha", "messages": messages, **more})
+
+
+async def ask_messages(http: httpx2.AsyncClient, *messages: Mapping[str, Any], **more: object) -> httpx2.Response:
+    body = {"model": "shikisha", "max_tokens": 100, "messages": messages, **more}
+    return await http.post("/v1/messages", json=body, headers={"anthropic-version": "2023-06-01"})
+
+
+REASONED = calls(
+    {"role": "assistant", "content": None, "reasoning_content": "I should "},
+    {"reasoning_content": "look."},
+    {"tool_calls": [CALL]},
+)
+SIGNED = calls({"tool_calls": [{**CALL, "extra_content": {"google": {"thought_signature": "EjQKMg=="}}}]})
+DETAILED = calls(
+    {"reasoning_details": [{"type": "reasoning.text", "text": "I ", "index": 0, "format": "x"}]},
+    {"reasoning_details": [{"type": "reasoning.text", "text": "look.", "index": 0, "format": "x", "signature": "s"}]},
+    {"tool_calls": [CALL]},
+)
+PARTS = calls(
+    {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "I look."}]}]}, {"tool_calls": [CALL]}
+)
+BACK = {
+    "reasoning_content": (REASONED, [["messages.1.reasoning_content", "I should look\\."]]),
+    "thought signatures": (SIGNED, [["messages.1.tool_calls.*.extra_content.google.thought_signature", "EjQKMg=="]]),
+    "reasoning_details": (
+        DETAILED,
+        [["messages.1.reasoning_details.*.text", "I look\\."], ["messages.1.reasoning_details.*.signature", "s"]],
+    ),
+    "parts of the content": (PARTS, [["messages.1.content.*.thinking.*.text", "I look\\."]]),
+    "ids": (
+        calls({"tool_calls": [{**CALL, "id": "functions.get_weather:0"}]}),
+        [["messages.*.tool_call_id", "functions\\.get_weather:0"]],
+    ),
+}
+
+
+def place(needs: list[list[str]]) -> list[list[str]]:
+    """Return the paths with the assistant's message wherever it stands."""
+    return [[path.replace("messages.1.", "messages.*."), pattern] for path, pattern in needs]
+
+
+@pytest.mark.parametrize("name", BACK)
+async def test_what_came_with_a_call_goes_back_with_its_result(name: str, tmp_path: Path) -> None:
+    first, needs = BACK[name]
+    async with serving(tmp_path, [first, says("4 degrees", needs=place(needs))]) as (_, seen, http):
+        came = (await ask_chat(http, QUESTION, tools=CHAT_TOOLS)).json()["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": came["tool_calls"][0]["id"], "content": "4"}
+        told = await ask_chat(http, QUESTION, came, result, tools=CHAT_TOOLS)
+    assert told.status_code == 200, told.text
+    assert told.json()["choices"][0]["message"]["content"] == "4 degrees"
+    assert len(seen.bodies) == 2
+
+
+@pytest.mark.parametrize("name", BACK)
+async def test_and_at_the_door_for_anthropics_clients(name: str, tmp_path: Path) -> None:
+    first, needs = BACK[name]
+    tool = {"name": "get_weather", "input_schema": WEATHER["parameters"]}
+    async with serving(tmp_path, [first, says("4 degrees", needs=place(needs))]) as (_, _, http):
+        came = (await ask_messages(http, QUESTION, tools=[tool])).json()
+        (used,) = [block for block in came["content"] if block["type"] == "tool_use"]
+        result = {"type": "tool_result", "tool_use_id": used["id"], "content": "4"}
+        answer = {"role": "assistant", "content": [used]}
+        told = await ask_messages(http, QUESTION, answer, {"role": "user", "content": [result]}, tools=[tool])
+    assert told.status_code == 200, told.text
+    assert told.json()["content"][-1]["text"] == "4 degrees"
+
+
+async def test_what_came_with_a_call_goes_back_in_a_later_response(tmp_path: Path) -> None:
+    first, needs = BACK["reasoning_content"]
+    tool = {"type": "function", **WEATHER}
+    answers = [first, says("4 degrees", needs=place(needs)), says("yes", needs=place(needs))]
+    async with serving(tmp_path, answers) as (_, _, http):
+        one = (await http.post("/v1/responses", json={"model": "shikisha", "input": "Oslo?", "tools": [tool]})).json()
+        (call,) = [item for item in one["output"] if item["type"] == "function_call"]
+        given = {"type": "function_call_output", "call_id": call["call_id"], "output": "4"}
+        body = {"model": "shikisha", "previous_response_id": one["id"], "input": [given], "tools": [tool]}
+        two = (await http.post("/v1/responses", json=body)).json()
+        assert two["status"] == "completed", two
+        body = {"model": "shikisha", "previous_response_id": two["id"], "input": "Sure?", "tools": [tool]}
+        three = (await http.post("/v1/responses", json=body)).json()
+    assert three["status"] == "completed", three
+
+
+async def test_ids_of_another_provider_are_mapped_both_ways(tmp_path: Path) -> None:
+    """Mistral refuses any id that is not nine letters and digits; the second question of a chat has ids of ours."""
+    nine = [["messages.*.tool_calls.*.id", "[a-zA-Z0-9]{9}"], ["messages.*.tool_call_id", "[a-zA-Z0-9]{9}"]]
+    first = calls({"tool_calls": [{**CALL, "id": "aB3dE5gH9"}]})
+    own = [["messages.*.tool_calls.*.id", "aB3dE5gH9"]]
+    async with serving(tmp_path, [first, says("4", needs=own), says("5", needs=nine)]) as (_, seen, http):
+        came = (await ask_chat(http, QUESTION, tools=CHAT_TOOLS)).json()["choices"][0]["message"]
+        chat = [QUESTION, came, {"role": "tool", "tool_call_id": came["tool_calls"][0]["id"], "content": "4"}]
+        assert (await ask_chat(http, *chat, tools=CHAT_TOOLS)).status_code == 200
+        chat += [{"role": "assistant", "content": "4"}, {"role": "user", "content": "And in Bergen?"}]
+        told = await ask_chat(http, *chat, tools=CHAT_TOOLS)
+    assert told.status_code == 200, told.text
+    sent = seen.bodies[2]["messages"]
+    (result,) = [each for each in sent if each["role"] == "tool"]
+    (called,) = [each["tool_calls"][0]["id"] for each in sent if each.get("tool_calls")]
+    assert result["tool_call_id"] == called
+
+
+LONG = "mcp__github_enterprise_server__search_repositories_and_issues_by_full_text_query"
+
+
+async def test_a_name_that_is_too_long_is_shortened_and_mapped_back(tmp_path: Path) -> None:
+    short = [["tools.*.function.name", "[a-zA-Z0-9_-]{1,64}"]]
+    (tmp_path / "one").mkdir()
+    async with serving(tmp_path / "one", [says("x")]) as (_, seen, http):
+        tool = {"name": LONG, "input_schema": {"type": "object"}}
+        await ask_messages(http, QUESTION, tools=[tool])
+        name = seen.bodies[0]["tools"][0]["function"]["name"]
+    called = calls({"tool_calls": [{**CALL, "function": {"name": name, "arguments": "{}"}}]})
+    async with serving(tmp_path, [{**called, "needs": short}]) as (_, _, http):
+        came = await ask_messages(http, QUESTION, tools=[tool])
+    assert came.status_code == 200, came.text
+    assert came.json()["content"][-1]["name"] == LONG
+
+
+def error(message: str, code: str | None = None, param: str | None = None, kind: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+TOO_LONG = error(
+    "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.",
+    "context_length_exceeded",
+    "messages",
+)
+REFUSALS: dict[str, tuple[Answer, int, str, str | None, int, str]] = {
+    # what the endpoint says; status, code and param at the door for chat; status and words at that for messages
+    "too long": (
+        {"status": 400, "body": TOO_LONG},
+        400,
+        "context_length_exceeded",
+        "messages",
+        400,
+        "prompt is too long",
+    ),
+    "too large": (
+        {"status": 413, "body": error("too large")},
+        400,
+        "context_length_exceeded",
+        "messages",
+        400,
+        "prompt is too long",
+    ),
+    "filtered": (
+        {
+            "status": 400,
+            "body": error("filtered due to the prompt triggering the content management policy", "content_filter"),
+        },
+        400,
+        "content_filter",
+        None,
+        400,
+        "content management policy",
+    ),
+    "a parameter": (
+        {"status": 400, "body": error("Unsupported value: 'top_p'", "unsupported_value", "top_p")},
+        400,
+        "unsupported_parameter",
+        "top_p",
+        400,
+        "top_p",
+    ),
+    "too many tools": (
+        {"status": 400, "body": error("Invalid 'tools': array too long.", "array_above_max_length", "tools")},
+        400,
+        "tool_limits",
+        "tools",
+        400,
+        "array too long",
+    ),
+    "throttled": (
+        {"status": 429, "headers": {"Retry-After": "300"}, "body": error("slow down")},
+        429,
+        "rate_limit_exceeded",
+        None,
+        429,
+        "slow down",
+    ),
+    "no credit": (
+        {"status": 429, "body": error("no", "insufficient_quota")},
+        503,
+        "worker_quota",
+        None,
+        503,
+        "no credit",
+    ),
+    "a bad gateway": (
+        {"status": 401, "body": error("bad key", "invalid_api_key")},
+        502,
+        "run_failed",
+        None,
+        502,
+        "key",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+async def test_what_a_client_hears_of_a_refusal(name: str, tmp_path: Path) -> None:
+    answer, status, code, param, theirs, words = REFUSALS[name]
+    async with serving(tmp_path, [answer]) as (_, seen, http):
+        chat = await ask_chat(http, QUESTION)
+        assert (chat.status_code, chat.json()["error"]["code"], chat.json()["error"]["param"]) == (status, code, param)
+        messages = await ask_messages(http, QUESTION)
+    assert (messages.status_code, words in messages.text) == (theirs, True), messages.text
+    assert len(seen.bodies) == 2  # neither was asked twice
+    if status == 429:
+        assert chat.headers["retry-after"] == "300"
+
+
+async def test_a_stop_costs_what_had_come_and_a_bound_for_the_moment(tmp_path: Path) -> None:
+    words: Answer = {"sse": [chunk({"content": f"word{n} "}) for n in range(400)], "pace": 0.02}
+    async with serving(tmp_path, [words], "max_output_tokens = 4096") as (at, seen, http):
+        body = {"model": "shikisha", "messages": [QUESTION], "stream": True}
+        async with http.stream("POST", "/v1/chat/completions", json=body) as stream:
+            heard = 0
+            async for line in stream.aiter_lines():
+                heard += '"content":"word' in line
+                if heard >= 3:
+                    break
+        assert at.service is not None
+        (served_run,) = (await at.service.store.search(RunFilter())).runs
+        async with asyncio.timeout(10):
+            run = Run.fold(await at.service.journal.read(served_run.run))
+            while run.attempts[0].outcome is None:
+                await asyncio.sleep(0.02)
+                run = Run.fold(await at.service.journal.read(served_run.run))
+    assert len(seen.bodies) == 1
+    assert run.charged.dollars == 0
+    assert 0 < (run.uncertain.dollars or 0) < 0.002  # the worst case is $0.041

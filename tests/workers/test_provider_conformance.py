@@ -1,0 +1,40 @@
+"""Each provider in twelve situations, through the worker and through the agent loop."""
+
+import pytest
+from conformance import PROVIDERS, ROUTES, SITUATIONS, play
+
+from shikisha.config.providers import FIRST_RUN_PROVIDERS
+from shikisha.core.errors import ConfigError
+from shikisha.workers.provider_profile import parse_profile, provider_profiles, vocabulary
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_provider_is_read_as_it_documents_itself(name: str, situation: str, route: str) -> None:
+    if not await play(name, situation, route):
+        pytest.skip("the provider has no such thing")
+
+
+def test_every_provider_of_the_docs_has_a_profile_and_a_row() -> None:
+    named = {name for each in provider_profiles().values() for name in each.names}
+    assert set(FIRST_RUN_PROVIDERS) <= named
+    assert set(FIRST_RUN_PROVIDERS) | {"zai", "nvidia_nim", "ollama", "hosted_vllm", "lm_studio"} <= set(PROVIDERS)
+    assert set(PROVIDERS) <= named
+    assert len(vocabulary().finish) > 40
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("colour = 1", "unknown key"),
+        ("[calls]\nmax_nam = 3", "unknown key"),
+        ('[errors.codes]\ntoo_big = ["x"]', "too_big"),
+        ("title = ", "not TOML"),
+    ],
+)
+def test_a_profile_with_an_unknown_key_names_it(text: str, what: str) -> None:
+    whole = text if text.startswith("title") else f'title = "x"\nnames = []\nsources = []\n{text}'
+    with pytest.raises(ConfigError, match=r"profiles/x\.toml") as caught:
+        parse_profile(whole, "profiles/x.toml")
+    assert what in str(caught.value)

@@ -15,7 +15,7 @@ from wire import wire_endpoint
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Price
 from shikisha.core.call import Card, ClientOptions, Reply, Request
-from shikisha.core.errors import Fault, WorkerError
+from shikisha.core.errors import Fault, FaultKind, WorkerError
 from shikisha.core.events import AttemptFailed, AttemptFinished
 from shikisha.core.messages import Json
 from shikisha.core.plan import Plan, Step
@@ -34,6 +34,7 @@ TOOLS: tuple[Mapping[str, Json], ...] = tuple(
     for name in ("get_weather", "get_time")
 )
 TASK = Task("What is six times seven?")
+ANSWER = {"sse": [{"choices": [{"delta": {"content": "42"}, "finish_reason": "stop"}]}]}
 
 
 def card_of(case: Mapping[str, Any]) -> Card:
@@ -51,7 +52,7 @@ async def test_what_an_endpoint_sends(case: Mapping[str, Any]) -> None:
         worker = build(ChatSettings.model_validate(told), card, SecretStore({}))
         try:
             if case["via"] == "call":
-                check_call(await call(worker, TOOLS if "calls" in want else ()), want)
+                check_call(await call_worker(worker, TOOLS if "calls" in want else ()), want)
                 return
             pause = RetryPolicy() if case.get("timing") else AT_ONCE
             engine = Engine(MemoryRecorder(), retry=pause)
@@ -80,7 +81,7 @@ async def test_what_an_endpoint_sends(case: Mapping[str, Any]) -> None:
         assert least <= seen.times[1] - seen.times[0] < most + 5  # the rest is a busy machine's
 
 
-async def call(worker: ChatWorker, tools: tuple[Mapping[str, Json], ...]) -> Reply | Fault:
+async def call_worker(worker: ChatWorker, tools: tuple[Mapping[str, Json], ...]) -> Reply | Fault:
     try:
         async with asyncio.timeout(20):
             return await worker.perform(Request(TASK, TASK.prompt, wishes=ClientOptions(tools), key="k"))
@@ -98,3 +99,40 @@ def check_call(outcome: Reply | Fault, want: Mapping[str, Any]) -> None:
     assert isinstance(outcome, Fault), outcome
     assert (str(outcome.kind), str(outcome.cause)) == (want["kind"], want["cause"])
     assert outcome.retry_after == pytest.approx(want["wait"], abs=0.01)
+
+
+@pytest.mark.parametrize("calls", [True, False])
+async def test_more_beside_calls_than_goes_back_is_one_fault_and_beside_an_answer_none(calls: bool) -> None:
+    thoughts = [{"choices": [{"delta": {"reasoning_content": "x" * 2**16}}]}] * 17
+    call = {"index": 0, "id": "a", "function": {"name": "get_time", "arguments": "{}"}}
+    last = {"tool_calls": [call]} if calls else {"content": "42"}
+    end = {"choices": [{"delta": last, "finish_reason": "stop"}], "usage": {"prompt_tokens": 9, "completion_tokens": 9}}
+    async with wire_endpoint([{"sse": [*thoughts, end]}]) as seen:
+        worker = build(ChatSettings(model="m", base_url=seen.url), card_of({}), SecretStore({}))
+        outcome = await call_worker(worker, TOOLS)
+        await worker.aclose()
+    assert isinstance(outcome, Fault) == calls
+    if isinstance(outcome, Fault):
+        assert (outcome.kind, outcome.kind.retryable, outcome.tokens) == (FaultKind.TOO_LARGE, False, 18)
+    assert len(seen.bodies) == 1
+
+
+async def test_what_is_too_long_goes_to_a_longer_window_past_a_shorter_one() -> None:
+    long = {"error": {"message": "prompt is too long", "type": "invalid_request_error"}}
+    async with wire_endpoint([{"status": 400, "body": long}]) as full, wire_endpoint([ANSWER]) as free:
+        cards = [
+            Card("a", kind="chat", context_tokens=8_000, max_output_tokens=9, fallback="b"),
+            Card("b", kind="chat", context_tokens=8_000, max_output_tokens=9, fallback="c"),
+            Card("c", kind="chat", context_tokens=32_000, max_output_tokens=9),
+        ]
+        urls = (full.url, free.url, free.url)
+        workers = [
+            build(ChatSettings(model=card.name, base_url=url), card, SecretStore({}))
+            for card, url in zip(cards, urls, strict=True)
+        ]
+        pool = Pool([Member(card, worker) for card, worker in zip(cards, workers, strict=True)])
+        run = await Engine(MemoryRecorder()).run(TASK, pool, ScriptedConductor([Plan((Step("Answer.", 0),))]))
+        for worker in workers:
+            await worker.aclose()
+    assert [each.started.worker for each in run.attempts] == ["a", "c"]
+    assert (run.answer, free.bodies[0]["model"]) == ("42", "c")

@@ -99,6 +99,9 @@ NoneAsText = BeforeValidator(lambda value: None if value == "none" else value)
 WebhookUrl = Annotated[str, AfterValidator(_checked_webhook_url)]
 
 
+_Dollars = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
+
+
 class PriceTable(ConfigTable):
     """Dollars per million tokens, and per call."""
 
@@ -110,27 +113,13 @@ class PriceTable(ConfigTable):
         allow_inf_nan=False,
         description="US dollars per million cached input tokens; by default the price of input tokens",
     )
-    cache_write: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="per million tokens written to a cache; by default input's"
-    )
-    cache_write_1h: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="the same for an hour's cache; by default cache_write's"
-    )
-    reasoning: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="per million reasoning tokens; by default output's"
-    )
-    image: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="per million image input tokens; by default input's"
-    )
-    audio: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="per million audio input tokens; by default input's"
-    )
-    image_output: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="per million image output tokens; by default output's"
-    )
-    audio_output: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="per million audio output tokens; by default output's"
-    )
+    cache_write: _Dollars = Field(default=None, description="per million tokens written to a cache; by default input's")
+    cache_write_1h: _Dollars = Field(default=None, description="the same for an hour's cache; by default cache_write's")
+    reasoning: _Dollars = Field(default=None, description="per million reasoning tokens; by default output's")
+    image: _Dollars = Field(default=None, description="per million image input tokens; by default input's")
+    audio: _Dollars = Field(default=None, description="per million audio input tokens; by default input's")
+    image_output: _Dollars = Field(default=None, description="per million image output tokens; by default output's")
+    audio_output: _Dollars = Field(default=None, description="per million audio output tokens; by default output's")
     call: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="US dollars per call, besides its tokens")
     as_of: date | None = Field(
         default=None, description="the day on which the price was looked up; `doctor` says when that is long ago"

@@ -82,7 +82,7 @@ class _Growth:
                 elif piece:
                     self.texts = [piece]
                 return len(piece) + 1
-            case Mapping():
+            case dict():
                 names = vocabulary().reasoning | _GROWING_TEXTS
                 return 2 + sum(
                     [
@@ -101,7 +101,7 @@ class _Growth:
     def _item(self, piece: object) -> "_Growth":
         """Return the item that a piece belongs to: of its index and type, or the last one while that is open."""
         items = self.items if self.items is not None else []
-        if isinstance(piece, Mapping):
+        if isinstance(piece, dict):
             index, kind = piece.get("index"), piece.get("type")
             if type(index) is int:
                 for each in reversed(items[-8:]):
@@ -170,12 +170,12 @@ class _CallPiece:
 
 def _call_piece(raw: object) -> _CallPiece:
     """Return a piece of a call, whatever its shape; ValueError for what is none."""
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         raise ValueError("a call of a tool that is no object")
     inner = raw.get("function")
-    inner = inner if isinstance(inner, Mapping) else raw
+    inner = inner if isinstance(inner, dict) else raw
     index, arguments = raw.get("index"), inner.get("arguments", inner.get("input"))
-    if isinstance(arguments, Mapping | list):
+    if isinstance(arguments, dict | list):
         arguments = json.dumps(arguments, ensure_ascii=False)
     further = {name: value for name, value in raw.items() if name not in _CALL_FIELDS and value is not None}
     if inner is not raw and (more := {name: inner[name] for name in inner.keys() - {"name", "arguments"}}):
@@ -185,7 +185,7 @@ def _call_piece(raw: object) -> _CallPiece:
         raise ValueError("a call of a tool whose name or arguments are no text")
     return _CallPiece(
         int(index) if isinstance(index, int | float) or (isinstance(index, str) and index.isdecimal()) else None,
-        "" if known is None or isinstance(known, Mapping | list) else str(known),
+        "" if known is None or isinstance(known, dict | list) else str(known),
         name or "",
         arguments or "",
         further,
@@ -259,13 +259,13 @@ class ChatReply:
     def envelope(self, endpoint: str) -> str:
         """Return what goes back to this endpoint with the turn; "" for nothing."""
         beside = self._beside.value()
-        message = dict(beside) if isinstance(beside, Mapping) else {}
+        message = dict(beside) if isinstance(beside, dict) else {}
         if not self._thought_parts:
             message.pop("content", None)
         calls = []
         for call in self.growing:
             further = call.further.value()
-            calls.append(({"id": call.id} if call.id else {}) | (dict(further) if isinstance(further, Mapping) else {}))
+            calls.append(({"id": call.id} if call.id else {}) | (dict(further) if isinstance(further, dict) else {}))
         message = {name: value for name, value in message.items() if value not in (None, "", [], {})}
         return Envelope(endpoint, message, tuple(calls)).dump() if message or any(calls) else ""
 
@@ -293,27 +293,29 @@ class ChatReply:
         body = decode_json(text)
         if isinstance(body, list) and len(body) == 1:  # Google wraps errors so
             body = body[0]
-        if not isinstance(body, Mapping):
+        if not isinstance(body, dict):
             raise ValueError("a reply that is no object")
-        for holder in (body, *_choices(body)):
-            self.usage = merge_usage(self.usage, find_usage(holder))
+        choices = _choices(body)
+        for holder in (body, *choices):
+            if (used := find_usage(holder)) is not None:
+                self.usage = merge_usage(self.usage, used)
         if (error := _error_in(body)) is not None:
             return error
-        if not isinstance(body.get("choices"), list | Mapping):
+        if not choices and not isinstance(body.get("choices"), list):
             if whole or body.get("choices") is not None:
                 raise ValueError("a reply without choices")
             self.note("the stream holds objects without choices")
         if isinstance(model := body.get("model"), str):
             self.model = model or self.model
-        for choice in _choices(body):
-            if isinstance(choice.get("error"), Mapping):
+        for choice in choices:
+            if isinstance(choice.get("error"), dict):
                 return choice["error"]
             if not _is_other_choice(choice):
                 self._add_choice(choice)
         return None
 
     def _add_choice(self, choice: Object) -> None:
-        said = next((each for name in ("delta", "message") if isinstance(each := choice.get(name), Mapping)), None)
+        said = next((each for name in ("delta", "message") if isinstance(each := choice.get(name), dict)), None)
         if said is None:
             said = {"content": choice.get("text")}
         if choice.get("logprobs") is not None:
@@ -346,10 +348,10 @@ class ChatReply:
         for place, part in enumerate(parts):
             if isinstance(part, str):
                 part = {"type": "text", "text": part}
-            if not isinstance(part, Mapping):
+            if not isinstance(part, dict):
                 raise ValueError("a part of the content that is no object")
             kind, text = str(part.get("type") or ""), part.get("text")
-            if isinstance(text, Mapping):
+            if isinstance(text, dict):
                 text = text.get("value")
             if kind in _TEXT_PARTS and isinstance(text, str):
                 self._say(text)
@@ -370,9 +372,9 @@ class ChatReply:
 
     def _add_calls(self, said: Object) -> None:
         calls = said.get("tool_calls")
-        if isinstance(calls, Mapping):
+        if isinstance(calls, dict):
             calls = [calls]
-        if calls is None and isinstance(said.get("function_call"), Mapping):
+        if calls is None and isinstance(said.get("function_call"), dict):
             calls = [{"index": 0, "function": said["function_call"]}]
         if calls is not None and not isinstance(calls, list):
             raise ValueError("calls of tools that are no list")
@@ -465,11 +467,11 @@ class ChatReply:
 
 def _choices(body: Object) -> Sequence[Object]:
     found = body.get("choices")
-    if isinstance(found, Mapping):
+    if isinstance(found, dict):
         return [found]
     if not isinstance(found, list):
         return ()
-    if not all(isinstance(each, Mapping) for each in found):
+    if not all(isinstance(each, dict) for each in found):
         raise ValueError("a choice that is no object")
     return found
 
@@ -492,7 +494,7 @@ def _error_in(body: Object) -> object:
         return body
     if body.get("choices") is None:
         status = body.get("base_resp")
-        if isinstance(status, Mapping) and status.get("status_code") not in (None, 0):
+        if isinstance(status, dict) and status.get("status_code") not in (None, 0):
             return status
         if body.get("detail") or (body.get("message") and (body.get("code") or body.get("type"))):
             return body

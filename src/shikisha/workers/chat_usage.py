@@ -39,7 +39,7 @@ class UntrueUsage(ValueError):
 
 def find_usage(holder: object) -> object:
     """Return the usage that stands in a chunk, a choice or a message, whatever it is called there; None for none."""
-    if not isinstance(holder, Mapping):
+    if not isinstance(holder, dict) or holder.keys().isdisjoint(vocabulary().usage_keys):
         return None
     for place in vocabulary().usage["places"]:
         if isinstance(found := _at(holder, place), Mapping) and found:
@@ -49,7 +49,7 @@ def find_usage(holder: object) -> object:
 
 def _at(holder: object, path: str) -> object:
     for name in path.split("."):
-        holder = holder.get(name) if isinstance(holder, Mapping) else None
+        holder = holder.get(name) if isinstance(holder, dict) else None
     return holder
 
 
@@ -67,7 +67,7 @@ def stated_usage(
     raw: object, said: tuple[ChatMessage, ...], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS
 ) -> Usage | None:
     """Return the usage that a reply states; None where it states none, UntrueUsage where it cannot be true."""
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict):
         return None
     into, out, beside = _count(raw, "input"), _count(raw, "output"), _count(raw, "beside")
     if (into is None and beside is None) or out is None:
@@ -152,7 +152,7 @@ def merge_usage(before: object, now: object) -> object:
 
     Some endpoints repeat the whole so far in each chunk; others state the input first and the output last.
     """
-    if not isinstance(before, dict) or not isinstance(now, Mapping):
+    if not isinstance(before, dict) or not isinstance(now, dict):
         return before if now is None else now
     for name, count in now.items():
         before[name] = _larger_count(before[name], count) if name in before else count
@@ -160,7 +160,7 @@ def merge_usage(before: object, now: object) -> object:
 
 
 def _larger_count(before: object, now: object) -> object:
-    if isinstance(before, Mapping):
+    if isinstance(before, dict):
         return merge_usage(before, now)
     if now is None or (isinstance(before, int | float) and isinstance(now, int | float) and before > now):
         return before
@@ -180,7 +180,7 @@ def read_cost(raw: object, usage: Usage, card: Card) -> float | None:
     A call that the card prices is not believed to be free, nor to cost a small part of its price or many times as
     much; what is cached may cost next to nothing.
     """
-    cost = raw.get("cost") if isinstance(raw, Mapping) else None
+    cost = raw.get("cost") if isinstance(raw, dict) else None
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < inf:
         return None
     price = card.price.of(usage) if card.price is not None else 0.0

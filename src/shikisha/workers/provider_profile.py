@@ -125,6 +125,7 @@ class WireVocabulary:
     reasoning: frozenset[str]
     marks: tuple[tuple[str, str], ...]
     usage: Mapping[str, tuple[str, ...]]
+    usage_keys: frozenset[str]  # with which the places of usage begin
     codes: Mapping[str, FaultCause]
     phrases: tuple[tuple[re.Pattern[str], FaultCause], ...]
     waits: tuple[str, ...]
@@ -184,6 +185,7 @@ def vocabulary() -> WireVocabulary:
         frozenset(field for each in profiles for field in each.reasoning.fields),
         tuple(dict.fromkeys(marks for each in profiles for marks in each.reasoning.marks)),
         {kind: _merged(kind) for kind in UsageFacts.model_fields},
+        frozenset(place.partition(".")[0] for place in _merged("places")),
         {word: cause for word, cause in codes.items() if not word.isdecimal()},
         tuple((re.compile(phrases[cause], re.IGNORECASE), cause) for cause in FaultCause if cause in phrases),
         tuple(dict.fromkeys(path for each in profiles for path in each.errors.waits)),

@@ -121,6 +121,21 @@ def ask_anthropic() -> City:
     return City.model_validate(next(block.input for block in said.content if block.type == "tool_use"))
 
 
+def ask_anthropic_runner() -> City:
+    """Ask with the SDK's tool runner, which would keep the conversation as a thread of the server's."""
+    from anthropic import Anthropic, beta_tool
+
+    @beta_tool(name="population")
+    def look_up(city: str) -> str:
+        """Return how many people live in a city."""
+        return str(population(city))
+
+    client = Anthropic(base_url=URL.removesuffix("/v1"), api_key=KEY)
+    asked = [{"role": "user", "content": QUESTION}]
+    runner = client.beta.messages.tool_runner(model="shikisha", max_tokens=256, tools=[look_up], messages=asked)
+    return City.model_validate_json(runner.until_done().content[0].text)
+
+
 FRAMEWORKS: Mapping[str, Callable[[], City]] = {
     "instructor": ask_instructor,
     "instructor-json": ask_instructor_json,
@@ -130,6 +145,7 @@ FRAMEWORKS: Mapping[str, Callable[[], City]] = {
     "agents-sdk": partial(ask_agents_sdk, chat=False),
     "agents-sdk-chat": partial(ask_agents_sdk, chat=True),
     "anthropic": ask_anthropic,
+    "anthropic-runner": ask_anthropic_runner,
 }
 
 

@@ -103,6 +103,7 @@ def installed(python: Path) -> str:
                 "agents-sdk",
                 "agents-sdk-chat",
                 "anthropic",
+                "anthropic-runner",
             ],
         ),
     ],

@@ -254,7 +254,7 @@ async def test_a_whole_message(tmp_path: Path) -> None:
         came = await post(at, {"model": "shikisha", "max_tokens": 64, "messages": [HELLO]})
         body = came.json()
         assert came.status_code == 200
-        assert body["content"] == [{"type": "text", "text": "m1 says so", "citations": None}]
+        assert body["content"] == [{"type": "text", "text": "m1 says so"}]
         assert (body["type"], body["role"], body["stop_reason"], body["stop_sequence"]) == (
             "message", "assistant", "end_turn", None,
         )  # fmt: skip
@@ -276,6 +276,71 @@ async def test_a_stream_has_the_events_of_the_api_in_their_order(tmp_path: Path)
         said = "".join(str(event["delta"]["text"]) for event in events if event["type"] == "content_block_delta")  # type: ignore[index]  # as the API has it
         assert said == "m2 says so"
         assert events[-2]["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
+
+
+def nulls_of(value: object, place: str = "") -> list[str]:
+    """The places of the nulls in a body."""
+    if isinstance(value, dict):
+        return [found for name, part in value.items() for found in nulls_of(part, f"{place}.{name}")]
+    if isinstance(value, list):
+        return [found for part in value for found in nulls_of(part, f"{place}[]")]
+    return [place] if value is None else []
+
+
+async def test_nothing_is_null_that_the_api_leaves_out(tmp_path: Path) -> None:
+    async with responding(tmp_path, coding) as (at, _):
+        body = {"model": "shikisha/two", "max_tokens": 64, "messages": [HELLO], "tools": [LOOK]}
+        bodies = [(await post(at, {**body, **more})).json() for more in ({}, {"model": "none"}, {"model": "shikisha"})]
+        wrong = (await post(at, {"model": "shikisha"})).json()
+        stream = events_of((await post(at, {**body, "model": "shikisha", "stream": True})).text)
+        assert {each for body in [*bodies, wrong] for each in nulls_of(body)} == {".stop_sequence"}
+        assert {each for event in stream for each in nulls_of(event)} == {
+            ".message.stop_reason", ".message.stop_sequence", ".delta.stop_sequence",
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_the_client_has_begun_is_continued(tmp_path: Path, *, stream: bool) -> None:
+    def choose(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        return ScriptedAnswer(text=asked.last)
+
+    late = {"role": "system", "content": "Be brief."}
+    begun = {"role": "assistant", "content": "The best is ("}
+    async with responding(tmp_path, choose) as (at, _):
+        for messages in ([HELLO, begun], [HELLO, begun, late]):
+            came = await post(at, {"model": "shikisha", "max_tokens": 64, "messages": messages, "stream": stream})
+            assert came.status_code == 200
+            if stream:
+                deltas = [each["delta"] for each in events_of(came.text) if each["type"] == "content_block_delta"]
+                said = "".join(str(each["text"]) for each in deltas)  # type: ignore[index]  # as the API has it
+            else:
+                said = came.json()["content"][0]["text"]
+            assert said.endswith("write only what follows it:\nThe best is (")
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"thread": {"type": "create"}}, "thread"),
+        ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "thread"),
+        ({"container": "container_1"}, "container"),
+        ({"compaction": {"type": "summarize"}}, "compaction"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"messages": [HELLO, {"role": "assistant", "content": [{"type": "compaction", "content": "s"}]}, HELLO]},
+         "messages[1].content[0]"),
+    ],
+)  # fmt: skip
+async def test_what_names_texts_that_are_elsewhere_is_refused(
+    tmp_path: Path, more: Mapping[str, object], param: str
+) -> None:
+    async with responding(tmp_path, by_model) as (at, _):
+        body = {"model": "shikisha", "max_tokens": 64, "messages": [HELLO], **more}
+        for path in ("/v1/messages?beta=true", "/v1/messages/count_tokens"):
+            counted = {name: value for name, value in body.items() if name != "max_tokens" or "count" not in path}
+            came = (await post(at, counted, path)).json()
+            assert (came["error"]["param"], came["error"]["type"]) == (param, "invalid_request_error")
+        if param == "thread":  # the SDK's tool runner goes on without a thread then
+            assert came["error"]["details"]["error_code"] == "thread_unsupported_request"
 
 
 async def test_progress_is_thinking_where_it_is_wanted(tmp_path: Path) -> None:

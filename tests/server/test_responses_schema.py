@@ -70,7 +70,6 @@ def test_what_cannot_be_honoured_is_refused_by_name(body: Mapping[str, object], 
     ("items", "param"),
     [
         ([{"role": "assistant", "content": "so"}], "input"),
-        ([ASKED, {"role": "assistant", "content": "so"}], "input"),
         ([{"role": "system", "content": "so"}], "input"),
         ([OUTPUT], "input[0].call_id"),
         ([ASKED, CALL], "input"),

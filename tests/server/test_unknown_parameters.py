@@ -114,11 +114,32 @@ async def test_a_server_that_refuses_names_the_parameter(tmp_path: Path) -> None
         assert (came.status_code, came.json()["error"]["param"]) == (400, "tools[1].type")
 
 
-@pytest.mark.parametrize("name", ["conversation", "prompt"])
+@pytest.mark.parametrize("name", ["container", "conversation", "prompt", "thread"])
 async def test_what_names_texts_that_are_elsewhere_is_never_left_out(tmp_path: Path, name: str) -> None:
     async with responding(tmp_path, by_model) as (at, _), at.http() as http:
-        came = await http.post("/v1/responses", json={"model": "shikisha", "input": "x", name: {"id": "p"}})
-        assert (came.status_code, came.json()["error"]["param"]) == (400, name)
+        chat = {"model": "shikisha", "messages": [{"role": "user", "content": "x"}]}
+        for path, body in (("/v1/responses", {"model": "shikisha", "input": "x"}), ("/v1/chat/completions", chat)):
+            came = await http.post(path, json={**body, name: {"id": "p"}})
+            assert (came.status_code, came.json()["error"]["param"]) == (400, name)
+
+
+async def test_an_item_that_holds_the_conversation_is_never_left_out(tmp_path: Path) -> None:
+    async with responding(tmp_path, by_model) as (at, _), at.http() as http:
+        compacted = {"type": "compaction", "encrypted_content": "x"}
+        came = await http.post("/v1/responses", json={"model": "shikisha", "input": [compacted, *ASKED]})
+        assert (came.status_code, came.json()["error"]["param"]) == (400, "input[0]")
+        assert came.headers.get("x-shikisha-ignored") is None
+
+
+async def test_a_response_goes_on_with_an_answer_that_the_client_has_begun(tmp_path: Path) -> None:
+    def choose(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        return ScriptedAnswer(text=asked.last)
+
+    async with responding(tmp_path, choose) as (_, client):
+        begun = {"role": "assistant", "content": "The best is ("}
+        said = await client.responses.create(model="shikisha", input=[{"role": "user", "content": "Which?"}, begun])
+        assert said.output_text.startswith("Which?\n\n")
+        assert said.output_text.endswith("write only what follows it:\nThe best is (")
 
 
 def test_a_name_of_any_kind_is_a_header() -> None:

@@ -36,7 +36,7 @@ from shikisha.server.anthropic.schema import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from shikisha.server.chat.conversation import ATTACHMENT_ONLY_PROMPT, Conversation, forced_choice
+from shikisha.server.chat.conversation import Conversation, forced_choice
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import file_attachment, image_attachment
 
@@ -57,7 +57,7 @@ def task_from_messages(request: MessagesRequest) -> Task:
     offered: Sequence[AnthropicTool] = [] if choice == NO_TOOL else request.tools or []
     parallel = request.tool_choice.disable_parallel_tool_use if request.tool_choice else None
     return Task(
-        ATTACHMENT_ONLY_PROMPT if question.attachments and not question.text.strip() else question.text,
+        talk.prompt(),
         history=talk.history(),
         attachments=question.attachments,
         exchanges=talk.exchanges(),
@@ -93,9 +93,6 @@ def read_messages(request: MessagesRequest) -> Conversation:
         _add_message(talk, message, f"messages[{place}]", open_calls)
     if open_calls:
         raise _invalid_value("messages", f"expected tool_result blocks for {', '.join(open_calls)}")
-    if talk.turns[-1].speaker is Speaker.ASSISTANT:
-        said = "expected a user message at the end: the assistant spoke last, and no worker goes on in its words"
-        raise _invalid_value("messages", said)
     if talk.asked is None:
         raise _invalid_value("messages", "expected a user message that asks something")
     return talk

@@ -21,7 +21,7 @@ from shikisha.server.anthropic.conversation import (
     read_anthropic_choice,
     task_from_messages,
 )
-from shikisha.server.anthropic.schema import BLOCK_TYPES, TOOL_TYPES, MessagesRequest, TokenCountRequest
+from shikisha.server.anthropic.schema import BLOCK_TYPES, REFUSED_BLOCKS, TOOL_TYPES, MessagesRequest, TokenCountRequest
 from shikisha.server.chat.completion import (
     FINISH_LENGTH,
     FINISH_STOP,
@@ -131,7 +131,7 @@ def _drop_foreign(raw: dict[str, object], *, refuse: bool) -> list[str]:
     messages = raw.get("messages")
     for place, message in enumerate(messages if isinstance(messages, list) else ()):
         if isinstance(message, dict):
-            dropped += drop_foreign(message.get("content"), f"messages[{place}].content", BLOCK_TYPES)
+            dropped += drop_foreign(message.get("content"), f"messages[{place}].content", BLOCK_TYPES | REFUSED_BLOCKS)
     return dropped
 
 
@@ -153,7 +153,7 @@ def message_body(completion: RunCompletion, ended: CompletionEnd) -> dict[str, o
     if said.notes:
         content.append({"type": "thinking", "thinking": "\n".join(said.notes), "signature": _NOTES_SIGNATURE})
     if said.text:
-        content.append({"type": "text", "text": said.text, "citations": None})
+        content.append({"type": "text", "text": said.text})
     content += [{**_tool_use_block(call), "input": json.loads(call.arguments)} for call in said.calls]
     body = {
         **_message_head(completion),

@@ -19,6 +19,7 @@ known here follow `server.unknown`: they are left out and named in `X-Shikisha-I
 | `metadata.user_id` | kept with the run |
 | images, documents | as data, or an image as an https link; ids of files are refused, as no files are stored |
 | `thinking` blocks in `messages` | accepted, since clients return whole answers, and not used |
+| `thread`, `container`, `compaction` | refused: nothing that they name is kept here |
 | `cache_control`, `context_management`, `service_tier`, `inference_geo`, `speed`, `betas` | accepted; nothing changes |
 """
 
@@ -131,6 +132,7 @@ ContentBlock: TypeAlias = Annotated[
     Field(discriminator="type"),
 ]
 BLOCK_TYPES = frozenset({"text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"})
+REFUSED_BLOCKS = frozenset({"compaction", "container_upload"})  # which hold what was said or sent: never left out
 TOOL_TYPES = frozenset({None, "custom"})
 
 

@@ -46,6 +46,8 @@ from shikisha.server.http.request import audio_attachment, file_attachment, imag
 from shikisha.workers.chat import chat_message, response_format, tool_choice_field
 
 ATTACHMENT_ONLY_PROMPT = "See what is attached."
+# A worker that gets the client's own messages continues its words instead.
+_CONTINUE = "Go on with this answer, and write only what follows it:"
 
 
 @dataclass(slots=True)
@@ -54,6 +56,17 @@ class Conversation:
 
     turns: list[ChatMessage] = field(default_factory=list)
     asked: int | None = None
+
+    def prompt(self) -> str:
+        """Return what is asked, with the answer that the client has begun, if it has, as what is to be continued."""
+        question = self.turns[self.asked or 0]
+        text = ATTACHMENT_ONLY_PROMPT if question.attachments and not question.text.strip() else question.text
+        begun = list[str]()
+        for turn in self.turns[(self.asked or 0) + 1 :]:
+            if turn.speaker is Speaker.ASSISTANT:
+                begun = [] if turn.calls else [*begun, turn.text]
+        answer = "\n\n".join(filter(None, begun))
+        return f"{text}\n\n{_CONTINUE}\n{answer}" if answer else text
 
     def exchanges(self) -> tuple[ToolExchange, ...]:
         """Return the calls since the last question, with their results."""
@@ -83,11 +96,8 @@ def task_from_chat(request: ChatRequest, sent: Mapping[str, object] = MappingPro
     talk = read_conversation(request.messages)
     question = talk.turns[talk.asked or 0]
     offered, choice = read_tool_choice(request)
-    prompt = ATTACHMENT_ONLY_PROMPT if question.attachments and not question.text.strip() else question.text
-    if talk.turns[-1].speaker is Speaker.ASSISTANT:  # a worker that gets the client's own messages goes on in its words
-        prompt += f"\n\nGo on with this answer, and write only what follows it:\n{talk.turns[-1].text}"
     task = Task(
-        prompt,
+        talk.prompt(),
         history=talk.history(),
         attachments=question.attachments,
         exchanges=talk.exchanges(),

@@ -64,13 +64,17 @@ _ANTHROPIC_TYPES = {
 
 
 def anthropic_body(problem: ApiError) -> dict[str, object]:
-    """Return an error in the shape of Anthropic's API; `code` and `param` are ours."""
+    """Return an error in the shape of Anthropic's API, which has no nulls; `code` and `param` are ours."""
     kind = _ANTHROPIC_TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
     message = problem.message
     if problem.code == CONTEXT_LENGTH_CODE:  # by these words Claude Code knows that it should compact
         message = f"prompt is too long: {message}"
-    told = {"type": kind, "message": message, "param": problem.param, "code": problem.code}
-    return {"type": "error", "error": told}
+    fields: dict[str, object] = {"type": kind, "message": message, "code": problem.code}
+    if problem.param is not None:
+        fields["param"] = problem.param
+    if problem.param == "thread":  # Anthropic's SDK reads these details, and goes on without a thread
+        fields["details"] = {"error_code": "thread_unsupported_request", "unsupported": []}
+    return {"type": "error", "error": fields}
 
 
 def error_body_at(path: str, problem: ApiError) -> Mapping[str, object]:
@@ -85,7 +89,7 @@ class ErrorInfo(BaseModel):
 
     message: str
     type: str
-    param: str | None
+    param: str | None = None
     code: str | None
 
 

@@ -81,6 +81,8 @@ def validate_as(raw: Mapping[str, object], model: type[M]) -> M:
         raise _validation_error(error, raw, model) from None
 
 
+# What names texts that are kept elsewhere: without them the request would be another one, so none is ever left out.
+_STATE_PARAMETERS = ("compaction", "container", "conversation", "previous_response_id", "prompt", "thread")
 _MAX_MISTAKES = 1000
 _MAX_PASSES = 4  # an unknown name may hide another
 _MAX_NAMED = 20
@@ -92,6 +94,11 @@ def validate_known(raw: dict[str, object], model: type[M], *, refuse: bool) -> t
 
     `refuse`: an unknown parameter is an ApiError, as everything else is that is wrong. The body is changed.
     """
+    for name in _STATE_PARAMETERS:
+        if raw.get(name) is not None and name not in model.model_fields:
+            known = ", or continue a previous_response_id" if "previous_response_id" in model.model_fields else ""
+            message = f"{name}: cannot be honored, as nothing of the kind is kept here: send the whole content{known}"
+            raise ApiError(400, message, "unsupported_value", param=name)
     ignored: list[str] = []
     for _ in range(_MAX_PASSES):
         try:

@@ -22,7 +22,7 @@ from shikisha.core.messages import (
 )
 from shikisha.core.run import Run
 from shikisha.core.task import Task
-from shikisha.server.chat.conversation import ATTACHMENT_ONLY_PROMPT, Conversation, forced_choice
+from shikisha.server.chat.conversation import Conversation, forced_choice
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import file_attachment, image_attachment
 from shikisha.server.responses.schema import (
@@ -54,7 +54,7 @@ def task_from_response(request: ResponseRequest, before: Sequence[ChatMessage] =
     question = talk.turns[talk.asked or 0]
     offered, choice = read_tool_choice(request)
     return Task(
-        ATTACHMENT_ONLY_PROMPT if question.attachments and not question.text.strip() else question.text,
+        talk.prompt(),
         history=talk.history(),
         attachments=question.attachments,
         exchanges=talk.exchanges(),
@@ -101,10 +101,6 @@ def read_input(items: Sequence[ResponseItem], before: Sequence[ChatMessage] = ()
         raise _invalid_value("input", f"no output was found for the function calls {', '.join(sorted(open_calls))}")
     if talk.asked is None or not talk.turns:
         raise _invalid_value("input", "expected a user message")
-    if talk.turns[-1].speaker is Speaker.ASSISTANT:
-        raise _invalid_value(
-            "input", "expected a user message or a function's output at the end: the assistant spoke last"
-        )
     return talk
 
 

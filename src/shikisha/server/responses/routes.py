@@ -54,7 +54,6 @@ from shikisha.server.responses.input_conversation import (
 )
 from shikisha.server.responses.schema import (
     ITEM_TYPES,
-    REFUSED_FIELDS,
     REFUSED_ITEMS,
     ApprovalResponse,
     DeletedResponse,
@@ -275,10 +274,6 @@ async def create_response(request: Request, by: RunPrincipal) -> Response:
 
 def _drop_foreign(raw: dict[str, object], *, refuse: bool) -> list[str]:
     """Leave out tools and items that are unknown here, unless such requests are refused; return their places."""
-    for name in REFUSED_FIELDS:
-        if raw.get(name) is not None:
-            said = f"{name}: cannot be honored: send its content, or go on from a previous_response_id"
-            raise ApiError(400, said, "unsupported_value", param=name)
     if refuse:
         return []
     return [

@@ -224,9 +224,7 @@ ResponseInput: TypeAlias = Annotated[
 ]
 
 
-# Without these the request would be another one, so they are never left out.
-REFUSED_FIELDS = ("conversation", "prompt")
-REFUSED_ITEMS = ("item_reference",)
+REFUSED_ITEMS = ("item_reference", "compaction")  # which hold the conversation: they are never left out
 
 
 class ResponseFunction(RequestModel):

@@ -96,7 +96,7 @@ async def test_what_is_refused_begins_nothing(tmp_path: Path) -> None:
     async with serving(tmp_path, described) as (at, _), at.http() as http:
         cases: list[tuple[dict[str, object], str]] = [
             ({"messages": [look]}, "unsupported_content"),
-            ({"n": 2}, "invalid_value"),
+            ({"n": 9}, "invalid_value"),
             ({"model": "gpt-4o"}, "model_not_found"),
             ({"tools": [{"type": "function", "function": {"name": "add"}}]}, "unsupported_tools"),
             ({"messages": [{"role": "user", "content": " "}]}, "invalid_request"),

@@ -1,5 +1,6 @@
 """`/v1/embeddings`, `/v1/completions` and several choices of one chat: each a run, or several, like all others."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -130,6 +131,11 @@ async def test_an_embedder_is_for_keys_that_may_and_in_no_plan(tmp_path: Path) -
         poor = await at.service.keys.issue(KeySpec("p", caps=KeyCaps(dollars=0.0)), "tests")
         for key, status in ((narrow, 404), (poor, 402)):
             async with at.http(key.secret) as other:
+                listed = [each["id"] for each in (await other.get("/v1/models")).json()["data"]]
+                assert listed.count("embedder") == (key is poor)
+                assert (await other.get("/v1/models/embedder")).status_code == (200 if key is poor else 404)
+                chat = {"model": "embedder", "messages": [{"role": "user", "content": "hello"}]}
+                assert (await other.post("/v1/chat/completions", json=chat)).status_code == 404
                 came = await other.post("/v1/embeddings", json={"model": "e1", "input": "hello"})
                 assert came.status_code == status
         assert seen == []
@@ -172,6 +178,44 @@ async def test_several_choices_are_as_many_runs(tmp_path: Path) -> None:
         assert made.usage.total_tokens == 3 * one.usage.total_tokens
 
 
+async def test_several_choices_are_streamed_with_one_usage_and_one_end(tmp_path: Path) -> None:
+    async with responding(tmp_path, by_model) as (at, _), at.http() as http:
+        body: dict[str, object] = {"model": "shikisha", "messages": [{"role": "user", "content": "hello"}], "n": 3}
+        whole = (await http.post("/v1/chat/completions", json=body)).json()
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        sent = [line for line in (await http.post("/v1/chat/completions", json=body)).text.splitlines() if line]
+        assert sent.count("data: [DONE]") == 1
+        chunks = [json.loads(line.removeprefix("data: ")) for line in sent[:-1]]
+        assert sent[-1] == "data: [DONE]"
+        assert [each["usage"]["total_tokens"] for each in chunks if not each["choices"]] == [
+            whole["usage"]["total_tokens"]
+        ]
+        assert len({each["id"] for each in chunks}) == 1
+        texts = dict.fromkeys(range(3), "")
+        ends = list[int]()
+        for choice in (choice for each in chunks for choice in each["choices"]):
+            texts[choice["index"]] += choice["delta"].get("content", "")
+            ends += [choice["index"]] if choice["finish_reason"] == "stop" else []
+        assert (set(texts.values()), sorted(ends)) == ({"m1 says so"}, [0, 1, 2])
+        assert len((await http.get("/runs")).json()["data"]) == 6
+
+
+async def test_a_choice_that_fails_ends_the_stream_and_the_other_runs(tmp_path: Path) -> None:
+    slow = ScriptedAnswer(text="later", latency=30.0)
+    answers = iter([slow, slow, ScriptedAnswer(text="")])
+    async with responding(tmp_path, lambda _: next(answers, ScriptedAnswer(text=""))) as (at, _), at.http() as http:
+        body = {"model": "shikisha", "messages": [{"role": "user", "content": "hello"}], "n": 3, "stream": True}
+        sent = [line for line in (await http.post("/v1/chat/completions", json=body)).text.splitlines() if line]
+        assert "error" in json.loads(sent[-2].removeprefix("data: "))
+        assert sent[-1] == "data: [DONE]"
+        assert sent.count("data: [DONE]") == 1
+        async with asyncio.timeout(10):
+            states = set[str]()
+            while states != {"ended", "stopped"}:
+                states = {each["state"] for each in (await http.get("/runs")).json()["data"]}
+                await asyncio.sleep(0.05)
+
+
 async def refused_choices(http: httpx2.AsyncClient, **more: object) -> int:
     body = {"model": "shikisha", "messages": [{"role": "user", "content": "hello"}], "n": 3, **more}
     return (await http.post("/v1/chat/completions", json=body)).status_code
@@ -179,7 +223,6 @@ async def refused_choices(http: httpx2.AsyncClient, **more: object) -> int:
 
 async def test_choices_that_cannot_all_begin_or_end_are_none(tmp_path: Path) -> None:
     async with responding(tmp_path, [ScriptedAnswer(text="once", times=1)]) as (at, _), at.http() as http:
-        assert await refused_choices(http, stream=True) == 400
         assert await refused_choices(http, n=9) == 400
         assert await refused_choices(http) >= 500
         assert at.service is not None

@@ -136,8 +136,10 @@ async def test_a_response_goes_on_with_an_answer_that_the_client_has_begun(tmp_p
         return ScriptedAnswer(text=asked.last)
 
     async with responding(tmp_path, choose) as (_, client):
-        begun = {"role": "assistant", "content": "The best is ("}
-        said = await client.responses.create(model="shikisha", input=[{"role": "user", "content": "Which?"}, begun])
+        said = await client.responses.create(
+            model="shikisha",
+            input=[{"role": "user", "content": "Which?"}, {"role": "assistant", "content": "The best is ("}],
+        )
         assert said.output_text.startswith("Which?\n\n")
         assert said.output_text.endswith("write only what follows it:\nThe best is (")
 

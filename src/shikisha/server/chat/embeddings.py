@@ -16,6 +16,7 @@ from pydantic import Field
 from shikisha.core.call import Card
 from shikisha.core.task import Task
 from shikisha.core.visibility import is_cleared, join_labels
+from shikisha.server.chat.models import embedding_workers
 from shikisha.server.http.api_errors import ApiError, error_responses
 from shikisha.server.http.auth import require_scope
 from shikisha.server.http.request import (
@@ -36,7 +37,6 @@ from shikisha.workers.embedding import MAX_TEXTS, EmbeddingTask, decode_vector
 
 router = APIRouter(tags=["embeddings"])
 RunPrincipal = Annotated[Principal, Depends(require_scope(KeyScope.RUN))]
-_KIND = "embedding"
 _DEFAULT_MODEL = "shikisha"  # the first of these workers
 InputText = Annotated[str, Field(min_length=1)]
 
@@ -76,12 +76,8 @@ async def create_embeddings(request: Request, by: RunPrincipal) -> Response:
 def _authorize(service: RunService, by: Principal, asked: EmbeddingRequest, options: RequestOptions) -> AuthorizedRun:
     """Return the authorized run; ApiError when there is no such worker for this key, these labels and these headers."""
     container = service.container
-    names = [name for name, table in container.workers.items() if table.kind == _KIND]
-    cards = [
-        card
-        for card in (container.cards(names) if names else ())
-        if (by.workers is None or card.name in by.workers) and (options.workers is None or card.name in options.workers)
-    ]
+    able = embedding_workers(container, by)
+    cards = [card for card in able if options.workers is None or card.name in options.workers]
     texts = [asked.input] if isinstance(asked.input, str) else asked.input
     labels = tuple(sorted(join_labels(options.labels, by.labels)))
     card = _find(service, cards, asked.model)

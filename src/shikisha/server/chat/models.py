@@ -3,7 +3,8 @@
 `shikisha` is the default conductor, whatever it becomes. `shikisha-DATE-HASH` pins everything that its answers depend
 on (conductor, policy, workers, prices): the server refuses it once any of that has changed. `shikisha/NAME` is the
 conductor of that name. `shikisha-mini` is one call to the cheapest worker, for a chat's titles and tags. Invariant: a
-name means the same for all keys that may use it. Workers are no models: the conductor chooses among them.
+name means the same for all keys that may use it. Workers are no models, since the conductor chooses among them, but
+for those that embed texts: no conductor plans for them, and they are listed for clients that look for them.
 """
 
 import re
@@ -95,6 +96,14 @@ def cheapest_worker(cards: Sequence[Card]) -> Card:
     return min(able, key=_typical_price)
 
 
+def embedding_workers(container: Container, principal: Principal) -> list[Card]:
+    """Return the workers that embed texts, of those that this principal may use."""
+    allowed = principal.workers
+    tables = container.workers.items()
+    names = [name for name, table in tables if table.kind == "embedding" and (allowed is None or name in allowed)]
+    return list(container.cards(names)) if names else []
+
+
 def _typical_price(card: Card) -> float:
     return float("inf") if card.price is None else card.price.of(_TYPICAL_USAGE)
 
@@ -117,16 +126,21 @@ RunPrincipal = Annotated[Principal, Depends(require_scope(KeyScope.RUN))]
 @router.get("/v1/models", summary="List the models", responses=error_responses())
 async def list_models(request: Request, by: RunPrincipal) -> dict[str, object]:
     """List the models that this key may use."""
-    return {
-        "object": "list",
-        "data": [_model_fields(model) for model in request.app.state.service.catalogue.listed(by)],
-    }
+    return {"object": "list", "data": [_model_fields(model) for model in _listed(request, by)]}
 
 
 @router.get("/v1/models/{name:path}", summary="Retrieve a model", responses=error_responses(404))
 async def read_model(request: Request, name: str, by: RunPrincipal) -> dict[str, object]:
     """Return one model that this key may use."""
-    return _model_fields(request.app.state.service.catalogue.find(name, by))
+    found = next((model for model in _listed(request, by) if model.name == name), None)
+    return _model_fields(found or request.app.state.service.catalogue.find(name, by))
+
+
+def _listed(request: Request, by: Principal) -> list[ServedModel]:
+    service = request.app.state.service
+    models: tuple[ServedModel, ...] = service.catalogue.listed(by)
+    since = service.catalogue.models[ROLLING_MODEL].created
+    return [*models, *(ServedModel(card.name, "", since) for card in embedding_workers(service.container, by))]
 
 
 def _model_fields(model: ServedModel) -> dict[str, object]:

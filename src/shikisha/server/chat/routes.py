@@ -7,6 +7,7 @@ the usage if the client asked for it, then `[DONE]`; an error after the first ch
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -41,7 +42,14 @@ from shikisha.server.http.request import (
 )
 from shikisha.server.http.response import QuickResponse
 from shikisha.server.http.run_result import NO_RETRY, UsageFields, finished_headers, started_headers
-from shikisha.server.http.streams import DONE_EVENT, event_stream, run_unless_disconnected, sse_data, stream_grace
+from shikisha.server.http.streams import (
+    DONE_EVENT,
+    event_stream,
+    merge_streams,
+    run_unless_disconnected,
+    sse_data,
+    stream_grace,
+)
 from shikisha.server.keys.key import KeyScope, Principal
 from shikisha.server.lifecycle.authorization import Api, check_schema_sizes, check_schemas
 from shikisha.server.lifecycle.service import RunService, read_idempotency_key
@@ -111,9 +119,9 @@ async def create_chat_completion(request: Request, by: RunPrincipal) -> Response
     )
     ignored = ignored_header([*foreign, *unknown], service.container.secret_store.scrub)
     if (body.n or 1) > 1:
-        return await _several_choices(request, wanted, body.n or 1, ignored)
+        return await _several_choices(request, wanted, body, ignored)
     completion = await wanted.start()
-    chat = ChatCompletion(completion, bool(body.stream_options and body.stream_options.include_usage), ignored)
+    chat = ChatCompletion(completion, _usage_wanted(body), ignored)
     if body.stream:
         headers = {**ignored, **started_headers(completion.run)}
         return event_stream(chat.stream(), headers, completion.on_disconnect, stream_grace(service))
@@ -121,15 +129,40 @@ async def create_chat_completion(request: Request, by: RunPrincipal) -> Response
 
 
 async def _several_choices(
-    request: Request, wanted: CompletionRequest, number: int, headers: Mapping[str, str]
-) -> JSONResponse:
-    """Perform as many runs, and return their answers as choices; where one cannot begin or fails, none is returned."""
+    request: Request, wanted: CompletionRequest, body: ChatRequest, headers: Mapping[str, str]
+) -> Response:
+    """Perform as many runs, and return their answers as choices; where one cannot begin or fails, none is whole."""
     refuse_session(wanted.options, "expected n = 1: each turn of a session has one answer")
     if wanted.task.exchanges:
         raise ApiError(400, "n: expected 1 with results of tools: they belong to one run", "invalid_value", param="n")
-    keys = [wanted.idempotency and f"{wanted.idempotency}#{place}" for place in range(number)]
+    keys = [wanted.idempotency and f"{wanted.idempotency}#{place}" for place in range(body.n or 1)]
     runs = await start_several([replace(wanted, idempotency=key) for key in keys])
-    return await run_unless_disconnected(request, _all_choices(runs, headers), partial(leave_several, runs))
+    leave = partial(leave_several, runs)
+    if body.stream:
+        headers = {**headers, **started_headers(runs[0].run)}
+        events = _stream_choices(runs, usage_wanted=_usage_wanted(body))
+        return event_stream(events, headers, leave, stream_grace(wanted.service))
+    return await run_unless_disconnected(request, _all_choices(runs, headers), leave)
+
+
+async def _stream_choices(runs: Sequence[RunCompletion], *, usage_wanted: bool) -> AsyncGenerator[bytes]:
+    """Yield the chunks of all choices as they come, up to the one end marker: of the last choice, or after an error."""
+    head, ends = ChatCompletion(runs[0], usage_wanted, {}).head, list[CompletionEnd]()
+    writers = [
+        ChunkWriter(head, usage_wanted=usage_wanted, index=place, choices=len(runs), ends=ends)
+        for place in range(len(runs))
+    ]
+    merged = merge_streams([run.stream(writer) for run, writer in zip(runs, writers, strict=True)])
+    async with aclosing(merged):
+        async for sent in merged:
+            yield sent
+            if sent == DONE_EVENT:
+                break
+    await leave_several(runs)
+
+
+def _usage_wanted(body: ChatRequest) -> bool:
+    return bool(body.stream_options and body.stream_options.include_usage)
 
 
 async def _all_choices(runs: Sequence[RunCompletion], headers: Mapping[str, str]) -> JSONResponse:
@@ -244,13 +277,22 @@ def _choice_fields(message: AssistantMessage, index: int = 0) -> dict[str, objec
 
 
 class ChunkWriter:
-    """Writes the chunks of one completion."""
+    """Writes the chunks of one choice; the last choice to end, of so many with the same `ends`, ends the stream."""
 
-    def __init__(self, head: CompletionHead, *, usage_wanted: bool = False) -> None:
+    def __init__(
+        self,
+        head: CompletionHead,
+        *,
+        usage_wanted: bool = False,
+        index: int = 0,
+        choices: int = 1,
+        ends: list[CompletionEnd] | None = None,
+    ) -> None:
         names = {"id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model}
         # The members that all chunks share are serialized once; the closing brace is left open.
         self._open = f"data: {json.dumps(names, separators=(',', ':'))[:-1]}"
         self._run, self._usage_wanted = head.run, usage_wanted
+        self._index, self._choices, self._ends = index, choices, [] if ends is None else ends
 
     def begin(self) -> Iterable[bytes]:
         """Return the role chunk."""
@@ -270,8 +312,12 @@ class ChunkWriter:
             fields = [{"index": place, **call} for place, call in enumerate(_tool_call_fields(ended.message.calls))]
             yield self._delta({"tool_calls": fields})
         yield self._delta({}, ended.message.finish, {} if ended.metadata is None else {"shikisha": ended.metadata})
+        self._ends.append(ended)
+        if len(self._ends) < self._choices:
+            return
         if self._usage_wanted:
-            yield f'{self._open},"choices":[],"usage":{json.dumps(ended.usage.chat_fields())}}}\n\n'.encode()
+            usage = sum((each.usage for each in self._ends[1:]), self._ends[0].usage)
+            yield f'{self._open},"choices":[],"usage":{json.dumps(usage.chat_fields())}}}\n\n'.encode()
         yield DONE_EVENT
 
     def error(self, problem: ApiError) -> Iterable[bytes]:
@@ -281,7 +327,7 @@ class ChunkWriter:
     def _delta(
         self, delta: dict[str, object], finish: str | None = None, more: dict[str, object] | None = None
     ) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        choice = {"index": self._index, "delta": delta, "logprobs": None, "finish_reason": finish}
         rest = json.dumps(more, separators=(",", ":"))[1:-1] if more else ""
         written = encode_ascii_json(choice)
         return f'{self._open},"choices":[{written}]{"," + rest if rest else ""}}}\n\n'.encode()

@@ -40,7 +40,7 @@ PARAMETERS: Mapping[str, tuple[ParameterTreatment, str]] = {
     "prompt_cache_key": (_I, "workers' caches are their own; it can change no answer"),
     "prompt_cache_options": (_I, "workers' caches are their own; it can change no answer"),
     "prompt_cache_retention": (_I, "workers' caches are their own; it can change no answer"),
-    "n": (_H, "as many runs, up to 8, each within the key's budget; 1 with stream and with results of tools"),
+    "n": (_H, "as many runs, up to 8, each within the key's budget; 1 with results of tools"),
     "logprobs": (_R, "an answer may come from several workers, and has no log-probabilities of its own"),
     "top_logprobs": (_R, "an answer may come from several workers, and has no log-probabilities of its own"),
     "logit_bias": (_R, "token numbers mean something to one model only, and a pool has several"),
@@ -331,8 +331,6 @@ class ChatRequest(RequestModel):
     def _bounded(self) -> "ChatRequest":
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options: only with stream")
-        if self.stream and (self.n or 1) > 1:
-            raise ValueError("n: expected 1 with stream: each choice is a run of its own")
         return self
 
 

@@ -155,6 +155,28 @@ async def next_item(listening: AsyncIterator[T]) -> T:
         raise EOFError from None
 
 
+async def merge_streams(streams: Sequence[AsyncGenerator[T]]) -> AsyncGenerator[T]:
+    """Yield the items of all streams as they come."""
+    waiting = {asyncio.create_task(next_item(each)): each for each in streams}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                stream = waiting.pop(task)
+                try:
+                    item = task.result()
+                except EOFError:
+                    continue
+                waiting[asyncio.create_task(next_item(stream))] = stream
+                yield item
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for stream in streams:
+            await stream.aclose()
+
+
 MAX_STREAMS_PER_KEY = 100  # of a key
 
 

@@ -28,7 +28,7 @@ import sys
 import unittest
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import (
     AsyncGeneratorType,
@@ -390,6 +390,17 @@ def _named_data(space: Namespace | None) -> dict[str, object]:
     return found
 
 
+def _size(value: object) -> int:
+    return len(value) if isinstance(value, list | tuple | str | dict) else 1
+
+
+def _bound_names(found: object, kept: Mapping[str, object]) -> Namespace:
+    """Return the names that the program's text binds, without those that have a meaning already."""
+    if not isinstance(found, dict):
+        raise HarnessRefusal("the program sent what are no names")
+    return {name: one for name, one in found.items() if type(name) is str and name[:1] != "_" and name not in kept}
+
+
 def _is_own(path: str) -> bool:
     """Whether a file lies on the path of this process's start, where the program cannot write."""
     return any(os.path.abspath(path).startswith(f"{folder}{os.sep}") for folder in _FixedPathFinder._path if folder)
@@ -441,6 +452,7 @@ _DATA_NAMES = frozenset(
 def _restrict_pickle() -> None:
     """Restrict unpickling to data: otherwise the program could run code here by writing a file."""
     pickle.Unpickler = _DataUnpickler  # type: ignore[misc,assignment]
+    pickle._Unpickler.find_class = _DataUnpickler.find_class  # type: ignore[attr-defined]  # of other libraries' readers
     pickle.load = lambda file, **_: _DataUnpickler(file).load()
     pickle.loads = lambda data, **_: _DataUnpickler(io.BytesIO(data)).load()
 
@@ -470,8 +482,10 @@ class RunnerSession:
 
     # What `instrumented_tests` adds to the tests.
 
-    def _passed(self, site: int) -> None:
-        self._sites.add(site)
+    def _passed(self, site: int, receiver: object = None) -> None:
+        """Note an assertion that passed, unless it is a method of the program's own that says so."""
+        if not isinstance(receiver, Proxy) or receiver._shikisha_[2].name in self.peer.named:
+            self._sites.add(site)
 
     def _failed(self) -> None:
         self.failures += [error] if (error := sys.exc_info()[1]) is not None else []
@@ -507,10 +521,35 @@ class RunnerSession:
         for row in zip(*parts, strict=False):
             done += 1
             yield row
-        sizes = [len(one) for flag, one in zip(flags, parts, strict=True) if flag == "t" and type(one) in _SIZED]  # type: ignore[arg-type]
+        self._require_all(done, [one for flag, one in zip(flags, parts, strict=True) if flag == "t"])
+
+    def _require_all(self, done: int, expected: Sequence[object]) -> None:
+        """Fail where what the program returned ended before everything that is expected."""
+        sizes = [len(one) for one in expected if type(one) in _SIZED]  # type: ignore[arg-type]
         if sizes and min(sizes) > done:
             self.failures.append(AssertionError(f"{done} of {min(sizes)} expected items were returned"))
             raise self.failures[-1]
+
+    def _each(self, members: Iterable[object], *expected: object) -> Iterator[object]:
+        """Number the members of a result, which must not end before a list that is read by these numbers."""
+        done = 0
+        for one in members:
+            done += 1
+            yield one
+        self._require_all(done, [one for one in expected if type(one) in (list, tuple)])
+
+    def _whole(self, site: int, value: object, **named: object) -> object:
+        if getattr(value, "size", 1) != 0:
+            self._sites.add(site)
+        return value.all(**named)  # type: ignore[attr-defined]
+
+    @staticmethod
+    def _close(compare: Callable[..., object], one: object, other: object, *more: object, **named: object) -> object:
+        """Compare two arrays; one without items is close to everything of another size."""
+        sizes = [getattr(part, "size", None) if hasattr(part, "size") else _size(part) for part in (one, other)]
+        if 0 in sizes and sizes[0] != sizes[1]:
+            raise AssertionError("an array without items is compared with one that has some")
+        return compare(one, other, *more, **named)
 
     def _all(self, site: int, parts: Iterable[object]) -> bool:
         return all(one for one in parts if not self._sites.add(site))  # type: ignore[func-returns-value]
@@ -537,18 +576,19 @@ class RunnerSession:
     def _compile(self, source: object, _: str = "", mode: str = "exec", *__: object, **___: object) -> "_ForeignText":
         if not isinstance(source, str | bytes):
             raise HarnessRefusal("the tests compile what is no text")
-        compile(source, "made.py", mode, dont_inherit=True)
+        compile(source, "<made>", mode, dont_inherit=True)
         return _ForeignText(source if isinstance(source, str) else source.decode())
 
     def _exec(self, source: object, space: Namespace | None = None, *_: object) -> None:
         found = self.peer.ask("execute", str(self._compile(source)), _named_data(space))
-        (self.tests if space is None else space).update(found)  # type: ignore[call-overload]
+        space = self.tests if space is None else space
+        space.update(_bound_names(found, space if space is self.tests else {}))
 
     def _eval(self, source: object, space: Namespace | None = None, *_: object) -> object:
         text = str(self._compile(source, "", "eval"))
         tree = ast.parse(text.strip(), mode="eval")
         if all(isinstance(node, _ARITHMETIC_NODES) for node in ast.walk(tree)):
-            return eval(compile(tree, "made.py", "eval", dont_inherit=True), {"__builtins__": {}})  # noqa: S307 - numbers
+            return eval(compile(tree, "<made>", "eval", dont_inherit=True), {"__builtins__": {}})  # noqa: S307 - numbers
         return self.peer.ask("evaluate", text, _named_data(space))
 
     def guard_imports(self) -> None:
@@ -560,8 +600,16 @@ class RunnerSession:
             if _is_own(loader.path):
                 return usual(loader, module)
             found = peer.ask("load_file", os.path.abspath(loader.path), module.__name__)
-            module.__dict__.update(found)  # type: ignore[call-overload]
+            module.__dict__.update(_bound_names(found, {}))
             return None
+
+        def audit(event: str, arguments: tuple[object, ...]) -> None:
+            if event == "exec":
+                file = getattr(arguments[0], "co_filename", "<")
+                if file[:1] != "<" and os.path.exists(file) and not _is_own(file):
+                    raise HarnessRefusal("the tests execute a file that the program may have written")
+
+        sys.addaudithook(audit)
 
         kind.exec_module = exec_module  # type: ignore[method-assign,assignment]
         for other in (importlib.machinery.SourcelessFileLoader, importlib.machinery.ExtensionFileLoader):
@@ -581,13 +629,13 @@ class RunnerSession:
 
     def prepare(self) -> None:
         """Execute the setup and the tests' own definitions."""
-        exec_source(self._request["setup"], "setup.py", self.tests)
+        exec_source(self._request["setup"], "<setup>", self.tests)
         kinds = {name: self.tests.get(name) for name in self._request["common"]}
         self.peer.common = {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
         for name in self._request["modules"]:
             if f"{name}.py" not in self._request["suite"]:  # otherwise it is a file that the program is to write
                 importlib.import_module(name)
-        exec_source(self._request["before"], "tests.py", self.tests)
+        exec_source(self._request["before"], "<tests>", self.tests)
 
     def load(self) -> None:
         """Load the program, and bind its names that the tests use; built-ins only where they mean the program's."""
@@ -629,9 +677,9 @@ class RunnerSession:
     def step(self, step: dict[str, str]) -> str:
         """Run one step and return its result."""
         if "value" in step:
-            value = eval(compile(step["value"], "tests.py", "eval", dont_inherit=True), self.tests)  # noqa: S307 - a test
+            value = eval(compile(step["value"], "<tests>", "eval", dont_inherit=True), self.tests)  # noqa: S307 - a test
             return f'{{"value":{_encode_value(value)}}}'
-        exec_source(step["do"], "tests.py", self.tests)
+        exec_source(step["do"], "<tests>", self.tests)
         return "{}"
 
 
@@ -776,12 +824,12 @@ class UnittestTally(unittest.TestResult):
 
     def _excuse(self, test: unittest.TestCase) -> None:
         self.excused += 1
-        self._session.skipped.add(test._testMethodName)
+        self._session.skipped.add(getattr(test, "_testMethodName", ""))
         del self._session.failures[self._kept[2] :]
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
         """Count a skip of the tests themselves; a program that skips has not passed."""
-        method = getattr(test, test._testMethodName, None)
+        method = getattr(test, getattr(test, "_testMethodName", ""), None)
         declared = getattr(method, "__unittest_skip__", False) or getattr(type(test), "__unittest_skip__", False)
         asked = self._asked_before if declared else self._session.peer.asked > self._asked
         if self._may_skip and not asked:
@@ -881,7 +929,7 @@ def _run_suite(session: RunnerSession, request: RunnerRequest) -> str:
     if "mock" in request["suite"]:
         mirror_patches(session.peer)
     asked = session.peer.asked
-    exec_source(request["suite"], "tests.py", space)
+    exec_source(request["suite"], "<tests>", space)
     tally, loader = UnittestTally(request, session, asked_before=session.peer.asked > asked), unittest.TestLoader()
     context = unittest.case._AssertRaisesContext
     context.__exit__ = _forgiving(context.__exit__, session)  # type: ignore[method-assign,assignment]

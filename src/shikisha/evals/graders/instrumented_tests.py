@@ -22,7 +22,8 @@ def _words(text: str) -> frozenset[str]:
 
 
 HOOKS = {
-    name: f"_shikisha_{name}" for name in ("passed", "failed", "caught", "before", "kept", "zip", "any", "all", "super")
+    name: f"_shikisha_{name}"
+    for name in ("passed", "failed", "caught", "before", "kept", "zip", "any", "all", "super", "each", "whole", "close")
 }
 _PURE_BUILTINS = _words(
     "sorted len sum min max set list tuple dict str int abs round reversed repr bool float frozenset range ord chr "
@@ -34,6 +35,7 @@ _PURE_METHODS = _words(
     "copy upper lower strip split splitlines join replace count index startswith endswith format title"
 )
 _FILE_METHODS = _words("read readline readlines read_text read_bytes exists is_file is_dir iterdir")
+_CLOSE = _words("allclose array_equal assert_allclose assert_array_equal assert_almost_equal assert_array_almost_equal")
 _FILE_MAKERS = frozenset({"open", "Path", "pathlib.Path", "io.open"})
 _Node = TypeVar("_Node", bound=ast.AST)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -161,7 +163,7 @@ class TestInstrumenter:
         number = self._number() if not _is_failure(node) else -1
         failed = [_call_statement("failed"), ast.Raise()]
         handler = ast.ExceptHandler(ast.Name("AssertionError", ast.Load()), None, failed)
-        after = [_call_statement("passed", ast.Constant(number))]
+        after = [_call_statement("passed", ast.Constant(number), *_receiver(node))]
         return ast.copy_location(ast.Try([node], [handler], after, []), node)
 
     def _number(self, *, of_members: bool = False) -> int:
@@ -191,6 +193,23 @@ class TestInstrumenter:
                 if not isinstance(part, ast.stmt | ast.excepthandler | ast.match_case)
             ]
             match one:
+                case ast.ListComp(elt=ast.Call(func=ast.Attribute(attr=name)) as call) if name.startswith("assert"):
+                    passed = _call("passed", ast.Constant(self._number(of_members=True)), *_receiver(ast.Expr(call)))
+                    one.elt = ast.Tuple([call, passed], ast.Load())
+                case ast.Call(func=ast.Attribute(value=whole, attr="all"), args=[]) if asserted and self.is_derived(
+                    whole
+                ):
+                    one.func = ast.Name(HOOKS["whole"], ast.Load())
+                    one.args = [ast.Constant(self._number(of_members=True)), whole]
+                case ast.Call(func=ast.Attribute(attr=name) as func, args=[_, _, *_] as parts) if (
+                    name in _CLOSE and self.is_derived(one)
+                ):
+                    one.func, one.args = ast.Name(HOOKS["close"], ast.Load()), [func, *parts]
+                case ast.For(target=target, iter=ast.Call(func=ast.Name("enumerate" | "range")) as members) if (
+                    self.is_derived(members)
+                ):
+                    held = [part.value for part in _indexed(one, names_in(target)) if not self.is_derived(part.value)]
+                    one.iter = ast.Call(ast.Name(HOOKS["each"], ast.Load()), [members, *held], [])
                 case ast.Call(func=ast.Name("zip"), args=[_, _, *_] as parts, keywords=[]):
                     derived = [self.is_derived(part) for part in parts]
                     if any(derived) and not all(derived):
@@ -457,8 +476,24 @@ def _expects_nothing(node: ast.AST) -> bool:
     return (isinstance(node, ast.List | ast.Tuple) and not node.elts) or (isinstance(node, ast.Dict) and not node.keys)
 
 
+def _indexed(node: ast.For, names: set[str]) -> Iterator[ast.Subscript]:
+    """Yield the items of something by the number of a loop's round."""
+    for one in (one for part in node.body for one in ast.walk(part)):
+        numbered = isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Name) and one.slice.id in names
+        if numbered and isinstance(one.value, ast.Name | ast.Attribute):
+            yield one
+
+
 def _is_inside_lambda(whole: ast.AST, part: ast.AST) -> bool:
     return any(part in ast.walk(one) for one in ast.walk(whole) if isinstance(one, ast.Lambda))
+
+
+def _receiver(node: ast.stmt) -> list[ast.expr]:
+    """Return the name whose method asserts; nothing for other assertions."""
+    called = node.value.func if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
+    while isinstance(called, ast.Attribute):
+        called = called.value
+    return [ast.Name(called.id, ast.Load())] if isinstance(called, ast.Name) else []
 
 
 def _call(hook: str, *arguments: ast.expr) -> ast.Call:

@@ -489,11 +489,11 @@ def _is_inside_lambda(whole: ast.AST, part: ast.AST) -> bool:
 
 
 def _receiver(node: ast.stmt) -> list[ast.expr]:
-    """Return the name whose method asserts; nothing for other assertions."""
+    """Return the object whose method asserts, where looking it up again calls nothing."""
     called = node.value.func if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
-    while isinstance(called, ast.Attribute):
-        called = called.value
-    return [ast.Name(called.id, ast.Load())] if isinstance(called, ast.Name) else []
+    if not isinstance(called, ast.Attribute) or any(isinstance(one, ast.Call) for one in ast.walk(called.value)):
+        return []
+    return [copy.deepcopy(called.value)]
 
 
 def _call(hook: str, *arguments: ast.expr) -> ast.Call:

@@ -452,7 +452,8 @@ _DATA_NAMES = frozenset(
 def _restrict_pickle() -> None:
     """Restrict unpickling to data: otherwise the program could run code here by writing a file."""
     pickle.Unpickler = _DataUnpickler  # type: ignore[misc,assignment]
-    pickle._Unpickler.find_class = _DataUnpickler.find_class  # type: ignore[attr-defined]  # of other libraries' readers
+    # Other libraries derive their readers from this class.
+    setattr(pickle._Unpickler, "find_class", _DataUnpickler.find_class)  # noqa: B010 - a method of another class
     pickle.load = lambda file, **_: _DataUnpickler(file).load()
     pickle.loads = lambda data, **_: _DataUnpickler(io.BytesIO(data)).load()
 

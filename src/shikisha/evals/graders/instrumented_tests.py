@@ -479,9 +479,9 @@ def _expects_nothing(node: ast.AST) -> bool:
 def _indexed(node: ast.For, names: set[str]) -> Iterator[ast.Subscript]:
     """Yield the items of something by the number of a loop's round."""
     for one in (one for part in node.body for one in ast.walk(part)):
-        numbered = isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Name) and one.slice.id in names
-        if numbered and isinstance(one.value, ast.Name | ast.Attribute):
-            yield one
+        match one:
+            case ast.Subscript(value=ast.Name() | ast.Attribute(), slice=ast.Name(id=name)) if name in names:
+                yield one
 
 
 def _is_inside_lambda(whole: ast.AST, part: ast.AST) -> bool:

@@ -8,7 +8,7 @@ it must fail. CI runs that list; --only takes parts of their names. Without it, 
 (comparisons, boolean operators, numbers, dropped arguments, assignments of None, ...), drawn by a seed from the
 functions of the modules below. Each mutant is tested in a copy of the tree by the tests named beside its module, in a
 process of its own. A mutant is killed when a test fails or when the tests take far longer than they do without it. A
-survivor is a gap in the tests, or an edit that changes nothing; benchmarks/README.md says which.
+survivor is a gap in the tests, or an edit that changes nothing; docs/results/security.md says which.
 
 Deliberately absent: mutants of annotations, docstrings and sentences for people, which no test should pin.
 """

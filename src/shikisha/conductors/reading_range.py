@@ -8,7 +8,7 @@ calibrated on own tasks that the regression did not see, group by group: whole a
 where their names are known.
 
 Invariants: the same texts give the same range on every machine; reading is bounded (MAX_CHARACTERS, eight clauses); no
-text raises. Needs numpy alone. Why no sentence vectors: on the same tasks they told fewer (`benchmarks/README.md`).
+text raises. Needs numpy alone. Why no sentence vectors: on the same tasks they told fewer (`docs/results/security.md`).
 """
 
 import json

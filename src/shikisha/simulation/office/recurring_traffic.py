@@ -8,7 +8,7 @@ that each can be a step of one plan.
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from shikisha.core.plan import MAX_STEPS
 from shikisha.core.task import Task
@@ -20,7 +20,7 @@ from shikisha.simulation.office.questions import (
     office_authors,
     redraw_literals,
 )
-from shikisha.simulation.office.staff import CardHonesty, Crew, CrewDistribution, StaffMember, draw_crew, write_cards
+from shikisha.simulation.office.staff import CardHonesty, Crew, CrewDistribution, draw_crew
 from shikisha.simulation.seeded_random import seeded_generator
 
 _PARTS = (0.2, 0.28, 0.27, 0.15, 0.1)
@@ -72,10 +72,3 @@ class RecurringTraffic:
     def _question(self, rng: random.Random) -> OfficeQuestion:
         count = rng.choices(range(1, MAX_STEPS + 1), _PARTS)[0]
         return draw_question(count, rng, office_authors(self.split), conditional=0.0)
-
-
-def with_true_cards(crew: Crew, split: AuthorSplit, seed: int) -> Crew:
-    """Return the crew with cards that say what each worker is good at."""
-    honest = replace(MISLEADING, honesty={CardHonesty.TRUE: 1.0})
-    members: tuple[StaffMember, ...] = crew.members
-    return write_cards(members, honest, split, seeded_generator("true cards", split, seed))

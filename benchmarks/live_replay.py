@@ -25,11 +25,11 @@ from random import Random
 from statistics import fmean, stdev
 from time import monotonic
 
-from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.conductors.learned_policy import policy_conductor
 from shikisha.config.policy_builder import LearnRequest, learn_policy
 from shikisha.core.budget import Caps, Price
-from shikisha.core.plan import ANSWER, ANSWER_ALONE, Plan, Step
+from shikisha.core.plan import ANSWER_ALONE
 from shikisha.core.run import Run
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
@@ -133,7 +133,7 @@ async def play(asked: Asked, pool: Pool, conductor: Conductor) -> tuple[Run, flo
     recorder = MemoryRecorder()
     run = await Engine(recorder).run(asked.task, pool, conductor, Caps(seconds=None))
     grade = await grader.grade(run.answer or "")
-    events = [*recorder.events, *grade_events(run.id, grade, None)]
+    events = [*await recorder.read(run.id), *grade_events(run.id, grade, None)]
     return Run.fold(events), grade.score or 0.0
 
 
@@ -164,10 +164,10 @@ async def main() -> None:
     given.keep.mkdir(parents=True, exist_ok=True)
     began = monotonic()
     async with served_models(files) as members:
-        pool = Pool(members)
+        pool, alone = Pool(members), [fixed_conductor(f"single?worker={each.card.name}") for each in members]
         builders = [LogBuilder("live", RepeatPolicy.MERGED) for _ in range(2)]
         for place, asked in enumerate(tasks):
-            runs = [(await play(asked, pool, whole(worker)))[0] for worker in range(len(members))]
+            runs = [(await play(asked, pool, each))[0] for each in alone]
             gather_runs(runs, builders[place >= given.learn])
             if place % 25 == 24:
                 print(f"{place + 1} of {len(tasks)} tasks answered, {monotonic() - began:.0f} s", file=sys.stderr)
@@ -191,11 +191,6 @@ async def main() -> None:
         compare("policy?quality=1.0, other words", live, again)
     print(f"{monotonic() - began:.0f} s; in the words that it learned from at most {worst:.1f} standard errors apart")
     sys.exit(worst > 2)
-
-
-def whole(worker: int) -> ScriptedConductor:
-    """Return a conductor that gives the task to one worker."""
-    return ScriptedConductor([Plan((Step(ANSWER, worker),))])
 
 
 def with_words(policy: Policy, words: str) -> Policy:

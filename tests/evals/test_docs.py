@@ -17,7 +17,7 @@ from shikisha.sandbox import ScriptedSandbox
 PAGE = ROOT / "docs" / "how-to" / "evaluate.md"
 
 
-async def no_word(_: object) -> Reply:
+async def no_word(*_: object) -> Reply:
     return Reply("")
 
 

@@ -19,6 +19,7 @@ from journals import keep, whole
 from typer.testing import CliRunner
 
 from shikisha.cli import app
+from shikisha.cli.session import make_folder
 from shikisha.journal import open_journal
 from shikisha.learned.memory_index import MemoryIndex, MemoryNote
 
@@ -153,10 +154,11 @@ def test_what_is_created_is_its_owners_alone_under_any_umask(tmp_path: Path) -> 
     folder, before = tmp_path / "data", os.umask(0)
 
     async def created() -> dict[str, int]:
+        make_folder(folder)
         async with open_journal(str(folder / "journal.db")) as journal:
             await keep(journal, whole("r"))
             with MemoryIndex(folder / "notes" / "memory.db") as memory:
-                memory.add([MemoryNote("kestrel", ("r",))])
+                memory.add([MemoryNote("kestrel", ("r",), "", ())])
                 return {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
 
     try:

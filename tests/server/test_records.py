@@ -5,13 +5,14 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from budgets import NOON, Desk, admitted, approver
 from journals import finished, keep, started
 from postgres import Cluster
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 from stores import order
 from typer.testing import CliRunner
 
@@ -39,6 +40,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return running.fresh()
 
 
+def _execute(statement: TextClause, values: Mapping[str, object], at: Connection) -> None:
+    at.execute(statement, values).close()
+
+
 async def worked(desk: Desk, again: str = "") -> tuple[Key, Key]:
     """Let two tenants' keys spend, log in, and serve two runs each; one more key is revoked."""
     keys = [
@@ -58,7 +63,7 @@ async def worked(desk: Desk, again: str = "") -> tuple[Key, Key]:
         await LoginSessions(desk.keys).open_session(key)
         await Passkeys(desk.keys).open_link(key, "tests")
         await PushSubscriptions(desk.keys).add(key.id, f"https://push.example/{key.id}", b"p", b"a")
-        await desk.journal.write(lambda at, own=key.id: at.execute(text(PASSKEY), {"key": own}).close())
+        await desk.journal.write(partial(_execute, text(PASSKEY), {"key": key.id}))
     gone = await desk.key()
     await desk.keys.revoke(gone.id, "tests")
     await desk.tell()
@@ -180,9 +185,8 @@ async def test_a_table_that_is_put_back_to_an_older_copy_is_noticed(url: str) ->
         acme, blue = await worked(desk)
         await desk.journal.write(lambda at: at.execute(text("DELETE FROM passkeys")).close())
         for name in TABLES:
-            await desk.journal.write(
-                lambda at, name=name: at.execute(text(f"CREATE TABLE old_{name} AS SELECT * FROM {name}")).close()  # noqa: S608
-            )
+            copy = text(f"CREATE TABLE old_{name} AS SELECT * FROM {name}")  # noqa: S608
+            await desk.journal.write(partial(_execute, copy, {}))
         await worked(desk, "-again")
         await desk.journal.write(lambda at: at.execute(text("DELETE FROM passkeys")).close())
         await desk.keys.change(acme.id, lambda key: replace(key, caps=KeyCaps(dollars=1.0)), "tests")

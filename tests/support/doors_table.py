@@ -44,7 +44,8 @@ API: Mapping[tuple[str, str], Row] = {
     ("GET", "/v1/models"): Row(200, 403, 200),
     ("GET", "/v1/models/{name:path}"): Row(200, 403, 200, fill={"name:path": "model"}),
     ("POST", "/v1/chat/completions"): Row(200, 403, 200, body=CHAT),
-    ("POST", "/v1/completions"): Row(200, 403, 200, body={"model": "shikisha", "prompt": "hello"}),
+    # The workers of this world are no models: nobody can complete a text.
+    ("POST", "/v1/completions"): Row(400, 403, 400, body={"model": "shikisha", "prompt": "hello"}),
     ("POST", "/v1/embeddings"): Row(404, 403, 404, body={"model": "shikisha", "input": "hello"}),
     ("POST", "/v1/route"): Row(200, 403, 200, body={"prompt": "hello"}),
     ("POST", "/mcp"): Row(200, 200, 200, body={"jsonrpc": "2.0", "id": 1, "method": "ping"}),
@@ -65,6 +66,7 @@ API: Mapping[tuple[str, str], Row] = {
     ("POST", "/runs/{run}/cancel"): Row(404, 403, 200, fill=RUN, has=KeyScope.READ),
     ("POST", "/runs/{run}/rollback"): Row(404, 403, 200, fill=RUN, has=KeyScope.RUN, body={}),
     ("POST", "/runs/{run}/release"): Row(403, 403, 409, fill=RUN, has=KeyScope.APPROVE),
+    ("POST", "/v1/outcomes"): Row(404, 403, 201, body={"run": "{run}", "score": 1}),
     ("POST", "/feedback"): Row(404, 403, 201, body={"run": "{run}", "score": 1}, has=KeyScope.READ),
     ("GET", "/memory"): Row(400, 403, 400),
     ("GET", "/approvals"): Row(200, 403, 200, has=KeyScope.RUN),

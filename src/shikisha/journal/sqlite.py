@@ -40,7 +40,9 @@ async def connect(url: URL, patience: float) -> AsyncIterator[JournalDriver]:
     with ExitStack() as stack:  # threads end before their connections and engines: what they run is finished first
         if _writable(url):
             with translate_store_errors(redacted_url(url)):
-                make_private(Path(url.database or ""))
+                path = Path(url.database or "")
+                if path.parent.is_dir():  # a folder that is absent is somebody's mistake, and SQLite says so
+                    make_private(path)
             engines = [_engine(url, patience, begin) for begin in (_WRITING, _READING)]
         else:
             readable = stack.enter_context(_readable(url, patience))

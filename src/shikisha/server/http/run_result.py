@@ -393,8 +393,8 @@ def answer_or_error(run: Run) -> RunAnswer | ApiError:
 def _last_fault(run: Run, kind: FaultKind) -> Fault:
     """Return the fault that ended a run with what its last attempt of this kind says: cause, parameter and wait."""
     failed = [end for call in run.attempts if isinstance(end := call.outcome, AttemptFailed) and end.fault is kind]
-    if not failed:
-        return Fault(kind)
+    if not failed:  # nobody was asked: the request itself asks for what the worker cannot do
+        return Fault(kind, stated=FaultCause.PARAMETER if kind is FaultKind.BAD_REQUEST else FaultCause.UNKNOWN)
     return Fault(kind, retry_after=failed[-1].retry_after, stated=failed[-1].cause, param=failed[-1].param)
 
 

@@ -79,7 +79,7 @@ class OutcomeInfo(AnswerModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DeliveredOutcome:
     """What an event says: the score, what decided it, the texts that may name runs, and the person who acted."""
 
     score: float
@@ -107,7 +107,7 @@ async def report_outcome(request: Request, response: Response) -> OutcomeInfo:
     if event is None:
         said = validate_as(raw, OutcomeRequest)
         person = actor_name(by) if said.basis == "person" else ""
-        found: Outcome | None = Outcome(said.score, said.source, (), person, said.remark)
+        found: DeliveredOutcome | None = DeliveredOutcome(said.score, said.source, (), person, said.remark)
         runs = [await _named_run(service, by, said)]
         delivery = said.delivery or delivery
     else:
@@ -161,7 +161,7 @@ async def _known_runs(service: RunService, by: Principal, texts: Iterable[str]) 
 
 
 async def _grade_runs(
-    service: RunService, runs: Sequence[str], found: Outcome, delivery: str, response: Response
+    service: RunService, runs: Sequence[str], found: DeliveredOutcome, delivery: str, response: Response
 ) -> OutcomeInfo:
     mark = GradeMark.RIGHT if found.score >= 1 else GradeMark.WRONG if found.score <= 0 else GradeMark.PARTIAL
     scrub, graded, fresh = service.container.secret_store.scrub, [], False
@@ -197,27 +197,27 @@ def _reverts(raw: Mapping[str, object]) -> list[str]:
     return [message for message in messages if _REVERT.search(message)]
 
 
-def github_outcome(event: str, raw: Mapping[str, object]) -> Outcome | None:
+def github_outcome(event: str, raw: Mapping[str, object]) -> DeliveredOutcome | None:
     """Return what an event of GitHub says; None when it decides nothing."""
     source, action, sender = f"github.{event}", _at(raw, "action"), _at(raw, "sender", "login")
     if event in ("check_suite", "workflow_run") and action == "completed":
         score = _VERDICTS.get(_at(raw, event, "conclusion"))
         texts = [_at(raw, event, "head_branch"), _at(raw, event, "head_commit", "message")]
-        return None if score is None else Outcome(score, source, texts, remark=_at(raw, event, "html_url"))
+        return None if score is None else DeliveredOutcome(score, source, texts, remark=_at(raw, event, "html_url"))
     if event == "pull_request" and action == "closed":
         pull = raw.get("pull_request")
         merged = isinstance(pull, Mapping) and pull.get("merged") is True
         texts = [_at(pull, "head", "ref"), _at(pull, "title"), _at(pull, "body")]
-        return Outcome(float(merged), source, texts, sender, _at(pull, "html_url"))
+        return DeliveredOutcome(float(merged), source, texts, sender, _at(pull, "html_url"))
     if event == "issues" and action == "reopened":
         texts = [_at(raw, "issue", "title"), _at(raw, "issue", "body")]
-        return Outcome(0.0, f"{source}.reopened", texts, remark=_at(raw, "issue", "html_url"))
+        return DeliveredOutcome(0.0, f"{source}.reopened", texts, remark=_at(raw, "issue", "html_url"))
     if event == "push" and (reverts := _reverts(raw)):
-        return Outcome(0.0, f"{source}.revert", reverts, remark=_at(raw, "compare"))
+        return DeliveredOutcome(0.0, f"{source}.revert", reverts, remark=_at(raw, "compare"))
     return None
 
 
-def gitlab_outcome(raw: Mapping[str, object]) -> Outcome | None:
+def gitlab_outcome(raw: Mapping[str, object]) -> DeliveredOutcome | None:
     """Return what an event of GitLab says; None when it decides nothing."""
     kind, about = _at(raw, "object_kind"), raw.get("object_attributes")
     source, action = f"gitlab.{kind}", _at(about, "action")
@@ -225,11 +225,13 @@ def gitlab_outcome(raw: Mapping[str, object]) -> Outcome | None:
     if kind == "pipeline":
         score = _VERDICTS.get(_at(about, "status"))
         texts.append(_at(raw, "commit", "message"))
-        return None if score is None else Outcome(score, source, texts, remark=_at(about, "url"))
+        return None if score is None else DeliveredOutcome(score, source, texts, remark=_at(about, "url"))
     if kind == "merge_request" and action in ("merge", "close"):
-        return Outcome(float(action == "merge"), source, texts, _at(raw, "user", "username"), _at(about, "url"))
+        return DeliveredOutcome(
+            float(action == "merge"), source, texts, _at(raw, "user", "username"), _at(about, "url")
+        )
     if kind == "issue" and action == "reopen":
-        return Outcome(0.0, f"{source}.reopened", texts, remark=_at(about, "url"))
+        return DeliveredOutcome(0.0, f"{source}.reopened", texts, remark=_at(about, "url"))
     if kind == "push" and (reverts := _reverts(raw)):
-        return Outcome(0.0, f"{source}.revert", reverts, remark=_at(raw, "project", "web_url"))
+        return DeliveredOutcome(0.0, f"{source}.revert", reverts, remark=_at(raw, "project", "web_url"))
     return None

@@ -110,6 +110,41 @@ async def test_what_is_refused_begins_nothing(tmp_path: Path) -> None:
         assert await runs(at) == []
 
 
+ADDS = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ('<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', 502),
+        ('Let me see.\n<tool_call>{"name": "add", "arguments": {}}</tool_call>', 502),
+        ('<tool_call>{"name": "other", "arguments": {}}', 502),
+        ("<function=add>\n<parameter=a>\n1\n</parameter>\n</function>", 502),
+        ('[TOOL_CALLS][{"name": "add", "arguments": {}}]', 502),
+        ('<|python_tag|>{"name": "add", "parameters": {"a": 1}}', 502),
+        ('{"name": "add", "arguments": {"a": 1}}', 502),
+        ('```json\n{"name": "add", "parameters": {"a": 1}}\n```', 502),
+        ('[{"type": "function", "function": {"name": "add", "arguments": "{}"}}]', 502),
+        ('{"name": "Ann", "arguments": "none"}', 200),
+        ('{"name": "add"}', 200),
+        ("A call is written between <tool_call> and </tool_call>.", 200),
+        ("<tool_call> begins a call.", 200),
+    ],
+)
+async def test_a_call_that_is_written_as_text_is_no_answer(tmp_path: Path, text: str, status: int) -> None:
+    body = {"model": "shikisha", "messages": [HELLO]}
+    async with (
+        serving(tmp_path, lambda _: ScriptedAnswer(text=text), more="tools = true\nattempts = 1") as (at, _),
+        at.http() as http,
+    ):
+        offered = await http.post("/v1/chat/completions", json=body | {"tools": [ADDS]})
+        assert offered.status_code == status
+        if status != 200:
+            assert "wrote a call of a tool as text" in offered.json()["error"]["message"]
+        plain = await http.post("/v1/chat/completions", json=body)
+        assert plain.json()["choices"][0]["message"]["content"] == text
+
+
 OTHER = """
 attempts = 1
 fallback = "other"

@@ -163,3 +163,23 @@ async def test_each_call_of_a_tool_is_a_span_under_the_step() -> None:
     (step,) = seen.named("invoke_agent clerk")
     assert {event.name for event in step.events} >= {"tools.offered", "tool.refused"}
     assert json.dumps(said(step)).count("order") == 0
+
+
+async def test_an_agent_is_offered_a_calculator_that_takes_an_expression(tmp_path: Path) -> None:
+    asked: list[ReceivedChatRequest] = []
+
+    def choose(request: ReceivedChatRequest) -> ScriptedAnswer:
+        asked.append(request)
+        if request.tool_results:
+            return ScriptedAnswer(text=f"It is {request.tool_results[0]}.")
+        return ScriptedAnswer(
+            calls=(ScriptedToolCall(name="calculator", arguments={"expression": "12 * (3 + 4) ** 2"}),)
+        )
+
+    config = FILE.replace('kind = "python"', 'kind = "local"\ntool = "calculator"').replace('"python"', '"calculator"')
+    config = config.replace("workers.python", "workers.calculator")
+    async with chat_server(choose) as url, served(tmp_path, config.format(url=url)) as at, at.openai() as client:
+        said = await client.chat.completions.create(model="shikisha", messages=[HELLO])
+        assert said.choices[0].message.content == "It is 588."
+    tools = cast("list[dict[str, dict[str, dict[str, object]]]]", asked[0].body["tools"])
+    assert tools[0]["function"]["parameters"]["required"] == ["expression"]

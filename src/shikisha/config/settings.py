@@ -75,6 +75,17 @@ def _checked_host(name: str) -> str:
     return name
 
 
+def _checked_origin(origin: str) -> str:
+    parts = urlsplit(origin)
+    if origin != "*" and (
+        parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc.lower()}"
+    ):
+        raise ValueError(
+            'expected an origin such as https://chat.example.com, in lower case and without a path, or "*"'
+        )
+    return origin
+
+
 def _checked_endpoint(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise ValueError("expected the URL of an OTLP/HTTP receiver: http://... or https://...")
@@ -369,6 +380,11 @@ class ServerTable(ConfigTable):
         default=(),
         description="names that a request may have in its Host header, besides IP addresses, localhost and `url`; "
         '"*" for all; by default all, unless `host` is a loopback address',
+    )
+    origins: tuple[Annotated[str, AfterValidator(_checked_origin)], ...] = Field(
+        default=(),
+        description='origins of web pages that may call /v1 from a browser (CORS), each with a key; "*" for all; by '
+        "default none",
     )
     proxies: tuple[Annotated[str, AfterValidator(_checked_network)], ...] = Field(
         default=("127.0.0.0/8", "::1"),

@@ -27,7 +27,7 @@ from shikisha.server.chat import routes as chat_routes
 from shikisha.server.chat.routes import DirectHandler
 from shikisha.server.http.api_errors import ApiError, error_body_at
 from shikisha.server.http.auth import authenticate
-from shikisha.server.http.middleware import AccessLog, HostCheck, RequestLimits
+from shikisha.server.http.middleware import AccessLog, ApiOrigins, HostCheck, RequestLimits
 from shikisha.server.http.run_result import api_error_of
 from shikisha.server.http.streams import StreamLimiter
 from shikisha.server.keys import admin_routes
@@ -154,6 +154,8 @@ def create_app(service: RunService) -> FastAPI:
         max_held=service.settings.max_pending_bytes,
         known=_require_login_or_key,
     )
+    if service.settings.origins:
+        app.add_middleware(ApiOrigins, origins=service.settings.origins)
     app.add_middleware(HostCheck, settings=service.settings)
     app.add_middleware(AccessLog, counters=app.state.watch.counters)  # last added, so around all the others
     return app

@@ -1,9 +1,10 @@
 """A worker that is an agent: a chat worker with tools, which the engine asks until it needs none any more.
 
 Workers of the configuration are tools under their names: an `http` or `mcp` worker takes the arguments that its schema
-says, a `python` worker code, and any other a subtask in words. Invariants: a tool is a worker that the configuration
-names for this agent (1); what a call may cost and who may see its results is what the endpoint's card and the tools'
-cards say. Deliberately absent: the loop (`engine.agent_loop`), and `build`: `config` knows the other workers.
+says, a `python` worker code, the calculator an expression, any other a subtask in words. Invariants: a tool is a
+worker that the configuration names for this agent (1); what a call may cost and who may see its results is what the
+endpoint's card and the tools' cards say. Deliberately absent: the loop (`engine.agent_loop`), and `build`: `config`
+knows the other workers.
 """
 
 import asyncio
@@ -19,12 +20,19 @@ from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.tools import FIND_TOOLS, Tool, ToolEffect, catalogue_sha256
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Json, Worker
+from shikisha.workers.local_tools import LocalToolWorker
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _CODE: Mapping[str, Json] = {
     "type": "object",
     "properties": {"code": {"type": "string", "description": "a Python program; what it prints is the result"}},
     "required": ["code"],
+    "additionalProperties": False,
+}
+_EXPRESSION: Mapping[str, Json] = {
+    "type": "object",
+    "properties": {"expression": {"type": "string", "description": "what to calculate, as in 12 * (3 + 4) ** 2"}},
+    "required": ["expression"],
     "additionalProperties": False,
 }
 _SUBTASK: Mapping[str, Json] = {
@@ -182,6 +190,8 @@ async def _describe(each: WorkerTool) -> Tool:
         description, schema, argument = description or told.description, told.schema, ""
     elif card.kind == "python":
         schema, argument = _CODE, "code"
+    elif isinstance(worker, LocalToolWorker) and worker.tool == "calculator":
+        schema, argument = _EXPRESSION, "expression"
     return Tool(
         _tool_name(card.name),
         description,

@@ -14,7 +14,7 @@ choices after the first.
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import exp, fsum, isfinite
@@ -23,7 +23,7 @@ from typing import TypeAlias, cast
 from shikisha.core.call import NO_CLIENT_OPTIONS, ClientOptions
 from shikisha.core.errors import FaultCause, FaultKind, WorkerError
 from shikisha.core.json_codec import decode_json
-from shikisha.core.messages import MAX_ENVELOPE_BYTES, Envelope, Json, ToolCall, tool_call_problem
+from shikisha.core.messages import MAX_ENVELOPE_BYTES, Envelope, Json, ToolCall, tool_call_problem, tool_name
 from shikisha.workers.chat_usage import find_usage, merge_usage
 from shikisha.workers.provider_profile import vocabulary
 
@@ -40,6 +40,14 @@ _TEXT_PARTS = frozenset({"text", "output_text", "input_text", ""})
 _GROWING_TEXTS = frozenset({"text", "summary", "thinking", "reasoning", "content"})
 _CLOSED_BY = ("signature", "data")  # a block that has one is whole
 _MAX_NOTES = 10
+# How models begin calls that their endpoint's template should have parsed.
+_CALL_MARK = re.compile(
+    r"<tool_calls?>|<\|tool_calls?(?:_section)?(?:_begin)?\|>|<｜tool▁calls?▁begin｜>|\[TOOL_CALLS\]|<function_calls?>"
+    r"|<function=|<invoke name=|<\|python_tag\|>|<functioncall>|```tool_(?:call|code)"
+)
+_ONE_FENCE = re.compile(r"```\w*\n([^`]*)```")
+_NAME_KEYS, _ARGUMENT_KEYS = ("name", "tool_name", "tool"), ("arguments", "parameters", "args", "input")
+_MAX_WRITTEN_CALL = 100_000  # characters
 _ERROR_WORDS = ("error", "errors", "detail", "base_resp")
 _ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ID_LENGTH = 9
@@ -454,6 +462,10 @@ class ChatReply:
                 problem = "the reply ends as one that calls tools, and there are no calls in it"
                 return WorkerError(FaultKind.BAD_REPLY, problem)
             return WorkerError(FaultKind.EMPTY, "a well-formed reply without text")
+        if wishes.tools and _is_written_call(text, {tool_name(tool) for tool in wishes.tools}):
+            return WorkerError(
+                FaultKind.BAD_REPLY, "the model wrote a call of a tool as text, and its endpoint read none"
+            )
         if kind == "calls":
             self.note("the reply ends as one that calls tools, and there are no calls in it")
         return None
@@ -463,6 +475,33 @@ class ChatReply:
             return None
         problem = tool_call_problem(self.calls, wishes.tools, parallel=wishes.parallel)
         return None if problem is None else WorkerError(FaultKind.BAD_REPLY, problem)
+
+
+def _is_written_call(text: str, names: Collection[str]) -> bool:
+    """Whether a text is a call of a tool that nobody parsed: after a mark, or as JSON that names one of these tools."""
+    text = text.strip()
+    for found in _CALL_MARK.finditer(text):
+        after = text[found.end() : found.end() + _MAX_NAME]
+        if any(name in after for name in names) or (not found.start() and after.lstrip()[:1] in ("{", "[")):
+            return True
+    fenced = _ONE_FENCE.fullmatch(text)
+    text = fenced[1] if fenced else text
+    if text[:1] not in ("{", "[") or len(text) > _MAX_WRITTEN_CALL:
+        return False
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    calls = given if isinstance(given, list) else [given]
+    return bool(calls) and all(_names_tool(call, names) for call in calls)
+
+
+def _names_tool(call: object, names: Collection[str]) -> bool:
+    inner = call.get("function", call) if isinstance(call, dict) else None
+    if not isinstance(inner, dict):
+        return False
+    name = next((inner[key] for key in _NAME_KEYS if key in inner), None)
+    return isinstance(name, str) and name in names and any(key in inner for key in _ARGUMENT_KEYS)
 
 
 def _choices(body: Object) -> Sequence[Object]:

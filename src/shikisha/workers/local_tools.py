@@ -52,20 +52,20 @@ class LocalToolWorker:
     """Answers the subtask where the tool reads it, else the whole question."""
 
     def __init__(self, tool: LocalTool, folder: Path = Path()) -> None:
-        self._tool: LocalTool = tool
+        self.tool: LocalTool = tool
         self._folder = folder
 
     async def perform(self, request: Request) -> Reply:
         """Answer; TOOL_ERROR says why not."""
         for text in (request.subtask, request.task.prompt):
-            if can_answer(self._tool, text):
+            if can_answer(self.tool, text):
                 try:
-                    if self._tool in FILE_TOOLS:  # which may take seconds
-                        return Reply(await asyncio.to_thread(_ANSWERS[self._tool], text, self._folder))
-                    return Reply(_ANSWERS[self._tool](text, self._folder))
+                    if self.tool in FILE_TOOLS:  # which may take seconds
+                        return Reply(await asyncio.to_thread(_ANSWERS[self.tool], text, self._folder))
+                    return Reply(_ANSWERS[self.tool](text, self._folder))
                 except _CannotError as reason:
-                    raise WorkerError(FaultKind.TOOL_ERROR, f"{self._tool}: {reason}") from None
-        raise WorkerError(FaultKind.TOOL_ERROR, f"{self._tool}: expected {EXAMPLES[self._tool]}")
+                    raise WorkerError(FaultKind.TOOL_ERROR, f"{self.tool}: {reason}") from None
+        raise WorkerError(FaultKind.TOOL_ERROR, f"{self.tool}: expected {EXAMPLES[self.tool]}")
 
 
 EXAMPLES: Mapping[str, str] = {

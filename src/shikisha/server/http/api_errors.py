@@ -115,6 +115,7 @@ _STATUS_DESCRIPTIONS = {
     409: "It is not in a state for this",
     410: "It was there, and is over or erased",
     413: "The body is too large",
+    415: "The body is compressed in an unknown way",
     421: "The Host header names no host of this server",
     429: "Too many; see Retry-After",
     431: "The headers are too large",

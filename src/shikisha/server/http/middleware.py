@@ -5,7 +5,9 @@
 - `HostCheck` defends against DNS rebinding. A server on a loopback address answers only to `localhost`, to IP
   addresses, and to the names in `server.url` and `server.hosts`. A server on another address answers to any name,
   since containers and proxies reach it under names that it cannot know; `server.hosts` narrows that.
-- `RequestLimits` bounds the headers, the body, the time a body takes, and the memory for all bodies together. It keeps
+- `ApiOrigins` answers preflights of pages whose origin is in `server.origins`, for `/v1` only.
+- `RequestLimits` bounds the headers, the body, the time a body takes, and the memory for all bodies together. A
+  compressed body is unpacked piece by piece within the same bounds. It keeps
   more than a few kilobytes only for holders of a key. After a refusal it reads on for a moment, so that a client that
   is still sending sees the response.
 
@@ -17,7 +19,8 @@ import ipaddress
 import logging
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from time import monotonic, perf_counter
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -182,6 +186,36 @@ class RequestLimits:
         await self._known(request)
 
 
+_ENCODINGS = (b"gzip", b"x-gzip", b"deflate")
+_PIECE_BYTES = 64 * 2**10
+_ZLIB_METHOD, _GZIP_MAGIC = 8, 0x1F
+
+
+class _Unpacker:
+    """Unpacks gzip, zlib and bare deflate, which clients mean by these names; `size` is how much came out so far."""
+
+    def __init__(self) -> None:
+        self._inflate: zlib._Decompress | None = None
+        self.size = 0
+
+    def pieces(self, packed: bytes, *, last: bool) -> Iterator[bytes]:
+        """Yield what comes out, in small pieces; zlib.error for what is broken, cut off or followed by more."""
+        if self._inflate is None and packed:
+            known = packed[0] == _GZIP_MAGIC or packed[0] & 0x0F == _ZLIB_METHOD
+            self._inflate = zlib.decompressobj(zlib.MAX_WBITS + 32 if known else -zlib.MAX_WBITS)
+        inflate, full = self._inflate, False
+        while inflate is not None and (packed or full):
+            if inflate.eof and packed:
+                raise zlib.error("something follows its end")
+            part = inflate.decompress(packed, _PIECE_BYTES)
+            full = len(part) == _PIECE_BYTES
+            packed = inflate.unconsumed_tail or inflate.unused_data
+            self.size += len(part)
+            yield part
+        if last and inflate is not None and not inflate.eof:
+            raise zlib.error("it is cut off")
+
+
 class _LimitedBody:
     """A request's body as it comes."""
 
@@ -190,6 +224,7 @@ class _LimitedBody:
         self._most, self._silent, seconds = bounds.max_bytes, bounds.silent, bounds.seconds
         self._until = monotonic() + seconds
         self._seen, self._more, self._known = 0, True, False
+        self._unpacker: _Unpacker | None = None
         self.held = 0  # bytes beyond the small ones, counted in the bound
         self.refused: ApiError | None = None
 
@@ -200,7 +235,13 @@ class _LimitedBody:
 
     async def expect(self) -> None:
         """Judge the length that the request states, before anything of it is read."""
-        stated = dict(self._scope["headers"]).get(b"content-length", b"0")
+        headers = dict(self._scope["headers"])
+        encoding = headers.get(b"content-encoding", b"").strip().lower()
+        if encoding not in (b"", b"identity", *_ENCODINGS):
+            message = "Content-Encoding: expected gzip, deflate or none"
+            raise self._no(ApiError(415, message, "unsupported_encoding"))
+        self._unpacker = _Unpacker() if encoding in _ENCODINGS else None
+        stated = headers.get(b"content-length", b"0")
         if stated.isdigit():
             await self._take(int(stated[:20]))
 
@@ -214,7 +255,23 @@ class _LimitedBody:
         self._more = bool(message.get("more_body"))
         self._seen += len(message.get("body", b""))
         await self._take(self._seen)
+        if self._unpacker is not None and message["type"] == "http.request":
+            message = {**message, "body": await self._unpacked(self._unpacker, message.get("body", b""))}
         return message
+
+    async def _unpacked(self, unpacker: "_Unpacker", packed: bytes) -> bytes:
+        """Return what these bytes are unpacked; room is made for each piece before the next one exists."""
+        parts = list[bytes]()
+        try:
+            for part in unpacker.pieces(packed, last=not self._more):
+                parts.append(part)
+                await self._take(unpacker.size)
+                await asyncio.sleep(0)  # others are served meanwhile
+        except zlib.error as error:
+            raise self._no(
+                ApiError(400, f"the body is not what Content-Encoding says: {error}", "invalid_encoding")
+            ) from None
+        return b"".join(parts)
 
     async def _take(self, size: int) -> None:
         """Make room for a body of this size, or refuse it."""
@@ -265,6 +322,30 @@ async def _send_refusal(problem: ApiError, scope: Scope, receive: Receive, send:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     await answer(scope, receive, draining)
+
+
+_API_PREFIX = "/v1/"
+_SHOWN_HEADERS = ("x-request-id", "x-should-retry", "x-shikisha-run-id", "x-shikisha-ignored", "retry-after")
+
+
+class ApiOrigins:
+    """Pure ASGI middleware: lets pages of the named origins call `/v1`, each with a key."""
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
+        self._app = app
+        self._shared = CORSMiddleware(
+            app,
+            allow_origins=origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("*",),
+            expose_headers=_SHOWN_HEADERS,
+            allow_private_network=True,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        shared = scope["type"] == "http" and scope["path"].startswith(_API_PREFIX)
+        await (self._shared if shared else self._app)(scope, receive, send)
 
 
 _LOG = logging.getLogger(__name__)

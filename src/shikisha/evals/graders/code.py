@@ -43,7 +43,7 @@ from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxScript
 from shikisha.sandbox.monty import MontySandbox
 
 if TYPE_CHECKING:
-    from shikisha.evals.graders.harness_runner import RunnerRequest
+    from shikisha.evals.graders.harness_peer import RunnerRequest
     from shikisha.evals.graders.harness_solution import SolutionRequest
 
 __all__ = ["CodeGrader", "CodeSettings", "build_code_grader"]
@@ -57,7 +57,7 @@ _TEXT_SHOWN = 300
 _LARGE_OUTPUT = 50_000
 # The harness files that each process receives, in the order in which they import one another.
 _SOLUTION_MODULES = ("harness_proxy", "harness_codec", "harness_rpc", "harness_solution")
-_RUNNER_MODULES = (*_SOLUTION_MODULES, "harness_runner")
+_RUNNER_MODULES = (*_SOLUTION_MODULES, "harness_peer", "harness_runner")
 
 
 def build_code_grader(settings: CodeSettings, tools: GraderTools) -> "CodeGrader":

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from openai import NotFoundError
 from responding import by_model, responding
 
 from shikisha.config.settings import ServerTable
+from shikisha.server.keys.key import KeyScope
 
 BODY = json.dumps({"model": "shikisha", "messages": [{"role": "user", "content": "hello " * 9000}]}).encode()
 PAGE = "https://chat.example.com"
@@ -96,3 +98,28 @@ async def test_no_page_of_another_site_may_call_unless_it_is_named(tmp_path: Pat
 def test_an_origin_that_no_browser_sends_is_refused(origin: str) -> None:
     with pytest.raises(ValueError, match="expected an origin"):
         ServerTable(origins=(origin,))
+
+
+async def test_a_completion_is_retrieved_where_it_was_to_be_stored_and_by_its_tenant(tmp_path: Path) -> None:
+    async with responding(tmp_path, by_model) as (at, client), at.http() as http:
+        made, unstored = [
+            await client.chat.completions.create(
+                model="shikisha", messages=[{"role": "user", "content": "hello"}], store=store
+            )
+            for store in (True, False)
+        ]
+        found = await client.chat.completions.retrieve(made.id)
+        assert found.model_dump() == made.model_dump()
+        other = await at.issue(KeyScope.RUN)
+        async with at.openai(other.secret) as stranger:
+            for reader, name in (
+                (client, unstored.id),
+                (stranger, made.id),
+                (client, "chatcmpl-x"),
+                (client, "x" * 200),
+            ):
+                with pytest.raises(NotFoundError):
+                    await reader.chat.completions.retrieve(name)
+        body = {"model": "shikisha", "messages": [{"role": "user", "content": "hello"}], "n": 2, "store": True}
+        refused = await http.post("/v1/chat/completions", json=body)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "store")

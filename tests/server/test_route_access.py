@@ -93,6 +93,7 @@ async def build(at: At) -> World:
         str((await world.post("/v1/responses", {"model": "shikisha", "input": "x", **more}))["id"])
         for more in ({}, {"background": True}, {})
     ]
+    chat = {"model": "shikisha", "messages": [{"role": "user", "content": "x"}], "store": True}
     asked = (await at.service.read_run(waiting)).open_questions[0].question
     async with at.http() as client:
         approvals = (await client.get("/approvals")).json()
@@ -103,6 +104,7 @@ async def build(at: At) -> World:
         "question": asked,
         "approval": approvals["data"][0]["id"],
         **dict(zip(("response", "background", "forgotten"), responses, strict=True)),
+        "completion": str((await world.post("/v1/chat/completions", chat))["id"]),
         "key": (await world.issue("default", KeyScope.RUN)).key.id,
         "paged": (await world.issue("default", KeyScope.RUN)).key.id,
         "model": "shikisha",

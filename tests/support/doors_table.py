@@ -55,6 +55,7 @@ API: Mapping[tuple[str, str], Row] = {
     ("POST", "/v1/messages"): Row(200, 403, 200, body=MESSAGE),
     ("POST", "/v1/messages/count_tokens"): Row(200, 403, 200, body=CHAT),
     ("POST", "/v1/responses"): Row(200, 403, 200, body=RESPONSE),
+    ("GET", "/v1/chat/completions/{completion_id}"): Row(404, 403, 200, fill={"completion_id": "completion"}),
     ("GET", "/v1/responses/{response_id}"): Row(404, 403, 200, fill={"response_id": "response"}),
     ("GET", "/v1/responses/{response_id}/input_items"): Row(404, 403, 200, fill={"response_id": "response"}),
     ("POST", "/v1/responses/{response_id}/cancel"): Row(404, 403, 200, fill={"response_id": "background"}),

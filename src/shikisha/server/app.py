@@ -56,6 +56,7 @@ from shikisha.server.runs import routes as run_routes
 _LOG = logging.getLogger(__name__)
 ROUTERS = (
     chat_routes.router,
+    chat_routes.stored_router,
     response_routes.router,
     message_routes.router,
     routing.router,

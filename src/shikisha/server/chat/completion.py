@@ -56,7 +56,10 @@ LastUpdate = ProgressUpdate | ToolCallsNeeded | StillWaiting | None
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """A validated request. `tool_choice` holds for the call that reads the results of a client's tools."""
+    """A validated request. `tool_choice` holds for the call that reads the results of a client's tools.
+
+    `wire` is what the API wants to know of it later (`ServedRun`).
+    """
 
     service: RunService
     by: Principal
@@ -68,6 +71,7 @@ class CompletionRequest:
     idempotency: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     tool_choice: str = ""
+    wire: str = "{}"
 
     async def start(self) -> "RunCompletion":
         """Start a run, or resume the one that waits for the tool results in the request."""
@@ -80,7 +84,13 @@ class CompletionRequest:
             if resumption is not None:
                 return await self._resume(resumption)
         requested = RequestedRun(
-            model.name, task, self.api, self.options, idempotency=self.idempotency, metadata=self.metadata
+            model.name,
+            task,
+            self.api,
+            self.options,
+            idempotency=self.idempotency,
+            metadata=self.metadata,
+            wire=self.wire,
         )
         if self.options.session:
             requested = await continue_session(service, self.by, requested)

@@ -19,6 +19,8 @@ from fastapi.routing import APIRoute
 from shikisha.core.json_codec import encode_ascii_json
 from shikisha.core.messages import NO_TOOL, ToolCall
 from shikisha.server.chat.completion import (
+    FINISH_LENGTH,
+    FINISH_STOP,
     AssistantMessage,
     CompletionEnd,
     CompletionRequest,
@@ -29,7 +31,7 @@ from shikisha.server.chat.completion import (
 from shikisha.server.chat.conversation import task_from_chat
 from shikisha.server.chat.schema import ChatRequest, check_supported
 from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, error_responses
-from shikisha.server.http.auth import require_scope
+from shikisha.server.http.auth import require_reader, require_scope
 from shikisha.server.http.request import (
     drop_foreign,
     ignored_header,
@@ -41,7 +43,15 @@ from shikisha.server.http.request import (
     validate_known,
 )
 from shikisha.server.http.response import QuickResponse
-from shikisha.server.http.run_result import NO_RETRY, UsageFields, finished_headers, started_headers
+from shikisha.server.http.run_result import (
+    NO_RETRY,
+    RunAnswer,
+    UsageFields,
+    answer_or_error,
+    finished_headers,
+    run_usage,
+    started_headers,
+)
 from shikisha.server.http.streams import (
     DONE_EVENT,
     event_stream,
@@ -76,6 +86,10 @@ class _DirectRoute(APIRoute):
 
 
 router = APIRouter(tags=["chat"], route_class=_DirectRoute)
+stored_router = APIRouter(tags=["chat"])
+ReaderPrincipal = Annotated[Principal, Depends(require_reader)]
+_STORED = '{"store": true}'  # what is kept of a request whose completion may be retrieved
+_MAX_ID = 80
 _CHAT_RESPONSES: dict[int | str, dict[str, object]] = {
     200: {
         "description": "A chat completion, or its chunks if `stream` is true",
@@ -116,6 +130,7 @@ async def create_chat_completion(request: Request, by: RunPrincipal) -> Response
         idempotency=idempotency,
         metadata=_metadata(body),
         tool_choice=NO_TOOL if body.tool_choice == "none" else task.tool_choice,
+        wire=_STORED if body.store else "{}",
     )
     ignored = ignored_header([*foreign, *unknown], service.container.secret_store.scrub)
     if (body.n or 1) > 1:
@@ -128,10 +143,31 @@ async def create_chat_completion(request: Request, by: RunPrincipal) -> Response
     return await run_unless_disconnected(request, chat.whole(), completion.on_disconnect)
 
 
+@stored_router.get(
+    "/v1/chat/completions/{completion_id}", summary="Retrieve a stored chat completion", responses=error_responses(404)
+)
+async def read_chat_completion(request: Request, completion_id: str, by: ReaderPrincipal) -> dict[str, object]:
+    """Return the completion of a run of this tenant that has ended, if its request said `store: true`."""
+    service: RunService = request.app.state.service
+    name = completion_id.removeprefix("chatcmpl-")
+    served = await service.store.find(name) if len(name) < len(completion_id) <= _MAX_ID else None
+    if served is not None and by.owns(served.tenant) and (served.api, served.wire) == (Api.CHAT, _STORED):
+        run = await service.read_run(name)
+        found = answer_or_error(run)
+        if isinstance(found, RunAnswer):
+            usage = run_usage(run, (await service.read_family(name)).values()).chat_fields()
+            message = AssistantMessage(found.text, FINISH_LENGTH if found.cut else FINISH_STOP)
+            return completion_body(CompletionHead(name, served.model, int(run.started.at)), message, usage, None)
+    why = f"there is no stored completion {completion_id[:_MAX_ID]!r} that has ended with an answer"
+    raise ApiError(404, why, "not_found", param="completion_id")
+
+
 async def _several_choices(
     request: Request, wanted: CompletionRequest, body: ChatRequest, headers: Mapping[str, str]
 ) -> Response:
     """Perform as many runs, and return their answers as choices; where one cannot begin or fails, none is whole."""
+    if body.store:
+        raise ApiError(400, "store: expected n = 1: each choice is a run of its own", "invalid_value", param="store")
     refuse_session(wanted.options, "expected n = 1: each turn of a session has one answer")
     if wanted.task.exchanges:
         raise ApiError(400, "n: expected 1 with results of tools: they belong to one run", "invalid_value", param="n")

@@ -56,7 +56,7 @@ PARAMETERS: Mapping[str, tuple[ParameterTreatment, str]] = {
     "function_call": (_R, "use tools"),
     "prediction": (_R, "no worker is known to use it"),
     "service_tier": (_I, "workers have their own tiers"),
-    "store": (_I, "every run is kept in the journal, and found under /runs"),
+    "store": (_H, "GET /v1/chat/completions/{id} returns the answer of a run that has ended; needs n = 1"),
     "web_search_options": (_R, "a search is a worker of the pool"),
     "moderation": (_R, "a check is configured in the pool, not by a request"),
 }

@@ -23,24 +23,16 @@ from shikisha.engine.worker import Json, Worker
 from shikisha.workers.local_tools import LocalToolWorker
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
-_CODE: Mapping[str, Json] = {
-    "type": "object",
-    "properties": {"code": {"type": "string", "description": "a Python program; what it prints is the result"}},
-    "required": ["code"],
-    "additionalProperties": False,
-}
-_EXPRESSION: Mapping[str, Json] = {
-    "type": "object",
-    "properties": {"expression": {"type": "string", "description": "what to calculate, as in 12 * (3 + 4) ** 2"}},
-    "required": ["expression"],
-    "additionalProperties": False,
-}
-_SUBTASK: Mapping[str, Json] = {
-    "type": "object",
-    "properties": {"subtask": {"type": "string", "description": "what to do, with everything needed to do it"}},
-    "required": ["subtask"],
-    "additionalProperties": False,
-}
+
+
+def _one_text(name: str, description: str) -> Mapping[str, Json]:
+    properties: dict[str, Json] = {name: {"type": "string", "description": description}}
+    return {"type": "object", "properties": properties, "required": [name], "additionalProperties": False}
+
+
+_CODE = _one_text("code", "a Python program; what it prints is the result")
+_EXPRESSION = _one_text("expression", "what to calculate, as in 12 * (3 + 4) ** 2")
+_SUBTASK = _one_text("subtask", "what to do, with everything needed to do it")
 
 
 class AgentSettings(BaseModel):

@@ -84,13 +84,7 @@ class CompletionRequest:
             if resumption is not None:
                 return await self._resume(resumption)
         requested = RequestedRun(
-            model.name,
-            task,
-            self.api,
-            self.options,
-            idempotency=self.idempotency,
-            metadata=self.metadata,
-            wire=self.wire,
+            model.name, task, self.api, self.options, self.wire, idempotency=self.idempotency, metadata=self.metadata
         )
         if self.options.session:
             requested = await continue_session(service, self.by, requested)

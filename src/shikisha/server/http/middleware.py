@@ -328,24 +328,17 @@ _API_PREFIX = "/v1/"
 _SHOWN_HEADERS = ("x-request-id", "x-should-retry", "x-shikisha-run-id", "x-shikisha-ignored", "retry-after")
 
 
-class ApiOrigins:
+class ApiOrigins(CORSMiddleware):
     """Pure ASGI middleware: lets pages of the named origins call `/v1`, each with a key."""
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
-        self._app = app
-        self._shared = CORSMiddleware(
-            app,
-            allow_origins=origins,
-            allow_methods=("GET", "POST", "DELETE"),
-            allow_headers=("*",),
-            expose_headers=_SHOWN_HEADERS,
-            allow_private_network=True,
-        )
+        methods = ("GET", "POST", "DELETE")
+        super().__init__(app, origins, methods, ("*",), allow_private_network=True, expose_headers=_SHOWN_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
         shared = scope["type"] == "http" and scope["path"].startswith(_API_PREFIX)
-        await (self._shared if shared else self._app)(scope, receive, send)
+        await (super().__call__ if shared else self.app)(scope, receive, send)
 
 
 _LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from shikisha import __version__
-from shikisha.cli import COMMANDS, NESTED_COMMANDS, app, complete_json_option, load_command
+from shikisha.cli import COMMANDS, NESTED_COMMANDS, REMOVED, app, complete_json_option, load_command
 from shikisha.cli.exit_codes import ExitCode
 
 
@@ -29,6 +29,16 @@ def test_a_nested_command_has_its_own_help(name: str, nested: str) -> None:
     shown = CliRunner().invoke(app, [name, nested, "--help"]).stdout
     assert f"{name} {nested} [OPTIONS]" in shown
     assert f"{name} {nested}" in " ".join(CliRunner().invoke(app, [name, "--help"]).stdout.split())
+
+
+@pytest.mark.parametrize(("name", "word"), REMOVED)
+@pytest.mark.parametrize("rest", [[], ["=1"], ["more"]])
+def test_what_was_removed_says_so_and_what_to_use(name: str, word: str, rest: list[str]) -> None:
+    written = [word + rest[0]] if rest == ["=1"] and word.startswith("--") else [word, *rest]
+    before = ["log", "--out", "x.policy"] if word.startswith("--") else []
+    done = CliRunner().invoke(app, [name, *before, *written])
+    assert done.exit_code == ExitCode.CONFIG
+    assert f"{name} {word} was removed; instead {REMOVED[name, word]}" in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])

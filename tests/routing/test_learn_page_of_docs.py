@@ -47,9 +47,6 @@ def test_every_command_of_the_page_works_in_its_order(tmp_path: Path, monkeypatc
     (tmp_path / "shikisha.toml").write_text(POOL)
     asyncio.run(perform(tmp_path / "runs.db", 60))
     commands = [shlex.split(line)[1:] for block in blocks("sh") for line in block.splitlines()]
-    commands.remove(
-        ["learn", "preference", "choices.jsonl", "--policy", "our.policy"]
-    )  # test_preference_fit has choices
     assert [command[0] for command in commands] == ["learn", "policy", "run", "eval", "policy", "learn"]
     for command in commands:
         result = CliRunner().invoke(app, command)
@@ -68,7 +65,6 @@ def test_every_option_that_the_page_names_is_one() -> None:
         CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).stdout
         for command in (
             ["learn"],
-            ["learn", "preference"],
             ["run"],
             ["eval"],
             ["feedback"],

@@ -18,7 +18,7 @@ from shikisha import __version__
 from shikisha.cli.exit_codes import EXIT_CODES_HELP, ExitCode
 from shikisha.cli.options import command, import_errors_name_extra, report_error
 from shikisha.cli.output import escape_unencodable, print_answer
-from shikisha.core.errors import MissingExtra
+from shikisha.core.errors import ConfigError, MissingExtra
 
 # By name, in the order of `--help`: the module, the function or Typer group in it, the first line of its help.
 COMMANDS: Mapping[str, tuple[str, str, str]] = {
@@ -69,8 +69,11 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
 NESTED_COMMANDS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("learn", "steps"): ("learn_values", "steps"),
     ("learn", "plans"): ("learn_values", "plans"),
-    ("learn", "preference"): ("learn_preference", "preference"),
     ("train", "pointer"): ("train_pointer", "pointer"),
+}
+# Commands and options that people may still type, and what to use now.
+REMOVED: Mapping[tuple[str, str], str] = {
+    ("learn", "preference"): "state what speed and money are worth: learn --speed W, policy:FILE?lambda=L",
 }
 
 
@@ -113,11 +116,15 @@ class _LazyGroup(TyperGroup):
         name, known, rest = super().resolve_command(ctx, args)
         if name is None or known is None:
             return name, None, rest
+        words = {*rest[:1], *(word.partition("=")[0] for word in rest if word.startswith("--"))}
         try:
+            for word in sorted(words):
+                if (name, word) in REMOVED:
+                    raise ConfigError(f"{name} {word} was removed; instead {REMOVED[name, word]}")
             if rest and (name, rest[0]) in NESTED_COMMANDS:
                 return f"{name} {rest[0]}", load_command(name, rest[0]), rest[1:]
             return name, load_command(name), complete_json_option(name, rest)
-        except MissingExtra as error:
+        except (ConfigError, MissingExtra) as error:
             raise typer.Exit(report_error(error, ExitCode.CONFIG, as_json="--json" in rest)) from None
 
 

@@ -113,7 +113,7 @@ def learn(
 
     Fits a table, a cascade and a stepwise policy on a log, and evaluates each on held-out tasks. One dial over
     all of them takes of each what is shown to gain. A log that is too small for that yields the table, and a warning.
-    `learn steps`, `learn plans` and `learn preference` learn other things from the journal and have their own --help.
+    `learn steps` and `learn plans` learn other things from the journal and have their own --help.
     """
     if not log and not options.from_journal:
         raise ConfigError("expected the folder of an outcome log, or --from-journal")

@@ -74,6 +74,11 @@ NESTED_COMMANDS: Mapping[tuple[str, str], tuple[str, str]] = {
 # Commands and options that people may still type, and what to use now.
 REMOVED: Mapping[tuple[str, str], str] = {
     ("learn", "preference"): "state what speed and money are worth: learn --speed W, policy:FILE?lambda=L",
+    (
+        "learn",
+        "--random-assignment",
+    ): "record with what probability each worker was asked, or ask all for the same tasks",
+    ("learn", "--test-signal"): "give each worker the check in service and keep answers in the log",
 }
 
 

@@ -56,14 +56,6 @@ class LearnOptions:
             "--limit", metavar="WORKER=SHARE", help="The largest share of all tasks for a worker; may be repeated."
         ),
     ] = None
-    test_signal: Annotated[
-        bool,
-        typer.Option("--test-signal", help="Scores are of tests that also run in service: ask on where they fail."),
-    ] = False
-    random_assignment: Annotated[
-        bool,
-        typer.Option("--random-assignment", help="Workers were drawn without regard to the task, as in A/B tests."),
-    ] = False
     drop_outdated: Annotated[
         bool,
         typer.Option(
@@ -130,8 +122,6 @@ def learn(
         speed=options.speed,
         limits=limits,
         rung=options.rung,
-        test_signal=options.test_signal,
-        random_assignment=options.random_assignment,
         drop_outdated=options.drop_outdated,
         max_outcomes=options.max_outcomes or MAX_OUTCOMES,
         tenant=options.tenant,

@@ -29,7 +29,6 @@ from shikisha.outcomes.log_reader import (
 )
 from shikisha.plots.number_format import plural
 from shikisha.routing.fit.baselines import measure_baselines
-from shikisha.routing.fit.check_signal import apply_test_signal
 from shikisha.routing.fit.drift_detection import drop_outdated
 from shikisha.routing.fit.fit_table import RoutingPreference
 from shikisha.routing.fit.incumbents import (
@@ -52,7 +51,6 @@ from shikisha.routing.fit.outcome_matrix import (
 )
 from shikisha.routing.fit.partial_logs import PartialFit, fit_partial_log
 from shikisha.routing.fit.pool_recommendation import recommend_pool
-from shikisha.routing.fit.random_assignment import estimate_propensities
 from shikisha.routing.fit.task_clusters import assign_types, find_task_types
 from shikisha.routing.policy_data import Policy, PolicyOrigin
 
@@ -67,11 +65,9 @@ class LearnRequest:
 
     `second` is the worth of a second of waiting in dollars, `speed` the worth of speed to the table rule, `limits` are
     the largest shares of tasks by worker, `rung` is the candidate to select whatever the evidence says. With
-    `test_signal` a policy will know the score of an answer before it decides; `random_assignment` says that workers of
-    a partial log without propensities were drawn without regard to the task. With `drop_outdated` nothing is learned of
-    what a worker did before a lasting fall; tasks are in order of time. Of a log with more than `max_outcomes` a sample
-    of the tasks is read, so that memory and time stay bounded. Of a journal the runs of `tenant` with no
-    labels but `labels` count.
+    `drop_outdated` nothing is learned of what a worker did before a lasting fall; tasks are in order of time. Of a log
+    with more than `max_outcomes` a sample of the tasks is read, so that memory and time stay bounded. Of a journal the
+    runs of `tenant` with no labels but `labels` count.
     """
 
     log: Path | None = None
@@ -82,8 +78,6 @@ class LearnRequest:
     speed: float = 0.0
     limits: Mapping[str, float] = field(default_factory=dict)
     rung: str = ""
-    test_signal: bool = False
-    random_assignment: bool = False
     drop_outdated: bool = False
     max_outcomes: int = MAX_OUTCOMES
     tenant: str | None = None
@@ -136,19 +130,15 @@ def _fit_policy(
     runs: Sequence[RunOutcome],
     tell: ProgressCallback,
 ) -> Policy:
-    panel, signal = apply_test_signal(panel) if order.test_signal else (panel, ())
     panel, found = _with_task_types(panel, tell)
     panel, outdated = drop_outdated(panel) if order.drop_outdated else (panel, ())
     panel, costs = complete_costs(panel)
     caveats, kind, rivals = find_caveats(panel), measure_coverage(panel).kind, find_incumbents(runs)
     whole, recorded, ungraded = kind is LogKind.FULL, panel, tuple[str, ...]()
-    if order.random_assignment and not whole:
-        panel, drawn = estimate_propensities(panel)
-        costs, kind, recorded = (*costs, *drawn), measure_coverage(panel).kind, panel
     if whole:
         panel, ungraded = complete_grades(panel, order.seed)
     priced, waits = add_latency_cost(panel, order.second)
-    told = replace(source, notes=(*source.notes, *signal, *found, *outdated, *costs, *waits, *caveats, *ungraded))
+    told = replace(source, notes=(*source.notes, *found, *outdated, *costs, *waits, *caveats, *ungraded))
     if not any(rival.parted for rival in rivals):
         refuse_unknown_propensities(runs, kind, priced)
     scores: TaskScores | None = None
@@ -208,7 +198,7 @@ def _fit_partial_log(
     tell("learning from a partially observed log")
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     about = PolicyOrigin(source.name, source.hash, len(panel), today, source.cost_kind, order.seed, source.notes)
-    return fit_partial_log(panel, order.seed, about, singles_only=order.random_assignment)
+    return fit_partial_log(panel, order.seed, about)
 
 
 @contextmanager

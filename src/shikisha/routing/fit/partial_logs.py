@@ -72,7 +72,6 @@ _MEASURED_BUDGETS = np.array((*REPORTED_BUDGETS, *BUDGETS))
 _Z = 1.96
 _UNLIMITED = 1e9  # a budget that every setting is within
 _UNPROVED = "the trade-off shows recorded results where workers were asked, and promises nothing"
-_JOINT_UNKNOWN = "how probably two workers are asked for the same task is unknown"
 # A rule and a setting.
 _RuleSetting = tuple[int, int]
 
@@ -123,13 +122,10 @@ class PartialFit:
     why: str = ""
 
 
-def fit_partial_log(
-    matrix: OutcomeMatrix, seed: int = 0, about: PolicyOrigin | None = None, *, singles_only: bool = False
-) -> PartialFit:
+def fit_partial_log(matrix: OutcomeMatrix, seed: int = 0, about: PolicyOrigin | None = None) -> PartialFit:
     """Fit what a partial log supports; ConfigError when it holds no outcome of known value.
 
-    Its evidence is doubly robust; where there is none (no propensities, too few tasks) the policy's notes say why. With
-    `singles_only` propensities are of single workers, so no rule that asks several is judged.
+    Its evidence is doubly robust; where there is none (no propensities, too few tasks) the policy's notes say why.
     """
     coverage, scored = coverage_of(matrix), replace(propagate_scores(matrix).with_response_model(None), texts=())
     if not known_outcomes(scored).any():
@@ -138,13 +134,12 @@ def fit_partial_log(
     origin = replace(origin, notes=(*origin.notes, *coverage.findings))
     if coverage.kind is LogKind.UNTOLD:
         why = "not every worker was asked for every complete task"
-        unknown = "the propensities are unknown (--random-assignment, if workers were drawn without regard to the task)"
-        return PartialFit(_unproved_policy(scored, origin, unknown), why=why)
+        return PartialFit(_unproved_policy(scored, origin, "the propensities are unknown"), why=why)
     ordered = ordered_asks(scored.at(coverage.drawn)) if coverage.kind is LogKind.DRAWN else scored
     if len(set(ordered.hashes)) < MIN_EFFECTIVE_TASKS:
         few = f"{len(ordered)} tasks are too few: at least {MIN_EFFECTIVE_TASKS:.0f} are needed"
         return PartialFit(_unproved_policy(scored, origin, few), why=few)
-    return _select_policy(_PartialLog.of(ordered, seed), origin, singles_only)
+    return _select_policy(_PartialLog.of(ordered, seed), origin)
 
 
 def table_from_outcomes(table: ExpectedOutcomes, unit: float) -> TableRule:
@@ -158,14 +153,14 @@ def table_from_outcomes(table: ExpectedOutcomes, unit: float) -> TableRule:
     return TableRule(np.where(dark, 0.0, table.success), cost, np.zeros((len(PRICES), cost.shape[1])), PRICES)
 
 
-def _select_policy(log: _PartialLog, about: PolicyOrigin, singles_only: bool) -> PartialFit:
+def _select_policy(log: _PartialLog, about: PolicyOrigin) -> PartialFit:
     table = _try_table(log)
     why = _why_unjudgeable(table)
     if why:
         return PartialFit(_unproved_policy(log.matrix, about, why), why=why)
     judged = {TABLE: _JudgedSettings.of(log, [table])}
     notes, parts = [*about.notes, *_logged_comparison(judged[TABLE])], [table.part]
-    stopping = _JOINT_UNKNOWN if singles_only else _try_stopping(log)
+    stopping = _try_stopping(log)
     why = stopping if isinstance(stopping, str) else _why_unjudgeable(stopping)
     if not isinstance(stopping, str) and not why:
         both = _JudgedSettings.of(log, [table, stopping])

@@ -86,13 +86,13 @@ def test_a_lesson_that_is_there_already_adds_its_evidence_and_contradictions_sta
 
 
 async def test_what_was_kept_is_tried_on_failed_work_that_it_does_not_fit_once(tmp_path: Path) -> None:
-    kept = replace(LESSON, state=LessonState.KEPT)
+    kept = replace(LESSON, state=LessonState.KEPT, evidence=("run-77",))
     days = [await graded(at, right=False, text="Which weekday is the {0}th of May in Lisbon?") for at in range(4)]
     lessons = widen_lessons([kept], [*days, await graded(9, right=False)])
     assert lessons[0] == kept
     (copy,) = lessons[1:]
     assert (copy.text, copy.state, copy.shown) == (kept.text, LessonState.TRIAL, (0, 0.0))
-    assert copy.evidence == ("run-0", "run-1", "run-2", "run-3")  # that of a sum is its own work
+    assert copy.evidence == ("run-77", "run-0", "run-1", "run-2", "run-3")  # that of a sum is its own work
     assert copy.id != kept.id
     assert widen_lessons(lessons, days) == lessons
     assert widen_lessons([kept, replace(copy, state=LessonState.RETIRED)], days)[2:] == []
@@ -121,6 +121,7 @@ async def test_lessons_are_judged_by_a_trial_and_vanish_with_their_runs() -> Non
     assert judge_lessons([first], runs[1:]) == []  # its one run is gone
     erased = replace_erased(runs[0])
     assert judge_lessons([first], [erased, *runs[1:]]) == []
+    assert judge_lessons([replace(first, evidence=("run-0", "run-2"))], [erased, *runs[1:]]) == []
     fresh = judge_lessons([make_lesson("new", "z", ["run-2"])], runs)
     assert fresh[0].state is LessonState.TRIAL
 

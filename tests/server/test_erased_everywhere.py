@@ -4,10 +4,11 @@ import asyncio
 import os
 import sqlite3
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from journals import finished, started
 from postgres import Cluster
@@ -15,11 +16,20 @@ from serving import At, served
 from sqlalchemy import Connection, text
 
 from shikisha.core.errors import JournalUnavailable
+from shikisha.core.task import OPERATOR, Scope
 from shikisha.journal import open_journal
 from shikisha.journal.erasure import UNFINISHED
 from shikisha.journal.schema import METADATA
-from shikisha.learned.journal_memory import MemoryErasure, sync_memory
+from shikisha.learned.journal_memory import sync_memory
+from shikisha.learned.learned_erasure import LearnedErasure, MemoryErasure
+from shikisha.learned.learned_file import read_learned, write_learned
+from shikisha.learned.lessons import book_file, load_book, make_lesson
 from shikisha.learned.memory_index import MemoryIndex
+from shikisha.learned.skills import Skill, SkillStep, read_skills, write_skill
+from shikisha.learned.task_classes import ProposedClasses, TaskClass, classes_file, read_classes
+from shikisha.learned.tuned_prompt import advice_of, load_advice, prompt_file
+from shikisha.notes.worker_notes import WorkerNote, WorkerNotes, load_notes
+from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.testing.chat_script import ReceivedChatRequest, ScriptedAnswer
 from shikisha.testing.chat_server import chat_server
 
@@ -29,6 +39,14 @@ pool = ["model"]
 {journal}
 [memory]
 file = "memory.db"
+[notes]
+file = "notes.json"
+[learned]
+lessons = "lessons.json"
+prompt = "prompt.json"
+skills = "skills"
+[autonomy]
+proposed = "classes.json"
 [workers.model]
 kind = "chat"
 base_url = "{url}"
@@ -41,6 +59,13 @@ tools = true
 labels = ["reviewed"]
 mode = "review"
 """
+
+
+NO_CLASSES = classes_file(ProposedClasses((), OPERATOR), 1.0)
+LEARNED = {
+    *("learned label", "lesson", "lesson work", "advice", "skill step", "skill", "class name", "example"),
+    *("class domain", "note term", "note wording", "a writer that died"),
+}
 
 
 class Canaries:
@@ -168,6 +193,22 @@ async def send_everything(at: At, word: Canaries) -> None:
                 await asyncio.sleep(0.02)
 
 
+def write_all_kinds(folder: Path, run: str, word: Callable[[str], str]) -> None:
+    """Write a learned file of each kind, with words of this run."""
+    scope = Scope("", frozenset({word("learned label")}))
+    lessons = [make_lesson(word("lesson"), word("lesson work"), [run])]
+    write_learned(folder / "lessons.json", book_file(lessons, scope, 1.0))
+    write_learned(folder / "prompt.json", prompt_file(word("advice"), [run], scope, None, 1.0))
+    steps = (SkillStep(word("skill step"), "model", ()),)
+    write_skill(folder / "skills", Skill("skill-1", (word("skill"), "."), steps, (run,), (1, 1), scope, (1,)), 1.0)
+    center = np.ones(shipped_encoder().width, np.float32)
+    task_class = TaskClass(word("class name"), (), center, 2.0, (word("example"),), {word("class domain"): 1})
+    write_learned(folder / "classes.json", classes_file(ProposedClasses((task_class,), OPERATOR, (run,)), 1.0))
+    note = WorkerNote("model", (word("note term"),), 1, 1.0, 0.0, 0.0, (), (run,), scope, word("note wording"))
+    WorkerNotes((note,), "").without(()).save(folder / "notes.json")
+    (folder / ".lessons.json.77").write_text(word("a writer that died"))
+
+
 async def erase_everything(at: At) -> None:
     async with at.http() as client:
         own = at.key.split("-")[2]
@@ -185,19 +226,63 @@ async def test_no_word_of_a_client_is_in_any_byte_of_the_data_folder(tmp_path: P
     word = Canaries()
     async with chat_server(echo) as url:
         config = CONFIG.format(url=url, journal="")
+        write_learned(tmp_path / "classes.json", NO_CLASSES)
         async with served(tmp_path, config) as at:
             assert at.service is not None
             await send_everything(at, word)
             await at.service.journal.index()
+            async with at.http() as client:
+                newest = (await client.get("/runs")).json()["data"][0]["id"]
+            write_all_kinds(tmp_path, newest, word)
             with MemoryIndex(tmp_path / "memory.db") as memory:
                 assert (await sync_memory(memory, at.service.journal)).added
             before = set[str]().union(*(word.found(data) for data in bytes_of(tmp_path).values()))
             assert before >= {"prompt*", "file name", "header domain", "header session", "header labels", "arguments"}
+            assert before >= LEARNED
             assert word.found(bytes_of(tmp_path)["memory.db"] + bytes_of(tmp_path).get("memory.db-wal", b""))
             await erase_everything(at)
             left = {name: found for name, data in bytes_of(tmp_path).items() if (found := word.found(data))}
             assert left == {}
     assert not any(word.found(data) for data in bytes_of(tmp_path).values())
+
+
+async def test_what_was_learned_goes_with_any_run_that_it_is_from_and_the_rest_stays_usable(tmp_path: Path) -> None:
+    """Also where the process that erased died before it came to learned files, and where a command writes later."""
+    files = [tmp_path / name for name in ("lessons.json", "prompt.json", "skills", "classes.json", "notes.json")]
+    async with open_journal(str(tmp_path / "journal.db")) as journal:
+        for run in ("a", "b"):
+            journal.add(started(run))
+            journal.add(finished(run))
+        write_all_kinds(tmp_path, "a", lambda place: f"kestrel {place}")
+        other = Skill("skill-2", ("heron", "."), (SkillStep("heron", "w", ()),), ("b",), (1, 1), OPERATOR, (1,))
+        write_skill(tmp_path / "skills", other, 1.0)
+        both, own = make_lesson("kestrel of both", "x", ["b", "a"]), make_lesson("heron", "y", ["b"])
+        old = load_book(tmp_path / "lessons.json").lessons
+        write_learned(tmp_path / "lessons.json", book_file([*old, both, own], OPERATOR, 1.0))
+        await journal.erase(["a"], actor="ann")  # by a process that knows no learned files, or died here
+    assert b"kestrel" in (tmp_path / "skills/skill-1/SKILL.md").read_bytes()
+    async with open_journal(str(tmp_path / "journal.db")) as journal:
+        erasure = LearnedErasure(lambda: files, journal)
+        journal.on_erased(erasure)
+        await journal.finish_erasures()
+        assert not any(b"kestrel" in data for data in bytes_of(tmp_path).values())
+        assert load_book(tmp_path / "lessons.json").lessons == (own,)
+        assert [skill.name for skill in read_skills(tmp_path / "skills")] == ["skill-2"]
+        assert advice_of(load_advice(tmp_path / "prompt.json"), "") == ""
+        (left,) = read_classes(read_learned(tmp_path / "classes.json"), "classes").classes
+        assert (left.examples, left.domains, left.name) == ((), {}, "erased-0")
+        assert load_notes(tmp_path / "notes.json").notes == ()
+        write_learned(tmp_path / "lessons.json", book_file([both, own], OPERATOR, 1.0))  # read before the erasure
+        await journal.finish_erasures()
+        assert load_book(tmp_path / "lessons.json").lessons == (own,)
+        before = bytes_of(tmp_path)
+        await journal.finish_erasures()
+        assert bytes_of(tmp_path)["lessons.json"] == before["lessons.json"]
+        await journal.erase(["b"], actor="ann")
+        assert not any(b"heron" in data for data in bytes_of(tmp_path).values())
+        (tmp_path / "lessons.json").write_text("kestrel")
+        with pytest.raises(JournalUnavailable, match=r"lessons\.json: .*correct or remove"):
+            await journal.finish_erasures()
 
 
 @pytest.mark.postgres
@@ -208,6 +293,7 @@ async def test_no_word_of_a_client_is_in_any_row_of_postgres(tmp_path: Path, pos
         found = [connection.execute(text(f"SELECT * FROM {name}")).all() for name in METADATA.tables]  # noqa: S608
         return repr(found).encode()
 
+    write_learned(tmp_path / "classes.json", NO_CLASSES)
     journal = f'url = "{postgres.fresh()}"'
     async with chat_server(echo) as url, served(tmp_path, CONFIG.format(url=url, journal=journal)) as at:
         assert at.service is not None

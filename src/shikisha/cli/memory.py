@@ -83,7 +83,7 @@ def learn(
         raise ConfigError("--reflector: say how much reflection may cost with --dollars")
     scope, runs = session.read_runs(shared, tenant, labels)
     known = load_book(file) if file.exists() else None
-    if known is not None and known.source.scope != scope:
+    if known is not None and known.lessons and known.source.scope != scope:
         raise ConfigError(f"{file}: it has lessons of {known.source.scope}: name another file for those of {scope}")
 
     async def reflect() -> list[Lesson]:

@@ -100,6 +100,8 @@ def tune(
             costs = _costs(container, runs, conductor, run_cost)
             result = await asyncio.to_thread(search.run, advice, *costs)
             # Advice of a set that a person named is for every tenant, unless it began with a tenant's.
+            if known is not None and advice:
+                result = replace(result, evidence=(*known.evidence, *result.evidence))
             public = bool(taskset) and (not advice or (known is not None and known.scope.shared))
             return result, replace(scope, labels=frozenset(tuner.labels), shared=public)
 

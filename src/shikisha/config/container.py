@@ -231,9 +231,17 @@ class Container:
 
     @property
     def learned_stamp(self) -> tuple[tuple[int, int], ...]:
-        """What changes when a switch is turned, or a lesson retired: conductors are built anew then."""
-        lessons = self.settings.learned.lessons
-        return (self.switches.stamp, (0, 0) if lessons is None else file_stamp(self.folder / lessons))
+        """What changes when a switch is turned, or a learned file: conductors are built anew then."""
+        return (self.switches.stamp, *map(file_stamp, self.learned_files))
+
+    @property
+    def learned_files(self) -> tuple[Path, ...]:
+        """The files, and folders of skills, that may hold texts of runs."""
+        learned, sources = self.settings.learned, self.settings.context.sources.values()
+        lessons = [source.file for source in sources if source.kind == "memory"]
+        known = (learned.prompt, learned.lessons, learned.skills, self.settings.notes.file)
+        found = (*known, self.settings.autonomy.proposed, *lessons)
+        return tuple(dict.fromkeys(self.folder / file for file in found if file is not None))
 
     def uses_learned(self, name: str) -> bool:
         """Whether something learned is used: the configuration allows it, and nobody switched it off."""

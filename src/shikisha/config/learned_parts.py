@@ -18,9 +18,7 @@ from shikisha.learned.step_value import load_step_value
 from shikisha.learned.task_classes import CLASSES_KIND, read_classes
 from shikisha.learned.tuned_prompt import load_advice
 from shikisha.learned.value_notes import ValueNotes
-from shikisha.notes.worker_notes import EncodeTexts, load_notes
-
-_STEP_VALUE_FORMAT = b'"shikisha-step-value/1"'
+from shikisha.notes.worker_notes import EncodeTexts, is_notes, load_notes
 
 
 def advised_conductor(
@@ -41,8 +39,7 @@ def load_confirmed_classes(file: Path) -> tuple[AutonomyClass, ...]:
 def load_note_source(file: Path, encode: EncodeTexts | None) -> NoteSource:
     """Read worker notes, or step values, which say the same in counts; ConfigError for neither."""
     try:
-        with file.open("rb") as opened:
-            learned = _STEP_VALUE_FORMAT in opened.read(200)
+        learned = not is_notes(file)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
     return ValueNotes(load_step_value(file)) if learned else load_notes(file, encode)

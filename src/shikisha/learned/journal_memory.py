@@ -2,20 +2,17 @@
 
 A run leaves what was asked and answered; if it was right, also its plan; and the checks that said no. Invariants: the
 evidence of every note is its run; a run that was erased leaves nothing, and what it left goes with its erasure
-(`MemoryErasure`) or the next synchronization, which comes before every search; a run of reflection is no memory of the
-work.
+(`learned_erasure`) or the next synchronization, which comes before every search; a run of reflection is no memory of
+the work.
 """
 
-import asyncio
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from sqlalchemy import Connection, select
 
-from shikisha.core.errors import ConfigError, JournalUnavailable
 from shikisha.core.events import AnswerGraded, BodiesErased, CheckStatus, RunFinished
 from shikisha.core.run import Run
 from shikisha.journal import Journal
@@ -30,7 +27,6 @@ _NO_WORK = ("reflection",)
 _CHANGES = (RunFinished.kind, AnswerGraded.kind, BodiesErased.kind)
 _EVENTS_PER_QUERY = 5_000
 _RUNS_PER_QUERY = 500
-_ERASURES = "erasures"  # the position up to which erasures were looked for
 _DEAR = 0.05  # dollars from which a run is as important as one that failed
 
 
@@ -108,42 +104,6 @@ async def sync_memory(memory: MemoryIndex, journal: Journal) -> MemorySync:
         memory.advance(until)
         first = until
     return MemorySync(read, added, gone)
-
-
-@dataclass(slots=True)
-class MemoryErasure:
-    """Takes what erased runs left out of a memory, whatever else of the journal it has not taken in yet."""
-
-    file: Path
-    journal: Journal
-    _seen: int = 0  # events that were looked through for erasures
-
-    async def __call__(self) -> None:
-        """Look for erasures since the last time; JournalUnavailable where the file cannot be written."""
-        last: int = await self.journal.query(lambda connection: connection.execute(select(HEAD.c.count)).scalar_one())
-        if self._seen == last or not self.file.exists():
-            return
-        try:
-            first = max(self._seen, await asyncio.to_thread(self._position))
-            where = (EVENTS.c.seq >= first, EVENTS.c.seq < last, EVENTS.c.kind == BodiesErased.kind)
-            asked = select(EVENTS.c.run).where(*where)
-            erased = await self.journal.query(lambda connection: set(connection.execute(asked).scalars()))
-            if erased or last - first >= _EVENTS_PER_QUERY:
-                await asyncio.to_thread(self._forget, erased, last)
-        except ConfigError as error:
-            raise JournalUnavailable(f"memory: {error}") from None
-        self._seen = last
-
-    def _position(self) -> int:
-        with MemoryIndex(self.file) as memory:
-            return max(memory.position(), memory.position(_ERASURES))
-
-    def _forget(self, erased: Collection[str], last: int) -> None:
-        with MemoryIndex(self.file) as memory:
-            if erased:
-                memory.forget(erased)
-                memory.scrub()
-            memory.advance(last, _ERASURES)
 
 
 def _changed_runs(connection: Connection, first: int, until: int) -> list[str]:

@@ -14,14 +14,15 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from math import isfinite, prod
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.messages import Json
 from shikisha.core.task import Scope, read_scope, scope_as_json
 from shikisha.journal import make_private
-from shikisha.routing.arrays import Floats
+
+if TYPE_CHECKING:
+    from shikisha.routing.arrays import Floats
 
 MAX_LEARNED_BYTES = 2**26
 _FORMAT = 2
@@ -161,14 +162,18 @@ def _number(value: object) -> float:
     return value
 
 
-def encode_array(values: Floats) -> Mapping[str, Json]:
+def encode_array(values: "Floats") -> Mapping[str, Json]:
     """Return an array as JSON: its shape, and its numbers as 32-bit floats in base64."""
+    import numpy as np  # of an extra, which texts do without
+
     flat = np.ascontiguousarray(values, dtype="<f4")
     return {"shape": list(flat.shape), "data": b64encode(flat.tobytes()).decode("ascii")}
 
 
-def decode_array(given: object, shape: Sequence[int | None]) -> Floats:
+def decode_array(given: object, shape: Sequence[int | None]) -> "Floats":
     """Return an array of this shape (None: any length); ValueError where it is another, or not all numbers."""
+    import numpy as np
+
     body = _mapping(given)
     sizes = body["shape"]
     if not isinstance(sizes, list) or len(sizes) != len(shape):

@@ -198,7 +198,8 @@ def failure_lessons(runs: Iterable[Run]) -> list[Lesson]:
         if len(wrong_runs) >= _LEAST_FAILURES and 2 * len(wrong_runs) > len(seen) and terms:
             about = " ".join(terms)
             text = f"{worker} was wrong in {len(wrong_runs)} of {len(seen)} subtasks about {about}: prefer another."
-            found.append(make_lesson(text, seen[-1][2], wrong_runs))
+            about_wrong = [subtask for _, wrong, subtask in seen if wrong]
+            found.append(make_lesson(text, about_wrong[-1], wrong_runs))
     return found
 
 
@@ -251,7 +252,8 @@ def widen_lessons(lessons: Sequence[Lesson], runs: Iterable[Run]) -> list[Lesson
         if len(new) >= _LEAST_FAILURES:
             newest = new[-_MOST_WORK:]
             about = "\n".join(" ".join(run.started.prompt.split()) for run in newest)
-            copy = make_lesson(text, about, [run.id for run in newest])
+            taught = [run for one in same for run in one.evidence]  # whose words the text has
+            copy = make_lesson(text, about, [*taught, *(run.id for run in newest)])
             found.append(replace(copy, id=sha256(f"{text}\n{about}".encode()).hexdigest()[:12]))
     return found[:MAX_LESSONS]
 
@@ -259,9 +261,10 @@ def widen_lessons(lessons: Sequence[Lesson], runs: Iterable[Run]) -> list[Lesson
 def judge_lessons(lessons: Sequence[Lesson], runs: Iterable[Run]) -> list[Lesson]:
     """Return the lessons with what runs say of them, and their state by that; counts are made anew from all runs."""
     counts = defaultdict[str, list[float]](lambda: [0, 0.0, 0, 0.0])
-    there = set[str]()
+    there, gone = set[str](), set[str]()
     for run in runs:
         if run.erased is not None:
+            gone.add(run.id)
             continue
         there.add(run.id)
         grade = run.grade
@@ -276,8 +279,8 @@ def judge_lessons(lessons: Sequence[Lesson], runs: Iterable[Run]) -> list[Lesson
     found = []
     for lesson in lessons:
         evidence = tuple(run for run in lesson.evidence if run in there)
-        if not evidence:
-            continue  # its runs were erased: it vanishes with them
+        if not evidence or not gone.isdisjoint(lesson.evidence):
+            continue  # any of its runs may have had its words
         tasks, right, others, others_right = counts[lesson.id]
         told = replace(lesson, evidence=evidence, shown=(int(tasks), right), withheld=(int(others), others_right))
         found.append(replace(told, state=judged_state(told)))

@@ -17,8 +17,9 @@ a journal and made again without a run that was erased. Deliberately absent: wha
 """
 
 import json
+import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from math import log, sqrt
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
 from shikisha.core.task import Scope, join_scopes, read_scope, scope_as_json
+from shikisha.journal import make_private
 from shikisha.notes.run_chances import PartTrial, RunModel
 from shikisha.notes.step_outcomes import MOST_WORDING, WorkerOutcome, subtask_terms, subtask_wording
 from shikisha.notes.worker_falls import FallWatch, WorkerFall
@@ -228,6 +230,11 @@ class WorkerNotes:
         overlaps = {place: dot / norm / self._norms[place] for place, dot in dots.items()}
         return {place: overlap**_SHARPNESS for place, overlap in overlaps.items() if overlap >= _LEAST_ALIKE}
 
+    def without(self, erased: Collection[str]) -> "WorkerNotes":
+        """Return the notes without those that any of these runs is evidence of."""
+        kept = tuple(note for note in self.notes if not set(erased).intersection(note.runs))
+        return WorkerNotes(kept, _version(kept, self.falls), self.encode, self.falls)
+
     def save(self, file: Path) -> None:
         """Write the notes as JSON, whole or not at all."""
         body: dict[str, object] = {
@@ -236,9 +243,15 @@ class WorkerNotes:
             "notes": [_row(note) for note in self.notes],
         }
         body |= {"falls": [asdict(fall) for fall in self.falls]} if self.falls else {}
-        part = file.with_name(f"{file.name}.part")
+        part = make_private(file.with_name(f".{file.name}.{os.getpid()}"))
         part.write_text(json.dumps(body, ensure_ascii=False, indent=1) + "\n", "utf-8")
         part.replace(file)
+
+
+def is_notes(file: Path) -> bool:
+    """Whether a file says that it holds notes; OSError where it cannot be read."""
+    with file.open("rb") as opened:
+        return b'"shikisha-notes/' in opened.read(200)
 
 
 def load_notes(file: Path, encode: EncodeTexts | None = None) -> WorkerNotes:

@@ -26,7 +26,7 @@ from shikisha.config.preflight import check_conductors
 from shikisha.config.settings import ServerTable
 from shikisha.core.errors import ConfigError, JournalUnavailable
 from shikisha.journal import open_journal
-from shikisha.learned.journal_memory import MemoryErasure
+from shikisha.learned.learned_erasure import LearnedErasure, MemoryErasure
 from shikisha.server.app import create_app
 from shikisha.server.http.connections import (
     ConnectionLimiter,
@@ -70,6 +70,7 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
             service.container.secret_store.read(source.secret_env)
         if (memory := container.settings.memory.file) is not None:
             journal.on_erased(MemoryErasure(container.folder / memory, journal))
+        journal.on_erased(LearnedErasure(lambda: service.container.learned_files, journal))
         webhooks = WebhookSender.of(service)
         if webhooks.receivers:
             service.observers.append(webhooks.note)

@@ -82,7 +82,10 @@ class RunRecovery(RunExecutor):
         """Return the pool of these workers and the conductor for it, built once; ConfigError for unknown names."""
         key = (conductor, tuple(pool))
         if self._learned_stamp != (stamp := self.container.learned_stamp):
-            self._casts.clear()  # a switch was turned, here or by another process
+            self._casts.clear()  # a switch was turned, or a file changed, here or by another process
+            if any(source.kind == "memory" for source in self.container.settings.context.sources.values()):
+                self.container.gathers = None
+                self.engine = self._engine_of(self.container)
             self._learned_stamp = stamp
         if key not in self._casts:
             members = self.container.pool(pool)

@@ -148,4 +148,4 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="version 1, found 99"):
         MemoryIndex(tmp_path / "later.db")
     with pytest.raises(ConfigError):
-        MemoryIndex(tmp_path / "none" / "memory.db")
+        MemoryIndex(tmp_path / "text.db" / "memory.db")

@@ -11,11 +11,11 @@ from paths import ROOT
 from policies import write
 
 from recorded_pools import MP13
-from shikisha.conductors.learned_policy import PolicyConductor, policy_conductor
+from shikisha.conductors.learned_policy import PolicyConductor, policy_conductor, policy_state
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.plan import ANSWER, ANSWER_ALONE
-from shikisha.core.run import Run
+from shikisha.core.run import RoundResult, Run
 from shikisha.core.task import Task
 from shikisha.core.text import with_confidence
 from shikisha.core.visibility import request_messages, view_hash
@@ -31,6 +31,7 @@ from shikisha.routing.fit.model_selection import CASCADE, POLICY, TABLE, Learnin
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
 from shikisha.routing.policy_data import Candidate, Policy, PolicyOrigin
 from shikisha.routing.policy_file import load_policy, save_policy
+from shikisha.routing.text_features import empty_response_model
 from shikisha.routing.trade_off import OperatingTarget, TargetMetric
 from shikisha.workers.replay import ReplayContent, ReplayWorker, replay_card
 from support import pool_of
@@ -61,9 +62,7 @@ def fitted(held: OutcomeMatrix) -> Policy:
         select_policy(held.at(np.arange(20))).workers,
     )
     rungs = tuple(Candidate(name, dial) for name, dial in made.dials.items())
-    return Policy(
-        PolicyOrigin("log", "hash", len(held)), known, held.types, made.parts, rungs, POLICY, hearing=made.hearing
-    )
+    return Policy(PolicyOrigin("log", "hash", len(held)), known, held.types, made.parts, rungs, POLICY)
 
 
 async def performed(
@@ -110,8 +109,7 @@ async def test_recorded_tasks_that_were_held_back_are_performed_as_measured(tmp_
     held = np.arange(len(whole)) % 5 == 0
     save_policy(fitted(whole.at(np.flatnonzero(~held))), tmp_path / "our.policy")
     policy, _ = load_policy(tmp_path / "our.policy")
-    assert policy.hearing is not None
-    rest = whole.at(np.flatnonzero(held)).with_response_model(policy.hearing)
+    rest = whole.at(np.flatnonzero(held))
     played = replay_mix(policy.parts, policy.mix(OperatingTarget(TargetMetric.COST, 0.2)), rest)
     conductor = policy_conductor(f"{tmp_path / 'our.policy'}?max_cost=20%")
     assert not differing(await performed(conductor, log, rest.ids, "both"), played, log, MP13[:5])
@@ -235,8 +233,8 @@ def test_a_balance_that_means_nothing_is_refused(query: str, file: Path) -> None
         policy_conductor(f"{file}?{query}")
 
 
-async def test_a_worker_s_own_confidence_is_journaled_and_read_by_the_response_model(
-    log: OutcomeLog, file: Path
+async def test_a_worker_s_own_confidence_is_journaled_and_read_by_an_old_response_model(
+    log: OutcomeLog, file: Path, tmp_path: Path
 ) -> None:
     class Sure:
         def __init__(self, sure: object) -> None:
@@ -249,13 +247,26 @@ async def test_a_worker_s_own_confidence_is_journaled_and_read_by_the_response_m
         return Pool([Member(replace(replay_card(log, name), concurrency=None), Sure(sure)) for name in log.workers])
 
     policy, _ = load_policy(file)
-    engine, conductor = Engine(MemoryRecorder()), policy_conductor(f"{file}?rung={CASCADE}")
+    reading = empty_response_model(len(policy.names), len(policy.types.names))
+    reading = replace(reading, weights=reading.weights + 0.1, heard=np.ones(len(policy.names), bool))
+    old = tmp_path / "old.policy"
+    save_policy(replace(policy, hearing=reading), old)
+    engine, conductor = Engine(MemoryRecorder()), policy_conductor(f"{old}?rung={CASCADE}")
     run = await engine.run(log.task(log.task_ids[0]), pool(0.87), conductor)
     given = run.rounds[0].results[0]
     assert given is not None
     assert given.confidence == 0.87
     assert with_confidence("(A)", 0.87) == "(A)\n90 % sure"
-    assert policy.hearing is None or policy.hearing.log_odds_of(0, with_confidence("(A)", 0.87), 0) is not None
+    cards, plan = tuple(replay_card(log, name) for name in log.workers), run.rounds[0].plan
+    assert plan is not None
+    before = RoundResult(plan, (given,))
+    seen = policy_state(load_policy(old)[0], Situation(log.task(log.task_ids[0]), cards, (before,)))
+    (asked,) = np.flatnonzero(seen.asked[0])
+    words = with_confidence("(A)", 0.87)
+    assert seen.tells is not None
+    read = reading.log_odds_of(int(asked), words, int(seen.batch.types[0]))
+    assert seen.tells[0, asked] == pytest.approx(read)
+    assert read > reading.log_odds_of(int(asked), "(A)", int(seen.batch.types[0])) > 0
     for absurd in (7.0, float("nan"), "very", -1.0):
         run = await engine.run(log.task(log.task_ids[0]), pool(absurd), conductor)
         given = run.rounds[0].results[0]

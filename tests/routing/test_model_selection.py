@@ -8,7 +8,6 @@ from panels import POOL, Made, missing, panel, scores_only
 
 from shikisha.routing.fit.combined_dial import shrink_gains
 from shikisha.routing.fit.cost_frontier import BUDGETS, affordable_share, compute_frontier, paired_gain
-from shikisha.routing.fit.fit_response_model import fit_response_model
 from shikisha.routing.fit.fit_table import RoutingPreference
 from shikisha.routing.fit.model_selection import (
     CASCADE,
@@ -26,7 +25,6 @@ from shikisha.routing.fit.model_selection import (
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, add_latency_cost
 from shikisha.routing.policy_data import COMBINED, AreaGain, HeldOutEvidence, Policy
 from shikisha.routing.stopping_rule import StoppingRule
-from shikisha.routing.text_features import hash_responses
 from shikisha.routing.trade_off import OperatingPoint, TradeOff
 
 ALIKE = {"one": Made(0.65, 0.2), "two": Made(0.65, 0.2), "three": Made(0.65, 0.2), "four": Made(0.7, 1.0)}
@@ -191,17 +189,3 @@ def test_a_gain_is_paired_by_task() -> None:
     won = np.random.default_rng(0).random((300, 1))
     one, other = (compute_frontier(dial, held, np.zeros((300, 1)), [(0, 0)], BUDGETS) for held in (won + 0.01, won))
     assert paired_gain("other", one, other).low == pytest.approx(0.01)
-
-
-def test_words_that_tell_right_from_wrong_are_heard_and_those_that_do_not_are_not() -> None:
-    held, random = panel(tasks=600), np.random.default_rng(0)
-    told = [("surely" if right else "perhaps") + " so" for right in held.won[:, 0] > 0.5]
-    noise = [str(random.choice(["surely", "perhaps"])) for _ in told]
-    texts = (hash_responses(told), hash_responses(noise), None)
-    hearing, tells = fit_response_model(replace(held, texts=texts), assign_folds(held.hashes, "x"))
-    assert hearing is not None
-    assert tells is not None
-    right = held.won[:, 0] > 0.5
-    assert tells[right, 0].min() > tells[~right, 0].max()
-    assert abs(np.corrcoef(tells[:, 1], held.won[:, 1])[0, 1]) < 0.15
-    assert not tells[:, 2].any()

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from panels import Made, folds, missing, panel
+from panels import Made, missing, panel
 
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.routing.fit.cost_frontier import Frontier, paired_gain
-from shikisha.routing.fit.fit_response_model import fit_response_model
 from shikisha.routing.fit.model_selection import select_policy
 from shikisha.routing.fit.outcome_matrix import build_outcome_matrix
-from shikisha.routing.text_features import hash_responses
 
 
 def log(folder: Path, **tables: Sequence[Mapping[str, object]]) -> OutcomeLog:
@@ -84,18 +82,3 @@ def test_open_answers_agree_by_what_is_marked_in_them(tmp_path: Path) -> None:
         == build_outcome_matrix(held).codes.tolist()
         == [[0, 0, 1]]
     )
-
-
-def test_a_text_that_nobody_graded_teaches_nothing() -> None:
-    held = panel({"one": Made(0.5)}, tasks=600, kinds=())
-    texts = [f"sure {score:g} word" if score else "unsure word" for score in held.scores[:, 0]]
-    graded = np.arange(600) < 400
-    words = hash_responses(texts)
-    whole = replace(held, texts=(words,), scores=np.where(graded[:, None], held.scores, np.nan))
-    parts = folds(held)
-    alone = fit_response_model(whole.at(graded), parts[graded])[0]
-    among = fit_response_model(whole, parts)[0]
-    assert alone is not None
-    assert among is not None
-    sure = hash_responses(["sure"]).places[0]
-    assert among.weights[0, sure] == pytest.approx(alone.weights[0, sure], rel=0.05)

@@ -26,7 +26,7 @@ from shikisha.core.errors import ConfigError, TaskError
 from shikisha.core.run import Run
 from shikisha.core.text import one_line
 from shikisha.outcomes.importers.journal_runs import gather_runs
-from shikisha.outcomes.log_reader import OutcomeLog, log_hash, open_log
+from shikisha.outcomes.log_reader import OutcomeLog, has_responses, log_hash, open_log
 from shikisha.outcomes.log_writer import LogBuilder, RepeatPolicy
 from shikisha.outcomes.table_files import names_of
 from shikisha.plots.number_format import UNKNOWN
@@ -373,8 +373,9 @@ def training_panel(policy: Policy) -> OutcomeMatrix | None:
     folder = Path(policy.about.log)
     if not folder.is_dir() or log_hash(folder) != policy.about.log_hash:
         return None
-    texts = policy.hearing is not None
-    panel = build_outcome_matrix(open_log(folder, policy.names), policy.names, policy.types, whole=texts)
+    panel = build_outcome_matrix(
+        open_log(folder, policy.names), policy.names, policy.types, whole=has_responses(folder)
+    )
     if measure_coverage(panel).kind is not LogKind.FULL:
         return None
     return panel.at(np.arange(0, len(panel), -(-len(panel) // _MAX_MEASURED)))

@@ -23,7 +23,7 @@ from shikisha.evals.graders import Grade, Grader, GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.graders.grader_registry import GRADERS, build_grader
 from shikisha.evals.graders.judge import JudgeSettings, judge_messages
-from shikisha.outcomes.log_reader import OutcomeLog, run_outcomes
+from shikisha.outcomes.log_reader import OutcomeLog, has_responses, run_outcomes
 from shikisha.outcomes.log_writer import (
     CostKind,
     LogBuilder,
@@ -179,7 +179,7 @@ class _Agreement:
 
 def _texts(log: OutcomeLog) -> Mapping[str, Mapping[str, str | None]]:
     """Return the responses by worker and task; none where the log has no responses."""
-    there = any((log.folder / f"responses.{ending}").exists() for ending in ("parquet", "jsonl"))
+    there = has_responses(log.folder)
     return {worker: log.responses(worker) if there else {} for worker in log.workers}
 
 

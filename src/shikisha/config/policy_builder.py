@@ -20,6 +20,7 @@ from shikisha.outcomes.importers.source_files import Sources
 from shikisha.outcomes.log_reader import (
     OutcomeLog,
     RunOutcome,
+    has_responses,
     ignored_columns,
     log_hash,
     log_scope,
@@ -107,9 +108,10 @@ def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
             left = wordings.total() - next(iter(wordings.values()))
             notes += (f"{plural(left, 'outcome')} in other words than most are left out: a policy sends one wording",)
         source = _OutcomeSource(name, log_hash(folder), _cost_kind(log), notes)
-        texts = any((folder / f"responses.{ending}").exists() for ending in ("parquet", "jsonl"))
         scope, wording = log_scope(folder), next(iter(wordings), "")
-        policy = _fit_policy(order, build_outcome_matrix(log, order.workers, whole=texts), source, runs, tell)
+        policy = _fit_policy(
+            order, build_outcome_matrix(log, order.workers, whole=has_responses(folder)), source, runs, tell
+        )
         return replace(policy, about=replace(policy.about, scope=scope, wording=wording))
 
 
@@ -155,9 +157,8 @@ def _fit_policy(
         scores = cross_validated_scores(policy, without_new_workers(priced), order.seed) if whole else scores
         policy = compare_with_incumbents(policy, priced, scores, rivals, why)
     tell("counting its calls")
-    heard, filled = (held.with_response_model(policy.hearing) for held in (recorded, panel))
-    filled = impute_outcomes(replace(filled, texts=()), order.seed) if whole else filled
-    policy = replace(policy, habits=count_usage(heard, policy, filled))
+    filled = impute_outcomes(replace(panel, texts=()), order.seed) if whole else panel
+    policy = replace(policy, habits=count_usage(recorded, policy, filled))
     if not whole or order.limits or order.speed:
         return policy
     tell("measuring which workers to keep")

@@ -94,7 +94,7 @@ def _play_frontier(policy: Policy, rung: str, panel: OutcomeMatrix) -> Frontier:
 
     dial = policy.rung(rung).dial
     budgets = np.array(sorted({*REPORTED_BUDGETS, *BUDGETS.tolist()}))
-    return replay_frontier(PolicyFit(policy.parts, {}, policy.hearing), dial, panel, dial.unit or 1.0, budgets)
+    return replay_frontier(PolicyFit(policy.parts, {}), dial, panel, dial.unit or 1.0, budgets)
 
 
 def _single_worker_frontier(panel: OutcomeMatrix, worker: int, unit: float, like: Frontier) -> Frontier:

@@ -384,6 +384,11 @@ def ignored_columns(folder: Path) -> tuple[str, ...]:
     return tuple(f"{stem}: {name}" for stem in _STEMS for name in names_of(folder, stem) if name not in known[stem])
 
 
+def has_responses(folder: Path) -> bool:
+    """Whether a log keeps full texts."""
+    return any((folder / f"responses.{ending}").exists() for ending in ("parquet", "jsonl"))
+
+
 def _stand_in(worker: str) -> str:
     return f"(the answer of {worker}, of which only the score is recorded)"
 

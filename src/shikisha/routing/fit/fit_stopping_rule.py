@@ -166,7 +166,6 @@ def _build_design(matrix: OutcomeMatrix, settings: ScorerPenalties) -> _DesignMa
     codes, copies = _sample_subsets(matrix, settings)
     types = np.tile(matrix.batch.types, copies)
     right = np.tile(np.greater(answer_correctness(matrix), 0.5), (copies, 1))
-    tells = None if matrix.tells is None else np.tile(matrix.tells, (copies, 1))
     base, entries = np.arange(len(codes)) * right.shape[1], _SparseEntries()
     kinds, workers = len(matrix.types.names), codes.shape[1]
     by_type, by_pair = workers, workers * (1 + kinds)
@@ -178,9 +177,6 @@ def _build_design(matrix: OutcomeMatrix, settings: ScorerPenalties) -> _DesignMa
         entries.add(cells, worker)
         typed = types[answered] >= 0
         entries.add(cells[typed], by_type + types[answered][typed] * workers + worker)
-        if tells is not None:
-            entries.add(cells, sound, tells[answered, worker])
-            entries.add(cells, sound + 1 + worker, tells[answered, worker])
         for other in range(worker):
             both = answered[codes[answered, worker] == codes[answered, other]]
             entries.add(base[both] + codes[both, worker], pair)

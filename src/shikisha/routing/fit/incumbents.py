@@ -216,9 +216,7 @@ def cross_validated_scores(policy: Policy, matrix: OutcomeMatrix, seed: int) -> 
             continue
         fitted = fit_candidates(matrix.at(np.flatnonzero(folds != fold)), LearningOptions(seed=seed), rungs)
         best = fitted.dials[selected].points[-1]
-        outcomes = replay(
-            fitted.parts[best.part], best.setting, matrix.at(test).for_evaluation().with_response_model(fitted.hearing)
-        )
+        outcomes = replay(fitted.parts[best.part], best.setting, matrix.at(test).for_evaluation())
         won[test], paid[test] = outcomes.won, outcomes.paid
     core = matrix.there.mean(axis=0) >= FULL_SHARE
     known = known_outcomes(matrix)[:, core].all(axis=1)

@@ -35,14 +35,12 @@ from shikisha.routing.fit.cost_frontier import (
     paired_gain,
 )
 from shikisha.routing.fit.fit_cascade import fit_cascade
-from shikisha.routing.fit.fit_response_model import fit_response_model
 from shikisha.routing.fit.fit_router import cache_prompt_features, fit_router
 from shikisha.routing.fit.fit_stopping_rule import (
     FittedStopping,
     StateCache,
     StoppingConfig,
     StoppingData,
-    area_under_frontier,
     fit_stopping,
     fitted_frontier,
     rank_searched_workers,
@@ -73,7 +71,6 @@ from shikisha.routing.policy_data import (
 from shikisha.routing.state import DecisionRule
 from shikisha.routing.stopping_rule import StoppingRule
 from shikisha.routing.table_rule import TableRule
-from shikisha.routing.text_features import ResponseModel
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
 TABLE, ROUTER, CASCADE, POLICY = "table", "router", "cascade", "policy"
@@ -107,7 +104,6 @@ class PolicyFit:
 
     parts: tuple[DecisionRule, ...]
     dials: Mapping[str, TradeOff]
-    hearing: ResponseModel | None = None
 
 
 def fit_candidates(
@@ -119,10 +115,7 @@ def fit_candidates(
     folds = assign_folds(matrix.hashes, f"fit {options.seed}")
     scale = unit if filled is None else _fitting_unit(recorded, filled)
     by_candidate: dict[str, list[CrossFittedRule]] = {}
-    response_model: ResponseModel | None = None
-    stopping_rules: list[CrossFittedRule] = []
-    if POLICY in names:
-        stopping_rules, response_model, matrix = _fit_stepwise(matrix, recorded, folds, (options.config, scale, unit))
+    stopping_rules = _fit_stepwise(matrix, folds, (options.config, scale, unit)) if POLICY in names else []
     ratio, silent = scale / unit, fill_missing_as_silent(matrix)
     table = fit_table(silent, folds, scale, options.preference)
     own_cost = evaluate_table(table.part, silent, scale)[1]
@@ -142,7 +135,7 @@ def fit_candidates(
     singles = [_single_workers(table.part, silent, unit)] if COMBINED in names else []
     dials = TradeOff((), unit if matrix.paid.any() else 0.0, best_score)
     copies = len(matrix) // len(recorded)
-    return replace(_trim_unused(by_candidate, dials, copies, (singles, matrix.hashes)), hearing=response_model)
+    return _trim_unused(by_candidate, dials, copies, (singles, matrix.hashes))
 
 
 def _cross_fitted(part: DecisionRule, won: Floats, cost: Floats, spent: Floats, ratio: float) -> CrossFittedRule:
@@ -174,9 +167,9 @@ def _mean_paid(matrix: OutcomeMatrix) -> list[float]:
 
 
 def _fit_stepwise(
-    matrix: OutcomeMatrix, recorded: OutcomeMatrix, folds: Ints, settings: tuple[StoppingConfig, float, float]
-) -> tuple[list[CrossFittedRule], ResponseModel | None, OutcomeMatrix]:
-    """Return the stopping rules, the response model where texts help, and the matrix with its log odds.
+    matrix: OutcomeMatrix, folds: Ints, settings: tuple[StoppingConfig, float, float]
+) -> list[CrossFittedRule]:
+    """Return the stopping rules.
 
     `settings` are the configuration and the units of cost, in fitting and as reported. Of a large pool only the workers
     that are searched take part: the pair weights of the others would take most of the time.
@@ -185,23 +178,12 @@ def _fit_stepwise(
     searched = np.sort(np.array(rank_searched_workers(matrix), np.int64))
     narrow = matrix.select_workers([matrix.workers[worker] for worker in searched])
     data = replace(StoppingData.of(narrow, folds, config), unit=scale)
-    chosen = search_pools(data)
-    response_model, log_odds = fit_response_model(recorded, folds[: len(recorded)])
-    if log_odds is not None:
-        tells = np.tile(log_odds, (len(matrix) // len(recorded), 1))
-        with_texts = replace(StoppingData.of(replace(narrow, tells=tells[:, searched]), folds, config), unit=scale)
-        better = area_under_frontier(fit_stopping(with_texts, chosen[0])) > area_under_frontier(
-            fit_stopping(data, chosen[0])
-        )
-        data, matrix = (with_texts, replace(matrix, tells=tells)) if better else (data, matrix)
-        response_model = response_model if better else None
-    rules = [
+    return [
         _cross_fitted(
             one.part.widen(searched.tolist(), len(matrix.workers)), one.won, one.cost, one.spent, scale / unit
         )
-        for one in _fit_pools(data, chosen)
+        for one in _fit_pools(data, search_pools(data))
     ]
-    return rules, response_model, matrix
 
 
 def _fit_pools(data: StoppingData, pools: Sequence[tuple[int, ...]]) -> list[FittedStopping]:
@@ -295,7 +277,7 @@ def widen_errors(fitted: PolicyFit, matrix: OutcomeMatrix, seed: int = 0) -> Pol
     """
     if not find_new_workers(matrix):
         return fitted
-    imputations = _PairedImputations.of(replace(matrix.with_response_model(fitted.hearing), texts=()), seed)
+    imputations = _PairedImputations.of(replace(matrix, texts=()), seed)
     places = {(point.part, point.setting) for trade_off in fitted.dials.values() for point in trade_off.points}
     extra_errors = {place: imputations.error(fitted.parts[place[0]], place[1]) for place in sorted(places)}
 
@@ -404,7 +386,7 @@ def select_policy(
     )
     evidence = _note_new_workers(evidence, [name for name in matrix.workers if name not in established.workers])
     candidates = tuple(Candidate(name, final.dials[name], evidence.get(name)) for name in names)
-    return Policy(about, known_workers(matrix), matrix.types, final.parts, candidates, selected, hearing=final.hearing)
+    return Policy(about, known_workers(matrix), matrix.types, final.parts, candidates, selected)
 
 
 def _fit_final(matrix: OutcomeMatrix, options: LearningOptions, names: Sequence[str]) -> PolicyFit:
@@ -559,8 +541,7 @@ def replay_settings(
 ) -> SettingOutcomes:
     """Replay these points on the tasks of a matrix."""
     places = tuple(sorted({(point.part, point.setting) for point in points}))
-    with_texts = matrix.with_response_model(fitted.hearing)
-    runs = [replay(fitted.parts[part], setting, with_texts) for part, setting in places]
+    runs = [replay(fitted.parts[part], setting, matrix) for part, setting in places]
     won, cost = (np.stack([getattr(run, name) for run in runs], axis=1) for name in ("won", "paid"))
     return SettingOutcomes(places, won, cost / unit)
 

@@ -127,7 +127,7 @@ def fit_partial_log(matrix: OutcomeMatrix, seed: int = 0, about: PolicyOrigin | 
 
     Its evidence is doubly robust; where there is none (no propensities, too few tasks) the policy's notes say why.
     """
-    coverage, scored = coverage_of(matrix), replace(propagate_scores(matrix).with_response_model(None), texts=())
+    coverage, scored = coverage_of(matrix), replace(propagate_scores(matrix), texts=())
     if not known_outcomes(scored).any():
         raise ConfigError("the log holds no outcome with a score: there is nothing to learn from")
     origin = about or PolicyOrigin("outcomes", "", len(matrix), seed=seed)

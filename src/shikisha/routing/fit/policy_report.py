@@ -7,6 +7,7 @@ printed without markup; a table row is one line in 80 columns, with unique short
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from shikisha.core.task import scope_as_json
 from shikisha.core.text import one_line
 from shikisha.evals.entrant_metrics import ConfidenceInterval
 from shikisha.evals.report_text import span
+from shikisha.outcomes.log_reader import has_responses
 from shikisha.plots.number_format import UNKNOWN, percent, plural, points
 from shikisha.routing.fit.cost_frontier import REPORTED_BUDGETS
 from shikisha.routing.fit.policy_figures import (
@@ -208,7 +210,7 @@ def usage_commands(
     if log:
         pool = f" --workers {quote(','.join(workers))}" if workers else ""
         conductor = quote(f"policy:{file}{first}")
-        texts = " --reply both" if policy.hearing else ""
+        texts = " --reply both" if policy.reads_answers and has_responses(Path(log)) else ""
         commands.append(
             (f"shikisha eval --log {quote(log)}{pool}{texts} --conductor {conductor}", "through the engine")
         )

@@ -88,8 +88,7 @@ def recommend_pool(policy: Policy, matrix: OutcomeMatrix, seed: int = 0) -> Pool
     for number, half in enumerate(halves):
         test = np.flatnonzero(folds == number)
         held_out = some.at(test).for_evaluation()
-        heard = held_out.with_response_model(half.fitted.hearing)
-        won[test], paid[test] = _play(half.fitted.parts, half.mix, heard, shares >= MIN_ASKED)
+        won[test], paid[test] = _play(half.fitted.parts, half.mix, held_out, shares >= MIN_ASKED)
         single[test] = np.where(held_out.codes[:, half.best] >= 0, held_out.won[:, half.best], 0.0)
         spent[test] = held_out.paid[:, half.best]
     change = won - single
@@ -123,7 +122,7 @@ def _fit_half(matrix: OutcomeMatrix, held_out: Flags, names: Sequence[str], kept
     train = matrix.at(np.flatnonzero(~held_out))
     fitted = fit_candidates(train, LearningOptions(seed=seed), names)
     mix = cheapest_as_good(fitted.dials[kept])
-    asked = _asked(fitted.parts, mix, train.with_response_model(fitted.hearing))
+    asked = _asked(fitted.parts, mix, train)
     return _FittedHalf(fitted, mix, train.best_worker(), asked)
 
 

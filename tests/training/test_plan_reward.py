@@ -68,8 +68,11 @@ async def test_what_is_no_plan_is_not_tried_again() -> None:
 
 
 async def test_a_second_round_answers_the_first_round_that_it_was_shown() -> None:
-    found, asked = await scored(3, "0", "1", text=TEXT, before=(TEXT,))
+    other = render_plan_lists(Plan((Step("answer once more", 0),)))
+    found, asked = await scored(3, "0", "1", text=other, before=(TEXT,))
     assert (found.right, asked) == (True, 2)
+    found, asked = await scored(3, "0", "1", text=TEXT, before=(TEXT,))  # what was performed is not performed again
+    assert (found.right, asked) == (False, 1)
 
 
 async def test_where_workers_are_steady_once_is_enough_and_the_mean_is_the_same_to_the_last_bit() -> None:

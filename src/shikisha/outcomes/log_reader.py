@@ -200,7 +200,7 @@ class OutcomeLog:
 
     def wordings(self, workers: Collection[str] = ()) -> Counter[str]:
         """Return how many outcomes (of these workers) each wording has, the most frequent first."""
-        named = {self._worker_places[name] for name in workers or self._worker_places}
+        named = {place for name, place in self._worker_places.items() if not workers or name in workers}
         width = len(self._worker_places)
         rows = (row for cell, row in enumerate(self._cells) if row >= 0 and cell % width in named)
         return Counter(dict(Counter(self._wordings[row] or "" for row in rows).most_common()))

@@ -273,7 +273,7 @@ async def test_what_was_learned_goes_with_any_run_that_it_is_from_and_the_rest_s
         assert (left.examples, left.domains, left.name) == ((), {}, "erased-0")
         assert load_notes(tmp_path / "notes.json").notes == ()
         write_learned(tmp_path / "lessons.json", book_file([both, own], OPERATOR, 1.0))  # read before the erasure
-        await journal.finish_erasures()
+        await asyncio.gather(*(journal.finish_erasures() for _ in range(8)))
         assert load_book(tmp_path / "lessons.json").lessons == (own,)
         before = bytes_of(tmp_path)
         await journal.finish_erasures()

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from glob import escape
 from pathlib import Path
@@ -41,23 +41,25 @@ class LearnedErasure:
     journal: Journal
     _seen: int = 0  # events that were looked through for erasures
     _stamps: dict[Path, tuple[int, int]] | None = None
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __call__(self) -> None:
         """Look at what changed: files, or erased runs; JournalUnavailable where a file cannot be read or written."""
-        last, files = await self.journal.query(count_events), self.files()
-        try:
-            stamps = await asyncio.to_thread(_stamps, files)
-            changed = stamps != self._stamps
-            new = () if changed else await self.journal.query(partial(_erased, first=self._seen, until=last))
-            if changed or new:
-                found = await asyncio.to_thread(lambda: {file: _evidence(file) for file in stamps})
-                runs = {run for evidence in found.values() for run in evidence}
-                erased = frozenset(await self.journal.query(partial(read_erasures, runs=runs)))
-                hit = [file for file, evidence in found.items() if not erased.isdisjoint(evidence)]
-                await asyncio.to_thread(_forget, files, hit, erased)
-        except (ConfigError, OSError) as error:
-            raise JournalUnavailable(f"{error}: correct or remove this learned file, and erase again") from None
-        self._seen, self._stamps = last, stamps
+        async with self._turn:  # maintenance and requests erase at the same time
+            last, files = await self.journal.query(count_events), self.files()
+            try:
+                stamps = await asyncio.to_thread(_stamps, files)
+                changed = stamps != self._stamps
+                new = () if changed else await self.journal.query(partial(_erased, first=self._seen, until=last))
+                if changed or new:
+                    found = await asyncio.to_thread(lambda: {file: _evidence(file) for file in stamps})
+                    runs = {run for evidence in found.values() for run in evidence}
+                    erased = frozenset(await self.journal.query(partial(read_erasures, runs=runs)))
+                    hit = [file for file, evidence in found.items() if not erased.isdisjoint(evidence)]
+                    await asyncio.to_thread(_forget, files, hit, erased)
+            except (ConfigError, OSError) as error:
+                raise JournalUnavailable(f"{error}: correct or remove this learned file, and erase again") from None
+            self._seen, self._stamps = last, stamps
 
 
 def _stamps(files: Sequence[Path]) -> dict[Path, tuple[int, int]]:

@@ -9,6 +9,7 @@ from time import process_time
 import numpy as np
 import pytest
 
+from shikisha.config.learned_parts import load_note_source
 from shikisha.core.errors import ConfigError
 from shikisha.core.task import OPERATOR
 from shikisha.learned.fit_step_value import answer_states, fit_step_value, run_chance
@@ -17,6 +18,7 @@ from shikisha.learned.step_encoder import fit_encoder
 from shikisha.learned.step_samples import DRAWN, STANDS_BY, RunSample, StepAnswer, StepUnit, step_text
 from shikisha.learned.step_value import StepValue, check_chance, load_step_value
 from shikisha.learned.step_value_gain import evaluate_step_value, worth_gained
+from shikisha.learned.value_notes import ValueNotes
 
 SUMS = ("Add {} and {}.", "What is {} plus {}?", "Sum {} with {}, please.")
 DATES = (
@@ -93,6 +95,7 @@ def test_a_model_is_a_function_of_its_runs_and_is_read_back(tmp_path: Path) -> N
     learned = model.to_file(["run-1"], None, 0.0)
     assert learned.version == fit_step_value(RUNS).to_file(["run-1"], None, 5.0).version
     write_learned(tmp_path / "a.json", learned)
+    assert isinstance(load_note_source(tmp_path / "a.json", None), ValueNotes)  # [notes] file takes them too
     found = load_step_value(tmp_path / "a.json")
     names, texts = ["ann", "bob", "new"], ["Add 14 and 3.", "Which weekday is 2021-05-05?"]
     assert found.chances(texts, names) == pytest.approx(model.chances(texts, names), abs=1e-4)

@@ -18,8 +18,8 @@ def test_the_way_from_a_log_to_a_served_policy_is_gone(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)  # noqa: S603  our own script
     assert done.returncode == 0, done.stdout + done.stderr
     assert "120 tasks, 240 responses" in done.stdout
-    assert "judged by judge at about $" in done.stdout
-    assert re.search(r"^Keep .* of the bill at .* held-out tasks", done.stdout, re.MULTILINE)
+    assert re.search(r"judged by judge .*at about \$", done.stdout)
+    assert "How to use it:" in done.stdout
     # Sixty requests show nothing, and what is not shown is not written.
     assert "more tasks logged like these are needed" in done.stdout or "too few" in done.stdout
     assert not (tmp_path / "example" / "second.policy").exists()

@@ -197,5 +197,3 @@ def _write_policy(policy: "Policy", request: "LearnRequest", written: LearnOutpu
         return
     policy_report.print_selection(policy, output.make_console(to_stdout=True))
     output.print_report("\nHow to use it:\n" + "\n".join(f"  {line}\n    {meaning}" for line, meaning in uses))
-    if policy.about.advice:
-        output.print_report(f"\n{policy.about.advice}")

@@ -51,7 +51,6 @@ from shikisha.routing.fit.outcome_matrix import (
     complete_costs,
 )
 from shikisha.routing.fit.partial_logs import PartialFit, fit_partial_log
-from shikisha.routing.fit.pool_recommendation import recommend_pool
 from shikisha.routing.fit.task_clusters import assign_types, find_task_types
 from shikisha.routing.policy_data import Policy, PolicyOrigin
 
@@ -158,14 +157,7 @@ def _fit_policy(
         policy = compare_with_incumbents(policy, priced, scores, rivals, why)
     tell("counting its calls")
     filled = impute_outcomes(replace(panel, texts=()), order.seed) if whole else panel
-    policy = replace(policy, habits=count_usage(recorded, policy, filled))
-    if not whole or order.limits or order.speed:
-        return policy
-    tell("measuring which workers to keep")
-    told_pool = recommend_pool(policy, without_new_workers(priced), order.seed)
-    if told_pool is None:
-        return policy
-    return replace(policy, about=replace(policy.about, advice=told_pool.sentence))
+    return replace(policy, habits=count_usage(recorded, policy, filled))
 
 
 def _with_task_types(panel: OutcomeMatrix, tell: ProgressCallback) -> tuple[OutcomeMatrix, tuple[str, ...]]:

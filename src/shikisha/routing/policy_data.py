@@ -174,7 +174,7 @@ class Candidate:
 class PolicyOrigin:
     """Where a policy comes from: the log and its hash, number of tasks, date, and notes for readers.
 
-    `advice` says in one line which workers to keep, and what that saves; empty where that was not measured.
+    `advice`, in files of earlier versions, says in one line which workers to keep, and what that saves.
     `scope` says for whose tasks it may act: those of the tenant whose runs it was learned from. `wording` is what its
     workers were asked besides the task ("": nothing), and are asked again.
     """

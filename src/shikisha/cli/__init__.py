@@ -78,7 +78,6 @@ REMOVED: Mapping[tuple[str, str], str] = {
         "learn",
         "--random-assignment",
     ): "record with what probability each worker was asked, or ask all for the same tasks",
-    ("learn", "--test-signal"): "give each worker the check in service and keep answers in the log",
 }
 
 

@@ -56,6 +56,10 @@ class LearnOptions:
             "--limit", metavar="WORKER=SHARE", help="The largest share of all tasks for a worker; may be repeated."
         ),
     ] = None
+    test_signal: Annotated[
+        bool,
+        typer.Option("--test-signal", help="Scores are of tests that also run in service: ask on where they fail."),
+    ] = False
     drop_outdated: Annotated[
         bool,
         typer.Option(
@@ -122,6 +126,7 @@ def learn(
         speed=options.speed,
         limits=limits,
         rung=options.rung,
+        test_signal=options.test_signal,
         drop_outdated=options.drop_outdated,
         max_outcomes=options.max_outcomes or MAX_OUTCOMES,
         tenant=options.tenant,

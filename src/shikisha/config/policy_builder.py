@@ -30,6 +30,7 @@ from shikisha.outcomes.log_reader import (
 )
 from shikisha.plots.number_format import plural
 from shikisha.routing.fit.baselines import measure_baselines
+from shikisha.routing.fit.check_signal import apply_test_signal
 from shikisha.routing.fit.drift_detection import drop_outdated
 from shikisha.routing.fit.fit_table import RoutingPreference
 from shikisha.routing.fit.incumbents import (
@@ -63,11 +64,12 @@ MAX_OUTCOMES = 260_000
 class LearnRequest:
     """What to learn from: the folder of a log, or a `journal` (a file or URL); `workers` empty: all.
 
-    `second` is the worth of a second of waiting in dollars, `speed` the worth of speed to the table rule, `limits` are
-    the largest shares of tasks by worker, `rung` is the candidate to select whatever the evidence says. With
-    `drop_outdated` nothing is learned of what a worker did before a lasting fall; tasks are in order of time. Of a log
-    with more than `max_outcomes` a sample of the tasks is read, so that memory and time stay bounded. Of a journal the
-    runs of `tenant` with no labels but `labels` count.
+    `second` is the worth of a second of waiting in dollars, `speed` the worth of speed to the table rule, `limits`
+    are the largest shares of tasks by worker, `rung` is the candidate to select whatever the evidence says. With
+    `test_signal` a policy will know the score of an answer before it decides. With `drop_outdated` nothing is
+    learned of what a worker did before a lasting fall; tasks are in order of time. Of a log with more than
+    `max_outcomes` a sample of the tasks is read, so that memory and time stay bounded. Of a journal the runs of
+    `tenant` with no labels but `labels` count.
     """
 
     log: Path | None = None
@@ -78,6 +80,7 @@ class LearnRequest:
     speed: float = 0.0
     limits: Mapping[str, float] = field(default_factory=dict)
     rung: str = ""
+    test_signal: bool = False
     drop_outdated: bool = False
     max_outcomes: int = MAX_OUTCOMES
     tenant: str | None = None
@@ -131,6 +134,7 @@ def _fit_policy(
     runs: Sequence[RunOutcome],
     tell: ProgressCallback,
 ) -> Policy:
+    panel, signal = apply_test_signal(panel) if order.test_signal else (panel, ())
     panel, found = _with_task_types(panel, tell)
     panel, outdated = drop_outdated(panel) if order.drop_outdated else (panel, ())
     panel, costs = complete_costs(panel)
@@ -139,7 +143,7 @@ def _fit_policy(
     if whole:
         panel, ungraded = complete_grades(panel, order.seed)
     priced, waits = add_latency_cost(panel, order.second)
-    told = replace(source, notes=(*source.notes, *found, *outdated, *costs, *waits, *caveats, *ungraded))
+    told = replace(source, notes=(*source.notes, *signal, *found, *outdated, *costs, *waits, *caveats, *ungraded))
     if not any(rival.parted for rival in rivals):
         refuse_unknown_propensities(runs, kind, priced)
     scores: TaskScores | None = None

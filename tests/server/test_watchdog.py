@@ -120,11 +120,18 @@ async def poisonable(folder: Path, end: str = "") -> AsyncIterator[Server]:
         ("segfault", -signal.SIGSEGV),
     ],
 )
-async def test_what_takes_a_server_down_is_blamed_at_once(tmp_path: Path, kind: str, status: int) -> None:
+async def test_what_takes_a_server_down_is_blamed_and_a_process_that_is_gone_only_once_it_was_tried(
+    tmp_path: Path, kind: str, status: int
+) -> None:
+    hangs = kind in {"spin", "block", "lock", "thread_lock"}
     async with poisonable(tmp_path) as server:
         await server.order(f"POISON {kind}")
         assert await server.ended() == status
-        assert (await server.blamed())[2] == 1
+        assert (await server.blamed())[2] == int(hangs)  # who is gone may have been killed from outside
+        if not hangs:
+            await server.start()
+            await server.ended()
+            assert (await server.blamed())[2] == 1
         if kind in {"spin", "block", "lock"}:
             assert "the event loop has stood still" in server.said
             assert "poisoned.py" in server.said  # where it stands
@@ -136,10 +143,11 @@ async def test_the_second_time_it_is_quarantined_shown_and_released_by_an_admin(
     async with poisonable(tmp_path) as server:
         await server.order("POISON exit")
         await server.ended()
-        await server.blamed()
-        await server.start()
-        await server.ended()
-        assert (await server.blamed())[2] == 2
+        for strikes in (0, 1, 2):  # the first end puts it on trial
+            assert (await server.blamed())[2] == strikes
+            if strikes < 2:
+                await server.start()
+                await server.ended()
         await server.start()
         async with server.http() as http:
             run = await quarantined(http)
@@ -152,8 +160,8 @@ async def test_the_second_time_it_is_quarantined_shown_and_released_by_an_admin(
             assert (await http.post(f"/runs/{run}/release")).status_code == 200
             audit = (await http.get("/admin/audit")).json()["data"]
             assert (audit[0]["action"], audit[0]["target"]) == ("run.released", run)
-        assert await server.ended() == 3  # it is as it was
-        assert (await server.blamed())[2] == 1
+        assert await server.ended() == 3  # it is as it was, and goes on trial again
+        assert (await server.blamed())[2] == 0
 
 
 async def quarantined(http: httpx2.AsyncClient) -> str:
@@ -211,7 +219,7 @@ async def test_the_first_process_of_a_container_waits_for_the_watchdog(tmp_path:
     await server.start(*CONTAINED)
     await server.order(f"POISON {kind}")
     assert await server.ended() == status
-    assert (await server.blamed())[2] == 1
+    assert (await server.blamed())[2] == int(kind == "spin")  # who is gone goes on trial first
 
 
 @pytest.mark.full

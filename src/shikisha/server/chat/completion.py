@@ -6,9 +6,12 @@ started, reserved or charged; after that a request ends in a whole answer, an er
 a run whose client disconnects is canceled. How anything is written is the business of each API.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+from fastapi.responses import JSONResponse
 
 from shikisha.core.errors import ShikishaError
 from shikisha.core.events import Event
@@ -20,10 +23,12 @@ from shikisha.engine.pool import Pool
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.http.run_result import (
+    NO_RETRY,
     RunAnswer,
     RunUsage,
     answer_or_error,
     api_error_of,
+    finished_headers,
     run_metadata,
     run_usage,
 )
@@ -297,3 +302,19 @@ async def leave_several(runs: Sequence[RunCompletion]) -> None:
     """Cancel the runs of one request, whose client is gone."""
     for run in runs:
         await run.on_disconnect()
+
+
+async def whole_response(
+    runs: Sequence[RunCompletion],
+    headers: Mapping[str, str],
+    body: Callable[[Sequence[CompletionEnd]], dict[str, object]],
+) -> JSONResponse:
+    """Wait for the runs of one request, and return their body with the usage of all, or the first error."""
+    ends = await asyncio.gather(*(run.whole() for run in runs))
+    usage = sum((each.usage for each in ends[1:]), ends[0].usage)
+    headers = {**headers, **finished_headers(runs[0].run, usage)}
+    for run, ended in zip(runs, ends, strict=True):
+        if (error := ended.error) is not None:
+            failed = {**error.body(), "run": run.run}
+            return JSONResponse(failed, error.status, {**error.headers(), **NO_RETRY, **headers})
+    return JSONResponse({**body(ends), "usage": usage.chat_fields()}, headers=headers)

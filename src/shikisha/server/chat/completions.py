@@ -5,7 +5,6 @@ an error (`visibility.adapt_request`), and no answer to the text as if it were a
 choices a prompt and log-probabilities, which are refused by name.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,7 @@ from shikisha.server.chat.completion import (
     RunCompletion,
     leave_several,
     start_several,
+    whole_response,
 )
 from shikisha.server.chat.schema import MAX_CHOICES, ChatStreamOptions
 from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, error_responses
@@ -36,7 +36,7 @@ from shikisha.server.http.request import (
     request_body_doc,
     validate_known,
 )
-from shikisha.server.http.run_result import NO_RETRY, finished_headers, started_headers
+from shikisha.server.http.run_result import started_headers
 from shikisha.server.http.streams import DONE_EVENT, event_stream, run_unless_disconnected, sse_data, stream_grace
 from shikisha.server.keys.key import KeyScope, Principal
 from shikisha.server.lifecycle.authorization import Api
@@ -152,15 +152,11 @@ def _options(body: TextCompletionRequest) -> dict[str, Json]:
 
 
 async def _whole(runs: Sequence[RunCompletion], headers: dict[str, str]) -> JSONResponse:
-    ends = await asyncio.gather(*(run.whole() for run in runs))
-    usage = sum((each.usage for each in ends[1:]), ends[0].usage)
-    headers = {**headers, **finished_headers(runs[0].run, usage)}
-    for run, ended in zip(runs, ends, strict=True):
-        if (error := ended.error) is not None:
-            body = {**error.body(), "run": run.run}
-            return JSONResponse(body, error.status, {**error.headers(), **NO_RETRY, **headers})
-    choices = [_choice(ended.message.text, ended.message.finish, place) for place, ended in enumerate(ends)]
-    return JSONResponse({**_head(runs[0]), "choices": choices, "usage": usage.chat_fields()}, headers=headers)
+    def body(ends: Sequence[CompletionEnd]) -> dict[str, object]:
+        choices = [_choice(ended.message.text, ended.message.finish, place) for place, ended in enumerate(ends)]
+        return {**_head(runs[0]), "choices": choices}
+
+    return await whole_response(runs, headers, body)
 
 
 def _head(completion: RunCompletion) -> dict[str, object]:

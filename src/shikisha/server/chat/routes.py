@@ -4,7 +4,6 @@ Invariant: in a stream every chunk has the same id and model: first the role, th
 the usage if the client asked for it, then `[DONE]`; an error after the first chunk is sent in the stream.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -27,6 +26,7 @@ from shikisha.server.chat.completion import (
     RunCompletion,
     leave_several,
     start_several,
+    whole_response,
 )
 from shikisha.server.chat.conversation import task_from_chat
 from shikisha.server.chat.schema import ChatRequest, check_supported
@@ -202,19 +202,14 @@ def _usage_wanted(body: ChatRequest) -> bool:
 
 
 async def _all_choices(runs: Sequence[RunCompletion], headers: Mapping[str, str]) -> JSONResponse:
-    ends = await asyncio.gather(*(run.whole() for run in runs))
-    usage = sum((each.usage for each in ends[1:]), ends[0].usage)
-    headers = {**headers, **finished_headers(runs[0].run, usage)}
-    for run, ended in zip(runs, ends, strict=True):
-        if (error := ended.error) is not None:
-            body = {**error.body(), "run": run.run}
-            return JSONResponse(body, error.status, {**error.headers(), **NO_RETRY, **headers})
-    choices = [
-        {**_choice_fields(ended.message, place), "run": run.run}
-        for place, (run, ended) in enumerate(zip(runs, ends, strict=True))
-    ]
-    first = ChatCompletion(runs[0], usage_wanted=False, headers={}).body(ends[0])
-    return JSONResponse({**first, "choices": choices, "usage": usage.chat_fields()}, headers=headers)
+    def body(ends: Sequence[CompletionEnd]) -> dict[str, object]:
+        choices = [
+            {**_choice_fields(ended.message, place), "run": run.run}
+            for place, (run, ended) in enumerate(zip(runs, ends, strict=True))
+        ]
+        return {**ChatCompletion(runs[0], usage_wanted=False, headers={}).body(ends[0]), "choices": choices}
+
+    return await whole_response(runs, headers, body)
 
 
 @dataclass(frozen=True, slots=True)

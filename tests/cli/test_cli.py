@@ -83,7 +83,7 @@ class TestRun:
 
     def test_the_prompt_can_come_from_stdin(self, cli: Cli) -> None:
         cli("run", "-", stdin="from stdin\n")
-        assert cli("trace").splitlines()[0] == "from stdin"
+        assert cli("runs", "show").splitlines()[0] == "from stdin"
 
     def test_a_failed_run_exits_1_and_says_why(self, cli: Cli) -> None:
         told = cli.json("run", "q", "-C", "fixed:single?worker=b", code=ExitCode.FAILED)
@@ -126,30 +126,30 @@ class TestRun:
 class TestPeople:
     def test_a_person_answers_through_approve_and_resume(self, cli: Cli) -> None:
         told = cli.json("run", "q", "-C", "fixed:single?worker=me", code=ExitCode.WAITING)
-        assert "shikisha approve" in cli.said
-        cli("approve", "last", "yes", code=ExitCode.INPUT)
+        assert "shikisha runs approve" in cli.said
+        cli("runs", "approve", "last", "yes", code=ExitCode.INPUT)
         assert "use --answer TEXT" in cli.said
-        cli("approve", str(told["run"]), "--answer", "my own words")
-        assert cli("resume", str(told["run"])) == "my own words\n"
+        cli("runs", "approve", str(told["run"]), "--answer", "my own words")
+        assert cli("runs", "resume", str(told["run"])) == "my own words\n"
 
     @pytest.mark.parametrize("answer", ["", " ", "a\x00b", "\udcff"])
     def test_an_answer_that_is_none_is_refused(self, cli: Cli, answer: str) -> None:
         cli("run", "q", "-C", "fixed:single?worker=me", code=ExitCode.WAITING)
-        cli("approve", "last", "--answer", answer, code=ExitCode.INPUT)
+        cli("runs", "approve", "last", "--answer", answer, code=ExitCode.INPUT)
 
     @pytest.mark.parametrize(("word", "code"), [("yes", ExitCode.OK), ("no", ExitCode.FAILED)])
     def test_a_call_is_approved_or_not(self, cli: Cli, word: str, code: int) -> None:
         cli("run", "q", "-C", "fixed:single?worker=asks", code=ExitCode.WAITING)
-        cli("approve", "last", word)
-        assert cli("resume", code=code) == ("allowed\n" if code == ExitCode.OK else "")
+        cli("runs", "approve", "last", word)
+        assert cli("runs", "resume", code=code) == ("allowed\n" if code == ExitCode.OK else "")
 
     def test_several_questions_are_told_apart_by_step(self, cli: Cli) -> None:
         cli("run", "q", "-C", "fixed:fan-out-join?workers=me,asks&join=a", code=ExitCode.WAITING)
-        cli("approve", "last", "yes", code=ExitCode.INPUT)
+        cli("runs", "approve", "last", "yes", code=ExitCode.INPUT)
         assert "--step 0 (me), --step 1 (asks)" in cli.said
-        cli("approve", "last", "yes", "--step", "1")
-        cli("approve", "last", "--answer", "x")
-        assert cli("resume") == "42\n"
+        cli("runs", "approve", "last", "yes", "--step", "1")
+        cli("runs", "approve", "last", "--answer", "x")
+        assert cli("runs", "resume") == "42\n"
 
     def test_a_planner_may_need_approval_too(self, cli: Cli) -> None:
         with cli.config.open("a") as file:
@@ -157,14 +157,14 @@ class TestPeople:
             file.write('answers = """model_id = [0]\nsubtasks = ["go"]\naccess_list = [[]]"""\n')
         cli("run", "q", "-C", "lm:planner", "--rounds", "1", code=ExitCode.WAITING)
         assert "planning, planner: May planner be called?" in cli.said
-        cli("approve", "last", "yes")
-        assert cli("resume") == "42\n"
-        assert "by lm:planner" in cli("trace")
+        cli("runs", "approve", "last", "yes")
+        assert cli("runs", "resume") == "42\n"
+        assert "by lm:planner" in cli("runs", "show")
 
     def test_nothing_is_approved_twice(self, cli: Cli) -> None:
         cli("run", "q", "-C", "fixed:single?worker=asks", code=ExitCode.WAITING)
-        cli("approve", "last", "no")
-        cli("approve", "last", "yes", code=ExitCode.INPUT)
+        cli("runs", "approve", "last", "no")
+        cli("runs", "approve", "last", "yes", code=ExitCode.INPUT)
         assert "no question is open" in cli.said
 
 
@@ -172,40 +172,40 @@ class TestPlan:
     GOOD = 'Reasoning.\nmodel_id = [2, 0]\nsubtasks = ["a", "b"]\naccess_list = [[], ["all"]]'
 
     def test_a_plan_is_asked_for_and_nothing_is_performed(self, cli: Cli) -> None:
-        told = cli.json("plan", "q", "-C", "fixed:vote?workers=a&n=2&join=b")
+        told = cli.json("runs", "plan", "q", "-C", "fixed:vote?workers=a&n=2&join=b")
         assert [step["worker"] for step in told["steps"]] == [0, 0, 1]  # type: ignore[attr-defined]  # it is a list
         assert not (cli.folder / "shikisha.db").exists()
 
     def test_a_plan_text_is_parsed_to_steps(self, cli: Cli) -> None:
-        told = cli.json("plan", "--parse", "-", "--pool-size", "3", stdin=self.GOOD)
+        told = cli.json("runs", "plan", "--parse", "-", "--pool-size", "3", stdin=self.GOOD)
         steps = [{"worker": 2, "subtask": "a", "access": []}, {"worker": 0, "subtask": "b", "access": [0]}]
         assert told == {"steps": steps}
 
     def test_a_plan_text_is_read_from_a_file_for_the_configured_pool(self, cli: Cli) -> None:
         (cli.folder / "plan.txt").write_text(self.GOOD)
-        assert cli("plan", "--parse", str(cli.folder / "plan.txt")).startswith("model_id = [2, 0]\n")
+        assert cli("runs", "plan", "--parse", str(cli.folder / "plan.txt")).startswith("model_id = [2, 0]\n")
 
     def test_a_text_that_is_no_plan_says_what_and_where_and_exits_2(self, cli: Cli) -> None:
-        told = cli.json("plan", "--parse", "-", "--pool-size", "2", stdin=self.GOOD, code=ExitCode.INPUT)
+        told = cli.json("runs", "plan", "--parse", "-", "--pool-size", "2", stdin=self.GOOD, code=ExitCode.INPUT)
         assert told == {"error": {"what": "no worker 2: the pool has ordinals 0 to 1", "where": "model_id[0]"}}
 
     @pytest.mark.parametrize("stdin", ["", "no lists", "x" * 2_000_000, "[" * 10_000, b"\xff"])
     def test_bad_input_is_an_error_of_the_same_shape(self, cli: Cli, stdin: str | bytes) -> None:
-        told = cli.json("plan", "--parse", "-", "--pool-size", "2", stdin=stdin, code=ExitCode.INPUT)
+        told = cli.json("runs", "plan", "--parse", "-", "--pool-size", "2", stdin=stdin, code=ExitCode.INPUT)
         assert isinstance(told["error"], dict)
         assert set(told["error"]) == {"what", "where"}
 
     def test_a_missing_file_is_an_error_of_the_same_shape(self, cli: Cli) -> None:
-        told = cli.json("plan", "--parse", "nowhere.txt", "--pool-size", "2", code=ExitCode.INPUT)
+        told = cli.json("runs", "plan", "--parse", "nowhere.txt", "--pool-size", "2", code=ExitCode.INPUT)
         assert "cannot be read" in str(told["error"])
 
     def test_where_no_fallback_is_named_one_worker_stands_in_visibly(self, cli: Cli) -> None:
-        told = cli.json("plan", "q", "-C", "lm:a")
+        told = cli.json("runs", "plan", "q", "-C", "lm:a")
         assert told["substituted"] == "fixed:single"
         assert "wrote no plan in 2 tries" in str(told["note"])
 
     def test_a_fallback_is_told(self, cli: Cli) -> None:
-        told = cli.json("plan", "q", "-C", "lm:a?fallback=fixed:single")
+        told = cli.json("runs", "plan", "q", "-C", "lm:a?fallback=fixed:single")
         assert told["substituted"] == "fixed:single"
         assert isinstance(told["rejected"], list)
         assert [rejection["text"] for rejection in told["rejected"]] == ["42", "42"]
@@ -223,19 +223,19 @@ class TestReading:
 
     def test_a_run_is_found_by_the_beginning_of_its_id(self, cli: Cli) -> None:
         name = str(cli.json("run", "q")["run"])
-        assert name in cli("trace", name[:-2])
-        cli("trace", "nobody", code=ExitCode.INPUT)
+        assert name in cli("runs", "show", name[:-2])
+        cli("runs", "show", "nobody", code=ExitCode.INPUT)
 
     def test_a_trace_shows_stand_ins_and_child_runs(self, cli: Cli) -> None:
         with cli.config.open("a") as file:
             file.write('[workers.c]\nkind="scripted"\nfaults=["auth"]\nfallback="a"\n')
             file.write('[workers.team]\nkind="conductor"\npool=["a", "c"]\nconductor="fixed:single?worker=c"\n')
         cli("run", "q", "-C", "fixed:single?worker=team")
-        shown = cli("trace", "--answers")
+        shown = cli("runs", "show", "--answers")
         assert "a for c" in shown
         assert "fallback to a after auth" in shown
         assert "→ 42" in shown
-        events = cli.json("trace")["events"]
+        events = cli.json("runs", "show")["events"]
         assert isinstance(events, list)
         assert len({event["run"] for event in events}) == 2
 
@@ -300,9 +300,9 @@ class TestPreparing:
     def test_workers_are_listed_without_a_key_and_without_markup(self, cli: Cli) -> None:
         with cli.config.open("a") as file:
             file.write('[workers.paid]\nkind="chat"\nmodel="m"\napi_key_env="NO_SUCH_KEY"\n')
-        shown = cli("workers")
+        shown = cli("doctor", "workers")
         assert "[bold]says[/bold] ␛[31mred" in shown
-        told = cli.json("workers", "-p", "paid,a")["workers"]
+        told = cli.json("doctor", "workers", "-p", "paid,a")["workers"]
         assert isinstance(told, list)
         assert [(worker["ordinal"], worker["name"]) for worker in told] == [(0, "paid"), (1, "a")]
 

@@ -61,7 +61,7 @@ def test_a_stopped_run_says_how_it_goes_on_and_does(folder: Path, sent: signal.S
     process.send_signal(sent)
     _, said = process.communicate(timeout=20)
     assert process.returncode == code
-    name = said.split("continue with: shikisha resume ")[1].strip()
+    name = said.split("continue with: shikisha runs resume ")[1].strip()
     (folder / "shikisha.toml").write_text(SLOW.replace("[60, 0]", "[0]"))
     resumed = call(folder, "resume", name, "--json")
     assert resumed.returncode == 0, resumed.stderr
@@ -189,4 +189,4 @@ class TestTerminal:
         terminal.wait_for("[l]ater: ")
         terminal.type("\x03")
         assert terminal.end() == 130
-        assert "continue with: shikisha resume" in terminal.shown
+        assert "continue with: shikisha runs resume" in terminal.shown

@@ -1,4 +1,4 @@
-"""`shikisha export` as a person uses it: what is written, what it says, what it leaves alone."""
+"""`shikisha train export` as a person uses it: what is written, what it says, what it leaves alone."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def export(*arguments: str | Path, code: int = 0) -> tuple[str, str]:
     """Return what it printed to stdout and stderr."""
-    done = CliRunner().invoke(app, ["export", *map(str, arguments)])
+    done = CliRunner().invoke(app, ["train", "export", *map(str, arguments)])
     assert done.exit_code == code, done.stderr
     return done.stdout, done.stderr
 

@@ -1,4 +1,4 @@
-"""`shikisha feedback`: a person's word on a run that has ended, in the journal, the explanation and the outcome log."""
+"""`shikisha runs feedback`: a person's word on a run that has ended: journal, explanation and outcome log."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def outcomes(cli: Cli) -> list[object]:
 )
 def test_a_word_is_a_grade_with_a_name_to_it(cli: Cli, said: list[str], mark: str, score: float) -> None:
     run = cli.json("run", "What is it?")["run"]
-    told = cli.json("feedback", "last", *said, "--note", "I looked it up")
+    told = cli.json("runs", "feedback", "last", *said, "--note", "I looked it up")
     assert (told["run"], told["mark"], told["score"]) == (run, mark, score)
     assert f"graded {mark} by {told['actor']}, a person: I looked it up" in cli("explain", "last")
     assert outcomes(cli) == [score]
@@ -35,8 +35,8 @@ def test_a_word_is_a_grade_with_a_name_to_it(cli: Cli, said: list[str], mark: st
 
 def test_the_last_word_counts_and_the_journal_stays_whole(cli: Cli) -> None:
     cli("run", "What is it?")
-    cli("feedback", "last", "--wrong")
-    cli("feedback", "last", "--right")
+    cli("runs", "feedback", "last", "--wrong")
+    cli("runs", "feedback", "last", "--right")
     assert "is right, says " in cli.said
     assert outcomes(cli) == [1.0]
     assert "intact" in cli("journal", "verify")
@@ -53,7 +53,7 @@ def test_the_last_word_counts_and_the_journal_stays_whole(cli: Cli) -> None:
 )
 def test_what_is_no_word_is_refused(cli: Cli, said: list[str], why: str) -> None:
     cli("run", "What is it?")
-    cli("feedback", "last", *said, code=ExitCode.INPUT)
+    cli("runs", "feedback", "last", *said, code=ExitCode.INPUT)
     assert why in cli.said
     assert outcomes(cli) == [None]
 
@@ -63,5 +63,5 @@ def test_there_is_nothing_to_say_of_a_run_without_an_answer(cli: Cli, worker: st
     told = cli.json(
         "run", "What is it?", "-C", f"fixed:single?worker={worker}", code=ExitCode.WAITING if worker == "asks" else 1
     )
-    cli("feedback", str(told["run"]), "--right", code=ExitCode.INPUT)
+    cli("runs", "feedback", str(told["run"]), "--right", code=ExitCode.INPUT)
     assert why in cli.said

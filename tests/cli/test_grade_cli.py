@@ -1,4 +1,4 @@
-"""`shikisha grade`: what gets a score and from whom, what is said before a judge is paid, and what is refused."""
+"""`shikisha eval grade`: what gets a score and from whom, what is said before a judge is paid, and what is refused."""
 
 import json
 from contextlib import aclosing
@@ -54,7 +54,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def grade(log: Path, *arguments: str, code: int = 0) -> str:
-    """What `shikisha grade` says."""
+    """What `shikisha eval grade` says."""
     config = ["--config", str(log.parent / "shikisha.toml")]
     command = ["grade", str(log), "--out", str(log.parent / "graded"), *config, *arguments]
     result = CliRunner().invoke(app, command, env={"COLUMNS": "200"})

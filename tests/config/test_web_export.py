@@ -64,7 +64,9 @@ def test_what_is_missing_is_said_and_nothing_is_written(tmp_path: Path, runtime:
         assert not (tmp_path / "web").exists()
     with pytest.raises(ConfigError, match="something already"):
         exported(tmp_path, runtime).write(runtime)
-    told = CliRunner().invoke(app, ["export", "shipped", "--web", "--out", "x", "--server", "https://x'; script-src *"])
+    told = CliRunner().invoke(
+        app, ["train", "export", "shipped", "--web", "--out", "x", "--server", "https://x'; script-src *"]
+    )
     assert told.exit_code == 2
 
 

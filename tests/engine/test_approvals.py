@@ -327,9 +327,9 @@ def cli(tmp_path: Path) -> Cli:
 def test_an_answer_is_reviewed_at_the_command_line(cli: Cli, said: list[str], code: int, shown: str) -> None:
     cli("run", "q", "--domain", "mail", code=ExitCode.WAITING)
     assert "yes|no|--answer TEXT" in cli.said
-    cli("approve", "last", code=ExitCode.INPUT)
-    cli("approve", "last", *said, "--remark", "because")
-    assert cli("resume", code=code) == shown
+    cli("runs", "approve", "last", code=ExitCode.INPUT)
+    cli("runs", "approve", "last", *said, "--remark", "because")
+    assert cli("runs", "resume", code=code) == shown
     assert "because" in cli("explain", "last")
 
 
@@ -342,18 +342,18 @@ def test_a_question_that_expired_is_refused_at_the_command_line(cli: Cli) -> Non
 
 def test_a_run_is_rolled_back_at_the_command_line(cli: Cli) -> None:
     cli("run", "q", "-C", "fixed:single?worker=do")
-    told = cli.json("rollback", "last", "--note", "a mistake")
+    told = cli.json("runs", "rollback", "last", "--note", "a mistake")
     effects = told["effects"]
     assert isinstance(effects, list)
     assert [(effect["worker"], effect["by"], effect["undone"]) for effect in effects] == [("do", "undo", True)]
-    cli("rollback", "last")
+    cli("runs", "rollback", "last")
     assert "already rolled back" in cli.said
     assert "undo undid do's call" in cli("explain", "last")
 
 
 def test_a_rollback_of_nothing_says_so(cli: Cli) -> None:
     cli("run", "q")
-    cli("rollback", "last")
+    cli("runs", "rollback", "last")
     assert "no effect" in cli.said
 
 

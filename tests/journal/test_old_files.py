@@ -43,19 +43,21 @@ def test_a_journal_of_version_0_1_is_verified_and_shown() -> None:
     rows = json.loads(shikisha("runs", "--json"))
     assert Counter(row["status"] for row in rows) == {"done": 3, "suspended": 2, "failed": 1, "capped": 1}
     for row in rows:
-        assert shikisha("trace", row["run"]).strip()
+        assert shikisha("runs", "show", row["run"]).strip()
         assert shikisha("explain", row["run"]).strip()
-    debate = json.loads(shikisha("trace", rows[0]["run"], "--json"))
+    debate = json.loads(shikisha("runs", "show", rows[0]["run"], "--json"))
     assert "forty-two" in json.dumps(debate)
 
 
 @pytest.mark.usefixtures("held")
 def test_a_run_that_waits_in_a_journal_of_version_0_1_is_approved_and_ends() -> None:
     (run,) = [row["run"] for row in json.loads(shikisha("runs", "--json")) if row["prompt"] == "may it?"]
-    shikisha("approve", run, "--step", "0", "yes")
-    shikisha("resume", run, "-q", code=5)  # what the worker is to see has other words now: a yes to it is one to these
-    shikisha("approve", run, "--step", "0", "yes")
-    assert shikisha("resume", run, "-q").strip() == "allowed"
+    shikisha("runs", "approve", run, "--step", "0", "yes")
+    shikisha(
+        "runs", "resume", run, "-q", code=5
+    )  # what the worker is to see has other words now: a yes to it is one to these
+    shikisha("runs", "approve", run, "--step", "0", "yes")
+    assert shikisha("runs", "resume", run, "-q").strip() == "allowed"
     shikisha("journal", "verify")
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from paths import ROOT
 
-from shikisha.cli import COMMANDS, NESTED_COMMANDS, load_command
+from shikisha.cli import COMMANDS, load_command
 from shikisha.config.settings import ShikishaSettings
 from shikisha.config.template import config_schema
 from shikisha.training.settings import TrainSettings
@@ -62,8 +62,9 @@ def parse(words: list[str]) -> None:
         return
     name = words.pop(0)
     assert name in COMMANDS, f"no command {name}"
-    nested = words.pop(0) if words and (name, words[0]) in NESTED_COMMANDS else ""
-    command: Any = load_command(name, nested)
+    if words and f"{name} {words[0]}" in COMMANDS:
+        name = f"{name} {words.pop(0)}"
+    command: Any = load_command(name)
     context = command.make_context(name, [], resilient_parsing=True)
     while hasattr(command, "get_command"):
         name = words.pop(0)

@@ -1,4 +1,4 @@
-"""The pages of `shikisha view`: samples of a real evaluation, each with its steps, shown to whoever has the address."""
+"""The pages of `shikisha eval show`: samples of a real evaluation with their steps, for whoever has the address."""
 
 import asyncio
 import contextlib
@@ -131,7 +131,7 @@ def test_samples_are_filtered_sorted_and_summed() -> None:
 
 @pytest.mark.full
 async def test_the_command_prints_the_address_and_ends_when_it_is_told_to(kept: Path) -> None:
-    command = [sys.executable, "-m", "shikisha", "view", str(kept), "--no-open", "--json"]
+    command = [sys.executable, "-m", "shikisha", "eval", "show", str(kept), "--no-open", "--json"]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=dict(os.environ))
     assert process.stdout is not None
     try:

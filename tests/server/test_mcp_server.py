@@ -217,6 +217,7 @@ async def test_the_command_serves_the_sdks_client_on_stdio(tmp_path: Path) -> No
     command = [
         "-m",
         "shikisha",
+        "serve",
         "mcp",
         "--config",
         str(tmp_path / "shikisha.toml"),

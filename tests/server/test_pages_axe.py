@@ -166,7 +166,7 @@ async def look_at_a_chat(page: Page, at: At, findings: Findings, of: tuple[str, 
 
 
 async def look_at_an_evaluation(browser: Browser, address: str, report: Path, findings: Findings) -> None:
-    """Look at the pages of `shikisha view`, and at the page of an evaluation."""
+    """Look at the pages of `shikisha eval show`, and at the page of an evaluation."""
     for size, window in SIZES.items():
         for scheme in SCHEMES:
             context = await browser.new_context(

@@ -249,7 +249,7 @@ def test_steps_in_which_nobody_was_asked_are_passed_over() -> None:
 
 def test_the_command_shows_the_screen_and_writes_the_page_beside_the_steps(tmp_path: Path) -> None:
     (tmp_path / "steps.jsonl").write_text(text_of(learned()))
-    done = CliRunner().invoke(app, ["train-page", str(tmp_path)])
+    done = CliRunner().invoke(app, ["train", "page", str(tmp_path)])
     assert done.exit_code == 0
     assert "step 40 of 40" in done.stdout
     assert done.stderr == f"written: {tmp_path / 'training.html'}\n"
@@ -270,6 +270,6 @@ def test_the_command_writes_where_it_is_told_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize("run", ["nothing", "empty"])
 def test_the_command_refuses_what_is_no_training(tmp_path: Path, run: str) -> None:
     (tmp_path / "empty").mkdir()
-    done = CliRunner().invoke(app, ["train-page", str(tmp_path / run)])
+    done = CliRunner().invoke(app, ["train", "page", str(tmp_path / run)])
     assert done.exit_code == 3
     assert "cannot be read" in done.stderr

@@ -9,7 +9,7 @@ missing is reported with the extra that brings it. Nothing but tests imports fro
 import gc
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -17,59 +17,79 @@ from typer.core import TyperCommand, TyperGroup
 from shikisha import __version__
 from shikisha.cli.exit_codes import EXIT_CODES_HELP, ExitCode
 from shikisha.cli.options import command, import_errors_name_extra, report_error
-from shikisha.cli.output import escape_unencodable, print_answer
+from shikisha.cli.output import escape_unencodable, print_answer, print_note
 from shikisha.core.errors import ConfigError, MissingExtra
 
-# By name, in the order of `--help`: the module, the function or Typer group in it, the first line of its help.
+# By what is typed, in the order of `--help`: the module, the function or Typer group in it, the first line of its help.
+# `--help` shows `FRONT` first. A command of two words is one that its noun's own help names.
 COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "run": ("run", "run", "Perform a task and print its answer."),
-    "plan": ("plan", "plan", "Ask for a plan, or parse one, and perform nothing."),
-    "resume": ("run", "resume", "Continue a run from its last journaled step."),
     "serve": ("serve", "serve", "Serve the pool to OpenAI clients, with web pages."),
-    "mcp": ("mcp", "mcp", "Serve the pool to an MCP client on stdio."),
-    "approve": ("run", "approve", "Answer a question that a run waits for."),
-    "rollback": ("runs", "rollback", "Undo the effects of a run's calls."),
-    "release": ("runs", "release", "Let servers perform a quarantined run again."),
-    "feedback": ("runs", "feedback", "Grade the answer of a run."),
-    "runs": ("history", "runs", "List the newest runs."),
-    "trace": ("history", "trace", "Show a run as a tree."),
-    "explain": ("history", "explain", "Explain why a run went as it did."),
-    "workers": ("init", "workers", "List the workers of the pool."),
     "init": ("init", "init", "Write a commented shikisha.toml of what is found here."),
     "doctor": ("doctor", "doctor", "Check that everything is there to run."),
-    "demo": ("demo", "demo", "Compare conductors on simulated workers."),
+    "runs": ("history", "runs", "List the newest runs."),
+    "explain": ("history", "explain", "Explain why a run went as it did."),
     "eval": ("eval", "evaluate", "Evaluate conductors on a taskset or an outcome log."),
-    "view": ("view", "view", "Show the samples of an evaluation in the browser."),
-    "compare": ("compare", "compare", "Compare two evaluations task by task."),
-    "grade": ("grade", "grade", "Grade the answers of an outcome log that have no score."),
     "learn": ("learn", "learn", "Learn a routing policy from outcomes."),
-    "tune": ("tune", "tune", "Tune the advice that a prompted conductor gets."),
+    "keys": ("keys", "group", "Manage the API keys of a server."),
+    "classes": ("classes", "group", "Classes of tasks with a proposed mode: propose, show, audit and confirm them."),
+    "context": ("context", "group", "Context of tasks: what is gathered, and which sources earn their tokens."),
+    "demo": ("demo", "demo", "Compare conductors on simulated workers."),
+    "doctor workers": ("init", "workers", "List the workers of the pool."),
+    "eval compare": ("compare", "compare", "Compare two evaluations task by task."),
+    "eval grade": ("grade", "grade", "Grade the answers of an outcome log that have no score."),
+    "eval show": ("view", "view", "Show the samples of an evaluation in the browser."),
+    "import": ("import_", "group", "Import workers, outcomes and tasks from other tools."),
+    "journal": ("journal", "group", "Verify and export the journal."),
+    "learn plans": (
+        "learn_values",
+        "plans",
+        "Learn from the journal which plan to perform: workers, checks of steps, phrases that help a worker.",
+    ),
+    "learn steps": ("learn_values", "steps", "Learn from the journal which worker should do which step."),
+    "learned": ("learned", "learned", "Show what was learned from runs, what it brought, and what of it is used."),
+    "margin": ("margin", "margin", "Show what requests brought and cost, by rate plan, key and class."),
     "memory": (
         "memory",
         "group",
         "Lessons from failed runs, and notes of finished ones: write, search, judge, retire and export.",
     ),
-    "classes": ("classes", "group", "Classes of tasks with a proposed mode: propose, show, audit and confirm them."),
-    "skills": ("skills", "group", "Plans that right runs had in common: mine, show, import and replay them."),
-    "practise": ("practise", "practise", "Perform the tasks that teach most, within a budget, to learn from them."),
-    "learned": ("learned", "learned", "Show what was learned from runs, what it brought, and what of it is used."),
-    "train": ("train", "train", "Train a conductor by reinforcement learning."),
-    "train-page": ("train_page", "train_page", "Show the progress of a training, and write it as a web page."),
-    "export": ("train", "export", "Export a checkpoint to ONNX, to conduct without torch."),
-    "journal": ("journal", "group", "Verify and export the journal."),
-    "import": ("import_", "group", "Import workers, outcomes and tasks from other tools."),
-    "context": ("context", "group", "Context of tasks: what is gathered, and which sources earn their tokens."),
-    "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
     "notes": ("notes", "notes", "Show what outcomes say about each worker, by kind of subtask."),
     "policy": ("policy", "group", "Show, release and watch learned policies."),
-    "keys": ("keys", "group", "Manage the API keys of a server."),
-    "margin": ("margin", "margin", "Show what requests brought and cost, by rate plan, key and class."),
+    "practise": ("practise", "practise", "Perform the tasks that teach most, within a budget, to learn from them."),
+    "runs approve": ("run", "approve", "Answer a question that a run waits for."),
+    "runs feedback": ("runs", "feedback", "Grade the answer of a run."),
+    "runs plan": ("plan", "plan", "Ask for a plan, or parse one, and perform nothing."),
+    "runs release": ("runs", "release", "Let servers perform a quarantined run again."),
+    "runs resume": ("run", "resume", "Continue a run from its last journaled step."),
+    "runs rollback": ("runs", "rollback", "Undo the effects of a run's calls."),
+    "runs show": ("history", "trace", "Show a run as a tree."),
+    "serve mcp": ("mcp", "mcp", "Serve the pool to an MCP client on stdio."),
+    "skills": ("skills", "group", "Plans that right runs had in common: mine, show, import and replay them."),
+    "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
+    "train": ("train", "train", "Train a conductor by reinforcement learning."),
+    "train export": ("train", "export", "Export a checkpoint to ONNX, to conduct without torch."),
+    "train page": ("train_page", "train_page", "Show the progress of a training, and write it as a web page."),
+    "train pointer": ("train_pointer", "pointer", "Train a pointer conductor in the simulated office."),
+    "tune": ("tune", "tune", "Tune the advice that a prompted conductor gets."),
 }
-# Commands that are called by two words, where the first one is a command of its own.
-NESTED_COMMANDS: Mapping[tuple[str, str], tuple[str, str]] = {
-    ("learn", "steps"): ("learn_values", "steps"),
-    ("learn", "plans"): ("learn_values", "plans"),
-    ("train", "pointer"): ("train_pointer", "pointer"),
+FRONT = ("run", "serve", "init", "doctor", "runs", "explain", "eval", "learn", "keys")
+# What a command was called before 0.3: it still works, with a line that names the new spelling.
+RENAMED: Mapping[str, str] = {
+    "approve": "runs approve",
+    "compare": "eval compare",
+    "export": "train export",
+    "feedback": "runs feedback",
+    "grade": "eval grade",
+    "mcp": "serve mcp",
+    "plan": "runs plan",
+    "release": "runs release",
+    "resume": "runs resume",
+    "rollback": "runs rollback",
+    "trace": "runs show",
+    "train-page": "train page",
+    "view": "eval show",
+    "workers": "doctor workers",
 }
 # Commands and options that people may still type, and what to use now.
 REMOVED: Mapping[tuple[str, str], str] = {
@@ -81,16 +101,19 @@ REMOVED: Mapping[tuple[str, str], str] = {
 }
 
 
-def load_command(name: str, nested: str = "") -> TyperCommand | TyperGroup:
-    """Import a command, or the one `nested` in it; MissingExtra where it needs a library that is not installed."""
-    module, attribute = NESTED_COMMANDS.get((name, nested), COMMANDS[name][:2])
+def load_command(name: str) -> TyperCommand | TyperGroup:
+    """Import a command; MissingExtra where it needs a library that is not installed."""
+    module, attribute = COMMANDS[name][:2]
     with import_errors_name_extra(name):
         found = getattr(import_module(f"shikisha.cli.{module}"), attribute)
     if not isinstance(found, typer.Typer):
         function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
         found.command(name)(command(function))
     loaded = typer.main.get_command(found)
-    loaded.name = f"{name} {nested}".strip()
+    loaded.name = name
+    nested = [each.removeprefix(f"{name} ") for each in COMMANDS if each.startswith(f"{name} ")]
+    if nested:
+        loaded.epilog = f"Further: shikisha {name} {' | '.join(nested)}; each has a --help of its own."
     return cast("TyperCommand | TyperGroup", loaded)
 
 
@@ -117,6 +140,9 @@ class _LazyGroup(TyperGroup):
     def resolve_command(  # type: ignore[override]  # Typer names its Context publicly only as a subclass of its own
         self, ctx: typer.Context, args: list[str]
     ) -> tuple[str | None, TyperCommand | TyperGroup | None, list[str]]:
+        if args and args[0] in RENAMED:
+            print_note(f"shikisha: `{args[0]}` is now `{RENAMED[args[0]]}`")
+            args = [*RENAMED[args[0]].split(), *args[1:]]
         name, known, rest = super().resolve_command(ctx, args)
         if name is None or known is None:
             return name, None, rest
@@ -125,11 +151,20 @@ class _LazyGroup(TyperGroup):
             for word in sorted(words):
                 if (name, word) in REMOVED:
                     raise ConfigError(f"{name} {word} was removed; instead {REMOVED[name, word]}")
-            if rest and (name, rest[0]) in NESTED_COMMANDS:
-                return f"{name} {rest[0]}", load_command(name, rest[0]), rest[1:]
+            if rest and f"{name} {rest[0]}" in COMMANDS:
+                name, rest = f"{name} {rest[0]}", rest[1:]
             return name, load_command(name), complete_json_option(name, rest)
         except (ConfigError, MissingExtra) as error:
             raise typer.Exit(report_error(error, ExitCode.CONFIG, as_json="--json" in rest)) from None
+
+    def format_commands(  # type: ignore[override]  # as above
+        self,
+        ctx: typer.Context,  # noqa: ARG002 - Click's signature
+        formatter: Any,  # noqa: ANN401 - Typer names it nowhere publicly
+    ) -> None:
+        for title, names in (("Commands", FRONT), ("More", [name for name in self.commands if name not in FRONT])):
+            with formatter.section(title):
+                formatter.write_dl([(name, COMMANDS[name][2]) for name in names])
 
 
 app = typer.Typer(
@@ -164,7 +199,8 @@ def _not_imported() -> None:
 
 
 for _name, (_, _, _summary) in COMMANDS.items():
-    app.command(_name, help=_summary)(_not_imported)
+    if " " not in _name:
+        app.command(_name, help=_summary)(_not_imported)
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 Invariant: only what is typed at the terminal counts as an answer; what is shown is cleaned and indented, so that no
 text can draw a prompt of its own. Reading does not block the event loop, so that Ctrl-C and deadlines reach an open
-question. One question is asked at a time. On Windows runs wait for `shikisha approve` instead.
+question. One question is asked at a time. On Windows runs wait for `shikisha runs approve` instead.
 """
 
 import asyncio

@@ -111,7 +111,7 @@ class EvalLimitOptions:
         bool | None,
         typer.Option(
             "--steps/--no-steps",
-            help="Keep plans, steps and answers for `shikisha view`; the default for your own workers.",
+            help="Keep plans, steps and answers for `shikisha eval show`; the default for your own workers.",
         ),
     ] = None
     keep: Annotated[

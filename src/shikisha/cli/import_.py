@@ -109,9 +109,9 @@ def _next_steps(kind: str, score: str | None) -> str:
     """Return what to do with a log in which no answer is graded."""
     named = SOURCE_KINDS[kind].scores
     again = f"import it again with --score NAME ({named})" if named and score is None else ""
-    again += f"{', or ' * bool(again)}grade the answers (`shikisha grade LOG --out GRADED`)"
+    again += f"{', or ' * bool(again)}grade the answers (`shikisha eval grade LOG --out GRADED`)"
     if kind == "journal":
-        again = "grade runs (`shikisha feedback RUN SCORE`, or a taskset's graders in `shikisha eval`)"
+        again = "grade runs (`shikisha runs feedback RUN SCORE`, or a taskset's graders in `shikisha eval`)"
     return f"next: no outcome has a score, so `learn` and `eval --log` have nothing to compare: {again}"
 
 

@@ -63,7 +63,7 @@ def notes(
     if not shared.json:
         _show_falls(found)
     if not found.notes:
-        output.print_note("no outcomes yet: grade runs with `shikisha feedback RUN --right` or `--wrong`")
+        output.print_note("no outcomes yet: grade runs with `shikisha runs feedback RUN --right` or `--wrong`")
     return ExitCode.OK
 
 

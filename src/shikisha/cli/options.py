@@ -151,11 +151,11 @@ def command(function: Command) -> Callable[..., None]:
 
 # Which extra brings a library without which a command's file cannot be imported. The command's own extra goes first.
 _EXTRA_OF_COMMAND: Mapping[str, str] = {
-    "export": "train",
     "learn": "learn",
-    "mcp": "server",
     "serve": "server",
+    "serve mcp": "server",
     "train": "train",
+    "train export": "train",
     "tune": "tune",
 }
 _EXTRA_OF_LIBRARY: Mapping[str, str] = {"numpy": "eval", "jinja2": "eval", "scipy": "learn", "sklearn": "learn"}

@@ -412,7 +412,7 @@ def _read_panel(log: OutcomeLog, policy: Policy, source: str) -> tuple[OutcomeMa
     if (panel.scores != panel.scores).all():
         raise ConfigError(
             f"{source}: none of the {int(panel.there.sum()):,} outcomes of the policy's workers has a score: grade "
-            "some, or record the feedback of people (shikisha feedback)"
+            "some, or record the feedback of people (shikisha runs feedback)"
         )
     return panel, tuple(_log_notes(log, policy))
 

@@ -143,7 +143,7 @@ def approve(
 ) -> ExitCode:
     """Answer a question that a run waits for.
 
-    A server that performs the run continues it within seconds. Otherwise `shikisha resume` continues it.
+    A server that performs the run continues it within seconds. Otherwise `shikisha runs resume` continues it.
     """
 
     async def main() -> tuple[str, QuestionAnswered, bool]:
@@ -172,9 +172,11 @@ def approve(
         output.print_json({"run": name, "question": answered.question, "approved": answered.approved})
     word = "no" if not answered.approved else "yes" if answer is None else "the answer"
     if served:
-        output.print_note(f"noted: {word}. A server continues run {name}; without a server: shikisha resume {name}")
+        output.print_note(
+            f"noted: {word}. A server continues run {name}; without a server: shikisha runs resume {name}"
+        )
     else:
-        output.print_note(f"noted: {word}. Continue with: shikisha resume {name}")
+        output.print_note(f"noted: {word}. Continue with: shikisha runs resume {name}")
     return ExitCode.OK
 
 
@@ -238,12 +240,12 @@ def _perform_and_report(
         if (stopped := name()) is not None:
             if shared.json:
                 output.print_json({"run": stopped, "status": "interrupted", "answer": None})
-            output.print_note(f"stopped; continue with: shikisha resume {stopped}")
+            output.print_note(f"stopped; continue with: shikisha runs resume {stopped}")
         raise
     except JournalError:
         if (stopped := name()) is not None:
             output.print_note(
-                f"the run cannot be journaled any more; once it can, continue with: shikisha resume {stopped}"
+                f"the run cannot be journaled any more; once it can, continue with: shikisha runs resume {stopped}"
             )
         raise
     if shared.json:
@@ -263,8 +265,8 @@ def _explain_end(run: Run) -> None:
             planning = question.step is None
             place, choice = ("planning", "") if planning else (f"step {question.step}", f" --step {question.step}")
             output.print_note(f"  {place}, {question.worker}: {one_line(question.prompt, 70)}")
-            output.print_note(f"    shikisha approve {run.id}{choice} {options}")
-        output.print_note(f"then: shikisha resume {run.id}")
+            output.print_note(f"    shikisha runs approve {run.id}{choice} {options}")
+        output.print_note(f"then: shikisha runs resume {run.id}")
     elif run.status is not RunStatus.DONE and run.finished is not None:
         output.print_note(f"run {run.id} {run.status}: {run.finished.why}")
 

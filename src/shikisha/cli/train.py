@@ -101,8 +101,8 @@ def export(
     """
     if web.web:
         return _export_web(folder, web, to, config, json=json)
-    require_extra("train", "shikisha export")
-    with import_errors_name_extra("export"):
+    require_extra("train", "shikisha train export")
+    with import_errors_name_extra("train export"):
         from shikisha.cli import train_session
     return train_session.export_checkpoint(folder, to, json=json)
 
@@ -112,8 +112,8 @@ def _export_web(folder: Path, web: WebOptions, to: Path | None, config: Path | N
         raise TaskError("--out: expected the folder of the page")
     if web.server and (not web.server.startswith(("http://", "https://")) or set(web.server) & set(" ;'\"<>")):
         raise TaskError("--server: expected a URL such as https://ai.example.com")
-    require_extra("edge", "shikisha export --web", "numpy", "onnxruntime", "tokenizers")
-    with import_errors_name_extra("export"):
+    require_extra("edge", "shikisha train export --web", "numpy", "onnxruntime", "tokenizers")
+    with import_errors_name_extra("train export"):
         from shikisha.conductors.onnx_checkpoint import SHIPPED, shipped_checkpoint
         from shikisha.config.web_export import WebExport
     composition = load_config(config)

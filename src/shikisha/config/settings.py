@@ -188,7 +188,7 @@ class WorkerTable(ConfigTable):
         default=None, description="the worker that undoes the effect of a call to this one on rollback"
     )
     skills: tuple[str, ...] = Field(
-        default=(), description="what the worker can do, as tags that `shikisha workers` lists"
+        default=(), description="what the worker can do, as tags that `shikisha doctor workers` lists"
     )
     sees: tuple[str, ...] = Field(default=(), description="guarded data labels that the worker is cleared for")
     adds: tuple[str, ...] = Field(default=(), description="data labels that every answer of the worker carries")

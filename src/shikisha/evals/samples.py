@@ -4,7 +4,7 @@
                       anything else is refused in this folder
     samples.jsonl     one line a sample; of two for the same (entrant, task) the later one counts
     calls-*.jsonl     replies (see `response_cache`)
-    runs.db           a journal of the runs, where their steps are kept for `shikisha view`
+    runs.db           a journal of the runs, where their steps are kept for `shikisha eval show`
     evaluation.lock   held by the process that works in the folder
 
 Invariants: a Sample holds everything that reports and comparisons count, and nothing in it is derived from another one;

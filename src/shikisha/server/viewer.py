@@ -1,4 +1,4 @@
-"""`shikisha view`: a small server on this machine that shows one evaluation's folder to whoever started it.
+"""`shikisha eval show`: a small server on this machine that shows one evaluation's folder to whoever started it.
 
 Invariants: it listens on the loopback address, answers only requests to that address, and shows nothing without the
 secret of its first address, which becomes a cookie that no script reads and no other site sends. It starts no run and
@@ -63,7 +63,7 @@ async def _checked(request: Request, answer: Callable[[Request], Awaitable[Respo
         led.set_cookie(cookie, token, path="/", httponly=True, samesite="strict")
         return led
     if not secrets.compare_digest(request.cookies.get(cookie, "").encode(), token.encode()):
-        return PlainTextResponse("use the whole address that `shikisha view` printed", 403, headers)
+        return PlainTextResponse("use the whole address that `shikisha eval show` printed", 403, headers)
     return await answer(request)
 
 

@@ -1,4 +1,4 @@
-"""The pages of `shikisha view`: an evaluation's entrants and samples, and one sample with its task, plan and steps.
+"""The pages of `shikisha eval show`: entrants and samples of an evaluation; one sample with task, plan and steps.
 
 Invariants: the folder is read and never written, also while an evaluation still adds to it; a sample whose steps were
 not kept says so and shows what is known of it; every text of a task, a model or a grader is escaped. A list has at most

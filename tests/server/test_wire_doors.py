@@ -12,6 +12,7 @@ from serving import At, served
 from wire import Answer, Seen, wire_endpoint
 
 from shikisha.core.run import Run
+from shikisha.server.keys.key import KeyScope
 from shikisha.server.store import RunFilter
 
 FILE = """
@@ -145,6 +146,86 @@ async def test_what_came_with_a_call_goes_back_in_a_later_response(tmp_path: Pat
         body = {"model": "shikisha", "previous_response_id": two["id"], "input": "Sure?", "tools": [tool]}
         three = (await http.post("/v1/responses", json=body)).json()
     assert three["status"] == "completed", three
+
+
+async def call_and_answer(http: httpx2.AsyncClient, door: str) -> list[dict[str, Any]]:
+    """Ask, answer the call of a tool, and return the conversation so far as a client without state keeps it."""
+    tools = door_tools(door)
+    chat: list[dict[str, Any]] = [QUESTION]
+    came = (await ask(http, door, chat, tools)).json()
+    match door:
+        case "chat":
+            turn = came["choices"][0]["message"]
+            result = {"role": "tool", "tool_call_id": turn["tool_calls"][0]["id"], "content": "4"}
+            chat += [turn, result]
+        case "messages":
+            (used,) = [block for block in came["content"] if block["type"] == "tool_use"]
+            result = {"type": "tool_result", "tool_use_id": used["id"], "content": "4"}
+            chat += [{"role": "assistant", "content": came["content"]}, {"role": "user", "content": [result]}]
+        case _:
+            (call,) = [item for item in came["output"] if item["type"] == "function_call"]
+            chat += [call, {"type": "function_call_output", "call_id": call["call_id"], "output": "4"}]
+    told = await ask(http, door, chat, tools)
+    assert told.status_code == 200, told.text
+    said = {"role": "assistant", "content": "4 degrees"}
+    return [*chat, said, {"role": "user", "content": "Sure?"}]
+
+
+def door_tools(door: str) -> list[dict[str, Any]]:
+    match door:
+        case "chat":
+            return CHAT_TOOLS
+        case "messages":
+            return [{"name": "get_weather", "input_schema": WEATHER["parameters"]}]
+        case _:
+            return [{"type": "function", **WEATHER}]
+
+
+async def ask(
+    http: httpx2.AsyncClient, door: str, chat: Sequence[Mapping[str, Any]], tools: object, key: str | None = None
+) -> httpx2.Response:
+    path = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}[door]
+    name = "input" if door == "responses" else "messages"
+    more = {"max_tokens": 100} if door == "messages" else {"store": False} if door == "responses" else {}
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    body = {"model": "shikisha", name: list(chat), "tools": tools, **more}
+    return await http.post(path, json=body, headers=headers)
+
+
+@pytest.mark.parametrize("door", ["chat", "messages", "responses"])
+@pytest.mark.parametrize("name", BACK)
+async def test_what_came_with_a_call_goes_back_with_a_later_question(name: str, door: str, tmp_path: Path) -> None:
+    """The client keeps the conversation, and no state of ours: the next run is told by the ids of the calls."""
+    first, needs = BACK[name]
+    answers = [first, says("4 degrees", needs=place(needs)), says("yes", needs=place(needs))]
+    async with serving(tmp_path, answers) as (_, seen, http):
+        chat = await call_and_answer(http, door)
+        told = await ask(http, door, chat, door_tools(door))
+        assert told.status_code == 200, told.text
+        assert "yes" in told.text
+    assert len(seen.bodies) == 3
+
+
+@pytest.mark.parametrize("why", ["the call is another now", "another tenant", "erased", "fewer labels"])
+async def test_it_goes_back_with_the_tenants_own_calls_only(why: str, tmp_path: Path) -> None:
+    async with serving(tmp_path, [REASONED, says("4 degrees"), says("yes")]) as (at, seen, http):
+        key = None
+        if why == "fewer labels":
+            http.headers["x-shikisha-labels"] = "private"
+        chat = await call_and_answer(http, "chat")
+        http.headers.pop("x-shikisha-labels", None)
+        assert at.service is not None
+        (run,) = (await at.service.store.search(RunFilter())).runs
+        if why == "another tenant":
+            key = (await at.issue(KeyScope.RUN)).secret
+        elif why == "erased":
+            await at.service.store.erase([run.run], actor="ann")
+        elif why != "fewer labels":
+            chat[1]["tool_calls"][0]["function"]["arguments"] = '{"city":"Rome"}'
+        told = await ask(http, "chat", chat, CHAT_TOOLS, key)
+        assert told.status_code == 200, told.text
+    assert "reasoning_content" in seen.bodies[1]["messages"][1]
+    assert "reasoning_content" not in seen.bodies[2]["messages"][1]
 
 
 async def test_ids_of_another_provider_are_mapped_both_ways(tmp_path: Path) -> None:

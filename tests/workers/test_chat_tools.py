@@ -28,7 +28,8 @@ from shikisha.core.messages import (
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.testing import InjectedFault, ReceivedChatRequest, ScriptedAnswer, ScriptedToolCall, chat_server
-from shikisha.workers.chat import ChatSettings, build, chat_message, fit_card
+from shikisha.workers.chat import ChatSettings, build, fit_card
+from shikisha.workers.chat_messages import chat_message
 from shikisha.workers.chat_reply import ChatReply, call_id
 
 TOOL: Mapping[str, Json] = {

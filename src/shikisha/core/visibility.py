@@ -154,19 +154,17 @@ def max_usage(
     shown: Sequence[ChatMessage], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS, *, by_context: bool = True
 ) -> Amount:
     """Return what a call with this view can use at most; not `by_context`: whatever the model's context holds."""
-    texts, more = [turn.text for turn in shown], 0
+    texts, more, envelopes = [turn.text for turn in shown], 0, [turn.envelope for turn in shown if turn.envelope]
     for turn in shown:
         if not turn.plain:
             texts += [text for call in turn.calls for text in (call.id, call.name, call.arguments)]
-            if turn.envelope:
-                texts.append(turn.envelope)
             more += sum([attached.tokens for attached in turn.attachments])
     if wishes.tools:
         texts += [dump_json(tool) for tool in wishes.tools]
     if wishes.as_sent:  # what the turns do not hold: names, fields of an endpoint's own
         more += max(0, _count_bytes(wishes.as_sent) - sum([len(text.encode()) for text in texts]))
     context = card.context_tokens if by_context else None
-    return upper_bound(texts, output_limit(card, wishes), card.price, context, more)
+    return upper_bound(texts + envelopes, output_limit(card, wishes), card.price, context, more)
 
 
 def _count_bytes(value: Json) -> int:

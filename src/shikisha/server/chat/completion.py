@@ -35,7 +35,6 @@ from shikisha.server.http.run_result import (
 from shikisha.server.keys.key import Principal
 from shikisha.server.lifecycle.authorization import Api, RequestedRun
 from shikisha.server.lifecycle.broadcast import LiveRun
-from shikisha.server.lifecycle.questions import ToolResumption, find_tool_resumption
 from shikisha.server.lifecycle.run_progress import (
     AnswerPiece,
     AnswerReplaced,
@@ -54,6 +53,7 @@ from shikisha.server.lifecycle.run_progress import (
 )
 from shikisha.server.lifecycle.service import RunService, start_once
 from shikisha.server.lifecycle.sessions import continue_session
+from shikisha.server.lifecycle.tool_calls import ToolResumption, find_tool_resumption
 
 FINISH_STOP, FINISH_LENGTH, FINISH_TOOL_CALLS = "stop", "length", "tool_calls"
 LastUpdate = ProgressUpdate | ToolCallsNeeded | StillWaiting | None

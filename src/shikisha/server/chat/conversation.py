@@ -43,7 +43,8 @@ from shikisha.server.chat.schema import (
 )
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import audio_attachment, file_attachment, image_attachment
-from shikisha.workers.chat import chat_message, response_format, tool_choice_field
+from shikisha.workers.chat import response_format, tool_choice_field
+from shikisha.workers.chat_messages import chat_message
 
 ATTACHMENT_ONLY_PROMPT = "See what is attached."
 # A worker that gets the client's own messages continues its words instead.

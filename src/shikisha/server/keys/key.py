@@ -44,6 +44,11 @@ class Principal:
         """Whether the key has this scope; admin has them all."""
         return scope in self.scopes or KeyScope.ADMIN in self.scopes
 
+    @property
+    def actor(self) -> str:
+        """Its name for the journal."""
+        return f"{self.name} ({self.key})"
+
     def owns(self, tenant: str) -> bool:
         """Whether what belongs to this tenant may be seen."""
         return tenant == self.tenant or KeyScope.ADMIN in self.scopes

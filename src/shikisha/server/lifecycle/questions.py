@@ -1,22 +1,15 @@
-"""Questions that runs ask: approvals and reviews for people, and calls of the client's own tools.
+"""Questions that runs ask people: approvals and reviews.
 
 Invariants: a person's answer comes from a key of the run's tenant with the scope `approve`, goes to the very question
 that was shown, and is refused once that is closed; of two answers the journal's first counts (5). A yes that costs
-money, changes something or releases an answer needs the passkey of a person who has one, through every door. Calls of
-the client's tools carry an id that names their run (`call_RUN_QUESTION_PLACE`, at most 40 characters), so their results
-find it from any server. Results are accepted for a waiting run of the same tenant, for exactly its open calls, and
-only if the run is no wider than the key and headers that come with them; any other conversation starts a run of its
-own.
+money, changes something or releases an answer needs the passkey of a person who has one, through every door.
 """
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import time
 
-from shikisha.core.errors import ClosedReason, QuestionClosed, RunErased, UnknownRun
-from shikisha.core.events import Event, QuestionAnswered, QuestionAsked, QuestionKind, RunStatus
-from shikisha.core.messages import ToolCall, ToolExchange, ToolResult, dump_records, load_tool_calls
+from shikisha.core.errors import ClosedReason, QuestionClosed, UnknownRun
+from shikisha.core.events import QuestionAnswered, QuestionAsked, QuestionKind
 from shikisha.core.run import Run
 from shikisha.core.tools import ToolEffect
 from shikisha.engine import approvals
@@ -24,12 +17,12 @@ from shikisha.engine.approvals import Decision
 from shikisha.engine.rounds import answer_problem
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.auth import check_tenant
-from shikisha.server.http.request import RequestOptions
 from shikisha.server.keys.key import KeyScope, Principal
 from shikisha.server.keys.passkeys import CodePurpose, action_text
 from shikisha.server.lifecycle.service import RunService, root_run_id
 from shikisha.server.store import RunFilter, ServedRun, ServedState
 
+VIA_PASSKEY = "passkey"
 _CLOSED_STATUSES = {
     ClosedReason.UNKNOWN: 404,
     ClosedReason.ANSWERED: 409,
@@ -58,11 +51,6 @@ class PersonQuestionPage:
 
     found: tuple[PersonQuestion, ...]
     after: tuple[float, str] | None = None
-
-
-def actor_name(by: Principal) -> str:
-    """Return the name of a principal for the journal."""
-    return f"{by.name} ({by.key})"
 
 
 async def list_questions(
@@ -121,7 +109,7 @@ async def check_decision(
 ) -> QuestionAnswered:
     """Return a decision as it is to be written down; ApiError and TaskError as with `answer`."""
     scrub = service.container.secret_store.scrub
-    said = Decision(decision.approved, actor_name(by), scrub(decision.text), decision.via, scrub(decision.remark))
+    said = Decision(decision.approved, by.actor, scrub(decision.text), decision.via, scrub(decision.remark))
     if asking.served.state not in {ServedState.WAITING, ServedState.OPEN}:
         raise ApiError(409, f"run {asking.served.run} was stopped: it waits for no answer", ClosedReason.OVER)
     try:
@@ -191,126 +179,3 @@ def closed_question_error(error: QuestionClosed) -> ApiError:
 
 def _no_such_question() -> ApiError:
     return ApiError(404, "there is no question of this name", "not_found")
-
-
-_TOOL_CALL_ID = re.compile(r"call_(\d{6}-\d{6}-[0-9a-z]{8})_([0-9a-f]{8})_(\d{1,3})")
-_HASH_LENGTH = 8
-_MAX_RUN_EXCHANGES = 24  # fewer than the engine allows in one step
-VIA_API, VIA_PASSKEY = "api", "passkey"
-_NO_OPTIONS = RequestOptions({})
-
-
-@dataclass(frozen=True, slots=True)
-class ToolResumption:
-    """A run that the results belong to: what is to be answered (None: it was), and the last event before the answer."""
-
-    served: ServedRun
-    after: int
-    answer: QuestionAnswered | None
-
-
-def client_tool_calls(question: QuestionAsked) -> tuple[ToolCall, ...]:
-    """Return the calls that a question asks for, under the ids that a client gets."""
-    named = enumerate(load_tool_calls(question.prompt))
-    return tuple(ToolCall(_client_call_id(question, place), call.name, call.arguments) for place, call in named)
-
-
-async def find_tool_resumption(
-    service: RunService,
-    by: Principal,
-    exchanges: Sequence[ToolExchange],
-    model: str,
-    options: RequestOptions = _NO_OPTIONS,
-    tool_choice: str = "",
-) -> ToolResumption | None:
-    """Return the run that waits for the results of the last exchange; None when no run of the tenant's own does.
-
-    `tool_choice` holds for the call that reads the results.
-    """
-    found = _TOOL_CALL_ID.fullmatch(exchanges[-1].calls[0].id) if exchanges else None
-    if found is None:
-        return None
-    try:
-        served = await service.store.find(found[1])
-        events = await service.journal.read(found[1])
-    except (UnknownRun, RunErased):
-        return None
-    if served is None or not by.owns(served.tenant) or served.model != model:
-        return None
-    run = Run.fold(events)
-    question = _question_of_calls(events, found[2])
-    if question is None or _is_over(run, question) or not _is_within_limits(run, by, options):
-        return None
-    if _had_enough(run, exchanges):
-        return None
-    results = _own_results(question, exchanges[-1])
-    if question.question in run.answers:
-        same = run.answers[question.question].text == results
-        return ToolResumption(served, _number_before_answer(events, question), None) if same else None
-    answer = QuestionAnswered(
-        run=question.run,
-        at=time(),
-        question=question.question,
-        approved=True,
-        actor=actor_name(by),
-        via=VIA_API,
-        text=results,
-        tool_choice=tool_choice,
-    )
-    return ToolResumption(served, len(events) - 1, answer)
-
-
-def _had_enough(run: Run, exchanges: Sequence[ToolExchange]) -> bool:
-    """Whether a new run should go on instead: this one had many exchanges, and the client brings all of them along.
-
-    A coding agent calls tools a hundred times for one question, and each time a run goes on it reads its whole journal.
-    """
-    had = sum(run.asked[name].asks is QuestionKind.TOOLS for name in run.answers if name in run.asked)
-    return had >= _MAX_RUN_EXCHANGES and len(exchanges) > had
-
-
-def _is_within_limits(run: Run, by: Principal, options: RequestOptions) -> bool:
-    """Whether a run does no more, and bears no fewer labels, than who brings something to it allows and says."""
-    begun = run.started
-    if not {*by.labels, *options.labels} <= set(begun.labels):
-        return False
-    if any(allowed is not None and not set(begun.pool) <= set(allowed) for allowed in (by.workers, options.workers)):
-        return False
-    if options.domain and options.domain != begun.domain:
-        return False
-    caps = {name: getattr(begun.caps, name) for name in options.caps}
-    return all(caps[name] is not None and caps[name] <= wanted for name, wanted in options.caps.items())
-
-
-def _is_over(run: Run, question: QuestionAsked) -> bool:
-    """Whether the run has ended, was cancelled, or waited long enough for an answer that did not come."""
-    late = 0 < question.expires <= time() and question.question not in run.answers
-    return run.finished is not None or run.status is RunStatus.INTERRUPTED or late
-
-
-def _question_of_calls(events: Sequence[Event], hashed: str) -> QuestionAsked | None:
-    """Return the question of which the calls are, or the one that the run waits for instead."""
-    asked = [each for each in events if isinstance(each, QuestionAsked) and each.asks is QuestionKind.TOOLS]
-    return next((each for each in asked if each.question.startswith(hashed)), None)
-
-
-def _own_results(question: QuestionAsked, exchange: ToolExchange) -> str:
-    """Return the results under the worker's own ids; 400 when they are not those of exactly these calls."""
-    came = {result.tool_call_id: result.content for result in exchange.results}
-    expected = [_client_call_id(question, place) for place, _ in enumerate(load_tool_calls(question.prompt))]
-    if set(came) != set(expected):
-        said = f"run {question.run} waits for the results of exactly these calls: {', '.join(expected)}"
-        raise ApiError(400, f"messages: {said}", "wrong_tool_calls", param="messages")
-    own = load_tool_calls(question.prompt)
-    return dump_records([ToolResult(call.id, came[name]) for name, call in zip(expected, own, strict=True)])
-
-
-def _number_before_answer(events: Sequence[Event], question: QuestionAsked) -> int:
-    for place, event in enumerate(events):
-        if isinstance(event, QuestionAnswered) and event.question == question.question:
-            return place - 1
-    return len(events) - 1
-
-
-def _client_call_id(question: QuestionAsked, place: int) -> str:
-    return f"call_{question.run}_{question.question[:_HASH_LENGTH]}_{place}"

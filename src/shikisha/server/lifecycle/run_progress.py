@@ -48,8 +48,8 @@ from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Pool
 from shikisha.server.keys.key import KeyScope, Principal
 from shikisha.server.lifecycle.broadcast import EventUpdate, LiveRun, RunUpdate, TextUpdate
-from shikisha.server.lifecycle.questions import client_tool_calls
 from shikisha.server.lifecycle.service import RunService, root_run_id
+from shikisha.server.lifecycle.tool_calls import client_tool_calls
 
 StepPlace = tuple[int, int]
 

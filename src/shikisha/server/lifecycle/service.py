@@ -49,6 +49,7 @@ from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RunAutho
 from shikisha.server.lifecycle.broadcast import LiveRun, RunUpdate, follow_run
 from shikisha.server.lifecycle.executor import ActiveRun, RunExecutor, ServedRunRecorder
 from shikisha.server.lifecycle.maintenance import ApprovalTimeouts, Retention
+from shikisha.server.lifecycle.tool_calls import with_envelopes
 from shikisha.server.store import RunStore, ServedRun, ServedState
 
 _MAX_CACHED_CASTS = 256  # clients choose workers by header, so pools could be made without end
@@ -298,7 +299,8 @@ class RunService(RunRecovery):
             said = f"{len(self.running)} runs are in progress, which is the limit of this server"
             raise ApiError(429, said, "too_many_runs", wait=1)
         REQUEST_DEPTH.set(order.depth)
-        order = order.scrubbed(self.container.secret_store.scrub)
+        task = await with_envelopes(self.store, self.journal, order.by, order.task)
+        order = replace(order, task=task).scrubbed(self.container.secret_store.scrub)
         self.cast(order.conductor, order.pool)
         budget = await self.key_budgets.admit(order.by)
         name = new_run_id()

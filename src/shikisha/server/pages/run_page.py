@@ -43,7 +43,6 @@ from shikisha.server.http.auth import check_tenant
 from shikisha.server.http.streams import next_item, revocation_check, stream_until_revoked
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.lifecycle.broadcast import EventUpdate, RunUpdate, TextUpdate
-from shikisha.server.lifecycle.questions import actor_name
 from shikisha.server.lifecycle.run_progress import hides_texts, withhold_texts
 from shikisha.server.lifecycle.service import RunService, root_run_id
 from shikisha.server.pages.login import (
@@ -502,7 +501,7 @@ async def cancel_run(run: str, session: RunnerLogin, service: Service) -> Respon
 async def roll_back(run: str, session: ApproverLogin, service: Service) -> Response:
     """Undo what the run's calls did, as far as compensating workers are configured."""
     past = Run.fold(await visible_events(service, session, run))
-    await roll_back_run(service, session.by, past, RollbackOrder(actor_name(session.by), again=True))
+    await roll_back_run(service, session.by, past, RollbackOrder(session.by.actor, again=True))
     return redirect(f"{UI_ROOT}/runs/{run}#effects")
 
 
@@ -516,7 +515,7 @@ async def give_feedback(run: str, session: RunnerLogin, service: Service, form: 
     if len(remark) > _MAX_REMARK or storage_problem(remark):
         raise TaskError(f"a remark has at most {_MAX_REMARK:,} characters, and none that cannot be kept")
     said = service.container.secret_store.scrub(remark)
-    service.recorder.add(feedback_event(run, float(right), said, actor_name(session.by)))
+    service.recorder.add(feedback_event(run, float(right), said, session.by.actor))
     await service.journal.flush()
     return redirect(f"{UI_ROOT}/runs/{run}#answer")
 

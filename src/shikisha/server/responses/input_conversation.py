@@ -6,7 +6,7 @@ nothing is dropped. An input that cannot be answered is a 400 that names the ite
 
 from collections.abc import Sequence
 
-from shikisha.core.events import AttemptFinished, QuestionKind
+from shikisha.core.events import QuestionKind
 from shikisha.core.messages import (
     REQUIRED_TOOL,
     Attachment,
@@ -17,7 +17,6 @@ from shikisha.core.messages import (
     ToolExchange,
     ToolResult,
     exchange_messages,
-    load_tool_calls,
     load_tool_results,
 )
 from shikisha.core.run import Run
@@ -25,6 +24,7 @@ from shikisha.core.task import Task
 from shikisha.server.chat.conversation import Conversation, forced_choice
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import file_attachment, image_attachment
+from shikisha.server.lifecycle.tool_calls import asking_turn
 from shikisha.server.responses.schema import (
     FunctionCall,
     FunctionCallOutput,
@@ -199,14 +199,9 @@ def _tool_exchanges(run: Run) -> list[ToolExchange]:
     for asked in run.asked.values():
         answer = run.answers.get(asked.question)
         if asked.asks is QuestionKind.TOOLS and answer is not None:
-            calls = load_tool_calls(asked.prompt)
-            spoken = [
-                (call.outcome.text, call.outcome.envelope)
-                for call in run.round(asked.round).step(asked.step).attempts
-                if isinstance(call.outcome, AttemptFinished) and load_tool_calls(call.outcome.calls) == calls
-            ]
-            said = spoken[-1] if spoken else ("", "")
-            found.append(ToolExchange(calls, load_tool_results(answer.text, calls), *said))
+            asking = asking_turn(run, asked)
+            results = load_tool_results(answer.text, asking.calls)
+            found.append(ToolExchange(asking.calls, results, asking.text, asking.envelope))
     return found
 
 

@@ -41,10 +41,10 @@ from shikisha.server.http.streams import (
     stream_until_revoked,
 )
 from shikisha.server.keys.key import KeyScope, Principal
-from shikisha.server.lifecycle import questions
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RequestedRun, check_schema_sizes, check_schemas
-from shikisha.server.lifecycle.questions import PersonQuestion, actor_name, check_decision
+from shikisha.server.lifecycle.questions import PersonQuestion, check_decision
 from shikisha.server.lifecycle.service import RunService, read_idempotency_key, start_once
+from shikisha.server.lifecycle.tool_calls import VIA_API, client_tool_calls, find_tool_resumption
 from shikisha.server.responses.delivery import ResponseDelivery, build_response, deliver_response
 from shikisha.server.responses.input_conversation import (
     conversation_of_run,
@@ -103,7 +103,7 @@ async def find_resumed_run(
     try:
         model = service.catalogue.find(request.model, by).name
         choice = NO_TOOL if request.tool_choice == "none" else read_tool_choice(request)[1]
-        back = await questions.find_tool_resumption(service, by, [results], model, options, choice)
+        back = await find_tool_resumption(service, by, [results], model, options, choice)
     except ApiError as problem:
         said = problem.message.replace("messages:", "input:")
         raise ApiError(problem.status, said, problem.code, param="input") from None
@@ -155,7 +155,7 @@ def _given_results(run: Run, asked: QuestionAsked) -> dict[str, str] | None:
     if answer is None or asked.asks is not QuestionKind.TOOLS:
         return None
     results = load_tool_results(answer.text, load_tool_calls(asked.prompt))
-    return {call.id: each.content for call, each in zip(questions.client_tool_calls(asked), results, strict=True)}
+    return {call.id: each.content for call, each in zip(client_tool_calls(asked), results, strict=True)}
 
 
 async def _resume_by_decisions(service: RunService, by: Principal, decisions: Sequence[ApprovalResponse]) -> ResumedRun:
@@ -195,7 +195,7 @@ async def _decision_event(
     before = asking.run.answers.get(asking.asked.question)
     if before is not None and before.approved == item.approve:
         return None
-    said = Decision(item.approve, actor_name(by), via=questions.VIA_API, remark=item.reason or "")
+    said = Decision(item.approve, by.actor, via=VIA_API, remark=item.reason or "")
     try:
         return await check_decision(service, by, asking, said)
     except ApiError as problem:

@@ -24,8 +24,8 @@ from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import MetadataDetail
 from shikisha.server.keys.key import Principal
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun
-from shikisha.server.lifecycle.questions import client_tool_calls
 from shikisha.server.lifecycle.service import RunService
+from shikisha.server.lifecycle.tool_calls import client_tool_calls
 from shikisha.server.responses.input_conversation import output_text
 from shikisha.server.responses.schema import (
     AnswerMessage,

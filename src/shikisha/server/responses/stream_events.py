@@ -34,7 +34,7 @@ from shikisha.core.run import Run
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.run_result import answer_or_error
 from shikisha.server.lifecycle.broadcast import RunUpdate, TextUpdate
-from shikisha.server.lifecycle.questions import client_tool_calls
+from shikisha.server.lifecycle.tool_calls import client_tool_calls
 from shikisha.server.responses.schema import (
     AgentName,
     AnswerMessage,

@@ -28,7 +28,6 @@ from shikisha.server.http.api_errors import ApiError, error_responses
 from shikisha.server.http.auth import authenticate, check_scope
 from shikisha.server.http.request import RequestModel, parse_json, request_body_doc, validate_as
 from shikisha.server.keys.key import KeyScope, Principal
-from shikisha.server.lifecycle.questions import actor_name
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.runs.review_routes import check_judgeable
 from shikisha.server.runs.schema import AnswerModel, Remark
@@ -106,7 +105,7 @@ async def report_outcome(request: Request, response: Response) -> OutcomeInfo:
     raw = parse_json(body)
     if event is None:
         said = validate_as(raw, OutcomeRequest)
-        person = actor_name(by) if said.basis == "person" else ""
+        person = by.actor if said.basis == "person" else ""
         found: DeliveredOutcome | None = DeliveredOutcome(said.score, said.source, (), person, said.remark)
         runs = [await _named_run(service, by, said)]
         delivery = said.delivery or delivery

@@ -25,7 +25,6 @@ from shikisha.server.http.request import read_json, request_body_doc, validate_a
 from shikisha.server.keys.key import KeyScope, Principal
 from shikisha.server.lifecycle.questions import (
     PersonQuestion,
-    actor_name,
     answer_question,
     find_question,
     list_questions,
@@ -175,7 +174,7 @@ async def give_feedback(request: Request, by: RunPrincipal) -> FeedbackInfo:
     said = validate_as(await read_json(request), FeedbackRequest)
     await check_judgeable(service, by, said.run)
     scrub = service.container.secret_store.scrub
-    word = feedback_event(said.run, said.worth, scrub(said.remark), actor_name(by))
+    word = feedback_event(said.run, said.worth, scrub(said.remark), by.actor)
     service.recorder.add(word)
     await service.journal.flush()
     return FeedbackInfo(run=word.run, mark=word.mark, score=said.worth, actor=word.actor)
@@ -214,7 +213,7 @@ async def roll_back(request: Request, run: RunIdPath, by: ApproverPrincipal) -> 
     service: RunService = request.app.state.service
     said = validate_as(await read_json(request), RollbackRequest)
     past = await _own_run(service, by, run)
-    requested = RollbackOrder(actor_name(by), service.container.secret_store.scrub(said.remark), again=True)
+    requested = RollbackOrder(by.actor, service.container.secret_store.scrub(said.remark), again=True)
     return rollback_info(await roll_back_run(service, by, past, requested, said.dollars))
 
 

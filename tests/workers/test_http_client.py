@@ -95,6 +95,34 @@ async def test_a_connection_is_used_again_after_a_whole_answer_and_only_then() -
         assert len(server.connections) == 2
 
 
+async def test_a_server_that_closes_after_each_stream_fails_no_call_after_the_first() -> None:
+    """llama.cpp promises to keep a connection, and closes it after a stream."""
+
+    async def answer(_: HttpRequest, exchange: HttpExchange) -> bool:
+        await exchange.begin("text/event-stream")
+        await exchange.chunk(b"data: [DONE]\n\n")
+        await exchange.end()
+        return False
+
+    async def call() -> bool:
+        try:
+            async with wire.ask("POST", url, {}, b"{}") as response:
+                while b"[DONE]" not in await response.read():
+                    pass
+                await response.drain()
+        except WorkerError:
+            return False
+        return True
+
+    async with serve_http(answer) as url:
+        wire = HttpClient(Card("w", timeout=20.0, concurrency=4), url, 1000, {}, VAULT)
+        alone = [await call() for _ in range(30)]
+        crowd = await asyncio.gather(*(call() for _ in range(60)))
+        await wire.aclose()
+    assert all(alone[2:])
+    assert sum(not went for went in (*alone, *crowd)) <= 4  # one of each that was on its way at the first
+
+
 async def test_a_body_beyond_the_limit_is_refused_and_the_next_call_is_served() -> None:
     server = Server([b"x" * 11, b"x" * 10])
     async with wired(server, 10) as (wire, url):

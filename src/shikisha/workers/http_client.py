@@ -158,6 +158,7 @@ class HttpResponse:
             with suppress(TimeoutError, aiohttp.ClientError, WorkerError):
                 async with asyncio.timeout(_DRAIN_SECONDS):
                     await self.read_all()
+        await asyncio.sleep(0)  # llama.cpp closes after a stream, whatever it promised: no call is to meet that end
 
 
 class ScreeningResolver(AbstractResolver):
@@ -231,6 +232,7 @@ class HttpClient:
         self._secret_store = secret_store
         self._url, self._rule = url, rule
         self._proxy = proxy_for(url)
+        self._once: dict[str, str] = {}
         # Callers wait for this semaphore and not for a connection, so that connecting has its own timeout.
         self._turn: AbstractAsyncContextManager[None] = (
             FairSemaphore(card.concurrency) if card.concurrency else nullcontext()
@@ -279,8 +281,11 @@ class HttpClient:
     ) -> aiohttp.ClientResponse:
         try:
             return await self._session.request(
-                method, url, data=body, headers=headers, proxy=self._proxy, allow_redirects=False
+                method, url, data=body, headers={**headers, **self._once}, proxy=self._proxy, allow_redirects=False
             )
+        except ConnectionBroken:  # perhaps one that the server had closed: from now on each call has its own
+            self._once = {"Connection": "close"}
+            raise
         except aiohttp.ClientError:  # first: some are ValueErrors besides
             raise
         except ValueError:

@@ -7,11 +7,14 @@ and what must come of it is the same for all.
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from wire import Answer, wire_endpoint
+import httpx2
+from serving import At, served
+from wire import Answer, Seen, wire_endpoint, wire_endpoints
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Price
@@ -191,12 +194,172 @@ def check(run: Run, situation: str) -> None:
             assert abs((run.charged.dollars or 0.0) - 0.0002) < 1e-9, run.charged
 
 
-async def row(name: str) -> dict[str, str]:
-    """Return how each situation of a provider went on both routes: `yes`, `-` for none, or what is wrong."""
+DOORS = ("chat", "messages", "responses")
+# What a client hears, at every door.
+HEARD = {
+    "filter": (400, "content_filter"),
+    "overflow": (400, "context_length_exceeded"),
+    "quota": (503, "worker_quota"),
+    "throttle": (429, "rate_limit_exceeded"),
+    "cut": (502, "run_failed"),
+    "refusal": (422, "refused"),
+}
+TOOL_FORMS = {
+    "chat": [{"type": "function", "function": {"name": tool.name, "parameters": CITY}} for tool in TOOLS],
+    "messages": [{"name": tool.name, "input_schema": CITY} for tool in TOOLS],
+    "responses": [{"type": "function", "name": tool.name, "parameters": CITY} for tool in TOOLS],
+}
+PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
+
+
+class ProviderDoors:
+    """A server of ours in front of all providers, each a model of its own, and what those answer now."""
+
+    def __init__(self) -> None:
+        self.scripts: dict[str, tuple[Sequence[Answer], Seen]] = {}
+        self.at: At | None = None
+
+    @asynccontextmanager
+    async def opened(self, folder: Path) -> AsyncIterator["ProviderDoors"]:
+        """Serve, with the journal in a folder."""
+        async with wire_endpoints(self.scripts) as url:
+            lines = ['conductor = "fixed:single?worker=openai"']
+            for name in PROVIDERS:
+                for worker, stream in ((name, "true"), (f"{name}_whole", "false")):
+                    lines += [
+                        f"[workers.{worker}]",
+                        f'kind = "chat"\nmodel = "m"\nbase_url = "{url}/{name}/v1"\nprovider = "{name}"',
+                        f"tools = true\nstream = {stream}\nattempts = 1\nmax_output_tokens = 4096",
+                        "price = { input = 1.0, output = 2.0, cached = 0.1 }",
+                        f'[conductors.{worker}]\nkind = "fixed"\ntopology = "single"',
+                        f'roles = {{ worker = "{worker}" }}',
+                    ]
+            async with served(folder, "\n".join(lines)) as at, at.http() as self.http:
+                self.at = at
+                yield self
+
+    async def play(self, name: str, situation: str, door: str) -> bool:
+        """Replay a situation at a door and check what comes of it; False where the provider has no such thing."""
+        answers = answers_of(PROVIDERS[name], situation)
+        if answers is None:
+            return False
+        seen = Seen()
+        self.scripts[name] = (answers, seen)
+        model = f"shikisha/{name}_whole" if situation == "plain" else f"shikisha/{name}"
+        turns: list[Any] = [{"role": "user", "content": TASK.prompt}]
+        body = {"model": model, "stream": situation in ("stream", "cancel"), "max_tokens": 4096}
+        if door == "responses":
+            body |= {"max_output_tokens": body.pop("max_tokens"), "store": False}
+        if situation in ("reasoning", "parallel"):
+            body["tools"] = TOOL_FORMS[door]
+        if situation == "cancel":
+            await self._cancel(door, body, turns)
+            return True
+        came = await self._ask(door, body, turns)
+        if situation in HEARD:
+            check_refusal(came, situation, door)
+        else:
+            if "tools" in body:
+                assert came.status_code == 200, came.text
+                results = tool_results(door, came.json())
+                assert json.dumps(results).count('"4"') == (2 if situation == "parallel" else 1), results
+                came = await self._ask(door, body, turns + results)
+            assert came.status_code == 200, came.text
+            assert said_at(door, came) == "It is 4 degrees", came.text
+            if situation == "cache":
+                run = await self._run(came.headers["x-shikisha-run-id"])
+                assert abs((run.charged.dollars or 0.0) - 0.0002) < 1e-9, run.charged
+        assert len(seen.bodies) == (2 if "tools" in body else 1), "requests"
+        return True
+
+    async def _ask(self, door: str, body: Mapping[str, Any], turns: Sequence[Any]) -> httpx2.Response:
+        name = "input" if door == "responses" else "messages"
+        return await self.http.post(PATHS[door], json={**body, name: turns})
+
+    async def _run(self, name: str) -> Run:
+        assert self.at is not None
+        assert self.at.service is not None
+        return Run.fold(await self.at.service.journal.read(name))
+
+    async def _cancel(self, door: str, body: Mapping[str, Any], turns: Sequence[Any]) -> None:
+        """Leave a stream after three words, and look at what that costs."""
+        name = "input" if door == "responses" else "messages"
+        async with self.http.stream("POST", PATHS[door], json={**body, name: turns}) as stream:
+            run, heard = stream.headers["x-shikisha-run-id"], 0
+            async for line in stream.aiter_lines():
+                heard += "word " in line
+                if heard >= 3:
+                    break
+        async with asyncio.timeout(10):
+            while not (ended := await self._run(run)).attempts[0].outcome:  # noqa: ASYNC110 - the journal tells nobody
+                await asyncio.sleep(0.02)
+        check(ended, "cancel")
+
+
+def tool_results(door: str, came: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the turns that answer all calls in a reply, the reply's own first."""
+    match door:
+        case "chat":
+            turn = came["choices"][0]["message"]
+            calls = turn["tool_calls"]
+            return [turn, *({"role": "tool", "tool_call_id": each["id"], "content": "4"} for each in calls)]
+        case "messages":
+            used = [each["id"] for each in came["content"] if each["type"] == "tool_use"]
+            results = [{"type": "tool_result", "tool_use_id": each, "content": "4"} for each in used]
+            return [
+                {"role": "assistant", "content": came["content"]},
+                *({"role": "user", "content": [each]} for each in results),
+            ]
+        case _:
+            made = [each for each in came["output"] if each["type"] == "function_call"]
+            return [
+                *made,
+                *({"type": "function_call_output", "call_id": each["call_id"], "output": "4"} for each in made),
+            ]
+
+
+def said_at(door: str, came: httpx2.Response) -> str:
+    """Return the text of a whole or streamed reply."""
+    if "event-stream" in came.headers["content-type"]:
+        events = [json.loads(line[6:]) for line in came.text.splitlines() if line.startswith("data: {")]
+        match door:
+            case "chat":
+                return "".join(c["delta"].get("content") or "" for each in events for c in each["choices"])
+            case "messages":
+                return "".join(
+                    each["delta"].get("text", "") for each in events if each["type"] == "content_block_delta"
+                )
+            case _:
+                return "".join(each["delta"] for each in events if each["type"] == "response.output_text.delta")
+    body = came.json()
+    match door:
+        case "chat":
+            return str(body["choices"][0]["message"]["content"])
+        case "messages":
+            return "".join(each["text"] for each in body["content"] if each["type"] == "text")
+        case _:
+            return "".join(
+                part["text"] for each in body["output"] if each["type"] == "message" for part in each["content"]
+            )
+
+
+def check_refusal(came: httpx2.Response, situation: str, door: str) -> None:
+    """Check what a client hears of a call that gave no answer."""
+    said = came.json()["error"]
+    assert (came.status_code, said["code"]) == HEARD[situation], came.text
+    if situation == "throttle":
+        assert came.headers["retry-after"] in ("20", "21"), came.headers
+    if door == "messages" and situation == "overflow":
+        assert said["message"].startswith("prompt is too long"), said  # what agents compact at
+
+
+async def row(name: str, doors: ProviderDoors) -> dict[str, str]:
+    """Return how each situation of a provider went on all routes: `yes`, `-` for none, or what is wrong."""
     found = {}
     for situation in SITUATIONS:
         try:
             there = [await play(name, situation, route) for route in ROUTES]
+            there += [await doors.play(name, situation, door) for door in DOORS]
             found[situation] = "yes" if all(there) else "-"
         except (AssertionError, WorkerError) as error:
             found[situation] = f"no: {error}"[:200]

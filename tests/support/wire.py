@@ -54,8 +54,17 @@ def refusal(body: object, answer: Answer) -> str:
 async def wire_endpoint(answers: Sequence[Answer]) -> AsyncIterator[Seen]:
     """Serve these answers one after another, the last one for ever."""
     seen = Seen()
+    async with wire_endpoints({"v1": (answers, seen)}) as url:
+        seen.url = f"{url}/v1"
+        yield seen
+
+
+@asynccontextmanager
+async def wire_endpoints(scripts: Mapping[str, tuple[Sequence[Answer], Seen]]) -> AsyncIterator[str]:
+    """Serve several endpoints, each under its own first part of a path; what they answer may change meanwhile."""
 
     async def reply(asked: HttpRequest, exchange: HttpExchange) -> bool:
+        answers, seen = scripts[asked.path.split("/")[1]]
         body = json.loads(asked.body)
         answer = answers[min(len(seen.bodies), len(answers) - 1)]
         seen.bodies.append(body)
@@ -84,5 +93,4 @@ async def wire_endpoint(answers: Sequence[Answer]) -> AsyncIterator[Seen]:
         return True
 
     async with serve_http(reply) as url:
-        seen.url = f"{url}/v1"
-        yield seen
+        yield url

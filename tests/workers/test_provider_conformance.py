@@ -1,7 +1,9 @@
-"""Each provider in twelve situations, through the worker and through the agent loop."""
+"""Each provider in twelve situations, through the worker, the agent loop and the three doors."""
+
+from pathlib import Path
 
 import pytest
-from conformance import PROVIDERS, ROUTES, SITUATIONS, play
+from conformance import DOORS, PROVIDERS, ROUTES, SITUATIONS, ProviderDoors, play
 
 from shikisha.config.providers import FIRST_RUN_PROVIDERS
 from shikisha.core.errors import ConfigError
@@ -14,6 +16,21 @@ from shikisha.workers.provider_profile import parse_profile, provider_profiles, 
 async def test_a_provider_is_read_as_it_documents_itself(name: str, situation: str, route: str) -> None:
     if not await play(name, situation, route):
         pytest.skip("the provider has no such thing")
+
+
+@pytest.mark.parametrize("part", range(6))
+async def test_a_providers_clients_hear_the_same_at_every_door(part: int, tmp_path: Path) -> None:
+    wrong, played = {}, 0
+    async with ProviderDoors().opened(tmp_path) as doors:
+        for name in list(PROVIDERS)[part::6]:
+            for situation in SITUATIONS:
+                for door in DOORS:
+                    try:
+                        played += await doors.play(name, situation, door)
+                    except (AssertionError, KeyError, ValueError) as error:
+                        wrong[name, situation, door] = str(error)
+    assert not wrong
+    assert played >= 100
 
 
 def test_every_provider_of_the_docs_has_a_profile_and_a_row() -> None:

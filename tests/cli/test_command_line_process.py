@@ -103,6 +103,17 @@ def test_importing_it_imports_nothing_heavy(module: str) -> None:
     assert done.stdout == "[]\n"
 
 
+def test_a_run_into_a_journal_of_this_version_imports_no_sqlalchemy_and_draws_nothing_into_a_pipe(folder: Path) -> None:
+    call(folder, "run", "q", "-p", "quick")  # makes the journal
+    command = [sys.executable, "-X", "importtime", *COMMAND[1:], "run", "q", "-p", "quick"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603 - our own command
+    names = [line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()]
+    assert "pydantic" in names
+    assert not {"sqlalchemy", "alembic", "rich"} & set(names)
+    assert "\u2713 0 quick" in done.stderr
+    assert "intact" in call(folder, "journal", "verify").stdout
+
+
 class Terminal:
     """A pseudo-terminal with a command in it."""
 

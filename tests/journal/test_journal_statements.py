@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Connection, bindparam, create_engine, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from shikisha.journal.chain import Statement
 from shikisha.journal.schema import HEAD, MEMBERS, METADATA
+from shikisha.journal.statements import Statement
 
 ADD = Statement.of(insert(MEMBERS))
 MARK = Statement.of(

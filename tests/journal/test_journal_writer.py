@@ -14,7 +14,8 @@ from sqlalchemy import Connection, text
 from shikisha.core.errors import JournalUnavailable, ServerFenced
 from shikisha.core.events import Event
 from shikisha.journal import queries
-from shikisha.journal.drivers import JournalDriver, StorableBatch, parse_store_url
+from shikisha.journal.chain import EventBatch
+from shikisha.journal.drivers import JournalDriver, parse_store_url
 from shikisha.journal.schema import prepare_tables
 from shikisha.journal.sqlite import connect
 from shikisha.journal.writer import MAX_WAITING_EVENTS, JournalWriter
@@ -41,7 +42,7 @@ class Unreliable:
             raise JournalUnavailable("connection lost")
         return result
 
-    async def append(self, batch: StorableBatch) -> None:
+    async def append(self, batch: EventBatch) -> None:
         await self.write(batch.append)
 
     async def read(self, work: Callable[[Connection], T]) -> T:

@@ -15,7 +15,8 @@ from shikisha.core.errors import JournalUnavailable
 from shikisha.core.events import Event
 from shikisha.core.task import Task
 from shikisha.journal import Journal
-from shikisha.journal.drivers import JournalDriver, StorableBatch, parse_store_url
+from shikisha.journal.chain import EventBatch
+from shikisha.journal.drivers import JournalDriver, parse_store_url
 from shikisha.journal.drivers import store_module as kind
 from shikisha.journal.schema import prepare_tables
 from shikisha.journal.writer import JournalWriter
@@ -58,7 +59,7 @@ class Faulty:
             raise JournalUnavailable("the store is away")
         return await self.driver.write(work)
 
-    async def append(self, batch: StorableBatch) -> None:
+    async def append(self, batch: EventBatch) -> None:
         await self.write(batch.append)
 
     async def read(self, work: Callable[[Connection], T]) -> T:

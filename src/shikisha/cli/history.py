@@ -1,6 +1,6 @@
 """Commands that show runs of the journal: `runs`, `trace` and `explain`.
 
-They answer at once: a SQLite file is read with the standard library alone (`journal.sqlite_reader`), and of the
+They answer at once: a SQLite file is read with the standard library alone (`journal.plain_sqlite`), and of the
 configuration only where that file is. Invariant: whatever that does not serve goes the usual way, with the same result.
 """
 
@@ -25,7 +25,7 @@ from shikisha.core.run import Run
 from shikisha.core.text import one_line
 from shikisha.explain import explain as explain_run
 from shikisha.explain import explain_text
-from shikisha.journal.sqlite_reader import JournalReader, open_reader
+from shikisha.journal.plain_sqlite import JournalReader, open_reader
 from shikisha.journal.stored_events import NAMED_RUNS, RunOverview, matching_run
 
 if TYPE_CHECKING:

@@ -95,20 +95,19 @@ class SilentProgress:
     def __exit__(self, *_: object) -> None: ...
 
 
-class RunEvents:
-    """The events so far, by run, in the order of their first events."""
+class GrowingRuns(dict[str, Run]):
+    """The runs so far, by id, in the order of their beginnings; each grows with its events."""
 
     def __init__(self, past: PastEvents) -> None:
-        self._events = {run: list(events) for run, events in past.items()}
+        super().__init__({run: Run.fold(events) for run, events in past.items()})
 
-    def add(self, event: Event) -> None:
-        """Append an event to its run."""
-        self._events.setdefault(event.run, []).append(event)
-
-    def runs(self) -> dict[str, Run]:
-        """Return every run of which the first event is known."""
-        known = {run: events for run, events in list(self._events.items()) if isinstance(events[0], RunStarted)}
-        return {run: Run.fold(tuple(events)) for run, events in known.items()}
+    def add(self, event: Event) -> Run | None:
+        """Take an event; return its run, None where the run's beginning is not known."""
+        if isinstance(event, RunStarted):
+            self[event.run] = Run.fold([event])
+        elif event.run in self:
+            self[event.run].take(event)
+        return self.get(event.run)
 
 
 class LiveProgress:
@@ -116,7 +115,7 @@ class LiveProgress:
 
     def __init__(self, past: PastEvents) -> None:
         self.started = bool(past)
-        self._runs = RunEvents(past)
+        self._runs = GrowingRuns(past)
         self._live: Live | None = None
 
     def observe(self, event: Event) -> None:
@@ -155,7 +154,7 @@ class LiveProgress:
             _echo_controls(True)
 
     def _draw(self) -> "RenderableType":
-        runs = self._runs.runs()
+        runs = self._runs.copy()  # the thread that draws is not the one that adds
         root = next((run for run in runs.values() if run.started.parent is None), None)
         return run_tree(RunTreeView(runs, time()), root.id) if root is not None else ""
 
@@ -177,13 +176,12 @@ class LineProgress:
 
     def __init__(self, past: PastEvents) -> None:
         self.started = bool(past)
-        self._runs = RunEvents(past)
+        self._runs = GrowingRuns(past)
 
     def observe(self, event: Event) -> None:
         """Print the line of this event, if it has one."""
         self.started = True
-        self._runs.add(event)
-        run = self._runs.runs().get(event.run)
+        run = self._runs.add(event)
         for line in self._lines(event, run) if run is not None else ():
             output.print_note(f"{'  ' * run.started.depth if run else ''}{line}")
 
@@ -248,26 +246,26 @@ def run_tree(view: RunTreeView, root: str) -> "Tree":
     from rich.tree import Tree
 
     run = view.runs[root]
-    tree = Tree(run_line(run, view.now), guide_style="dim")
+    tree = Tree(run_line(run, view.now).draw(), guide_style="dim")
     for record in run.rounds:
         _add_round(tree, record, run, view)
     return tree
 
 
 def _add_round(tree: "Tree", record: RoundRecord, run: Run, view: RunTreeView) -> None:
-    branch = tree.add(round_line(record, run))
+    branch = tree.add(round_line(record, run).draw())
     for rejection in record.rejected:
-        branch.add(_styled_line(f"no plan: {rejection.where}: {rejection.what}", "yellow"))
+        branch.add(_styled_line(f"no plan: {rejection.where}: {rejection.what}", "yellow").draw())
     for line in problem_lines(record.planning):
-        branch.add(line)
+        branch.add(line.draw())
     for index, step in enumerate(record.plan.steps if record.plan else ()):
         _add_step(branch, step, record.steps.get(index, StepRecord(index)), run, view)
 
 
 def _add_step(branch: "Tree", step: Step, record: StepRecord, run: Run, view: RunTreeView) -> None:
-    leaf = branch.add(step_line(step, record, run, view.now))
+    leaf = branch.add(step_line(step, record, run, view.now).draw())
     for line in problem_lines(record):
-        leaf.add(line)
+        leaf.add(line.draw())
     for attempt in record.attempts:
         if attempt.started.key in view.runs and attempt.started.key != run.id:
             leaf.add(run_tree(view, attempt.started.key))
@@ -276,10 +274,10 @@ def _add_step(branch: "Tree", step: Step, record: StepRecord, run: Run, view: Ru
         _add_step(leaf, step, item, run, view)
     result = record.result
     if view.answers and result is not None and result.text is not None:
-        leaf.add(_styled_line(f"→ {one_line(result.text)}", "dim"))
+        leaf.add(_styled_line(f"→ {one_line(result.text)}", "dim").draw())
 
 
-def run_line(run: Run, now: float | None = None) -> "Text":
+def run_line(run: Run, now: float | None = None) -> "StyledLine":
     """Return the line of a run: id, status, seconds and cost."""
     status = run.status
     style = _STATUS_STYLES.get(status, "yellow")
@@ -294,7 +292,7 @@ def run_line(run: Run, now: float | None = None) -> "Text":
     return _styled_line(" · ".join(parts) + (f" · {why}" if why else ""), f"bold {style}")
 
 
-def round_line(record: RoundRecord, run: Run) -> "Text":
+def round_line(record: RoundRecord, run: Run) -> "StyledLine":
     """Return the line of a round: its topology, its conductor and the cost of planning."""
     if record.plan is None or record.proposed is None:
         return _styled_line(f"round {record.index}: {run.started.conductor} is planning", "cyan")
@@ -306,25 +304,20 @@ def round_line(record: RoundRecord, run: Run) -> "Text":
     return _styled_line(f"round {record.index}: {shape} by {who}{instead}{paid}", "bold")
 
 
-def step_line(step: Step, record: StepRecord, run: Run, now: float | None = None) -> "Text":
+def step_line(step: Step, record: StepRecord, run: Run, now: float | None = None) -> "StyledLine":
     """Return the line of a step: worker, state, seconds, cost and subtask."""
-    from rich.text import Text
-
     sign, state = _step_state(step, record, run.status)
     planned = run.started.pool[step.worker]
     own = [attempt for attempt in record.attempts if not attempt.started.call]  # and not an agent's tools
     worker = own[-1].started.worker if own else planned
     who = planned if worker == planned else f"{worker} for {planned}"
-    line = Text(no_wrap=True, overflow="ellipsis")
-    line.append(f"{sign} ", _SIGN_STYLES[sign])
-    line.append(f"{step_name(record.index)} {one_line(who, 40)}", "bold")
     facts = [state, *_step_figures(record, now)]
     if record.items is not None:
         facts.append(f"{sum(item.finished is not None for item in record.items)} of {len(record.items)} items")
     facts += [f"{record.tool_calls} call{'s' * (record.tool_calls > 1)} of tools"] if record.tool_calls else []
-    line.append(" · " + " · ".join(fact for fact in facts if fact) if any(facts) else "")
-    line.append(f" · {one_line(step.subtask)}", "dim")
-    return line
+    shown = "".join(f" · {fact}" for fact in facts if fact)
+    name = (f"{step_name(record.index)} {one_line(who, 40)}", "bold")
+    return StyledLine([(f"{sign} ", _SIGN_STYLES[sign]), name, (shown, ""), (f" · {one_line(step.subtask)}", "dim")])
 
 
 def _step_state(step: Step, record: StepRecord, status: RunStatus) -> tuple[str, str]:
@@ -356,7 +349,7 @@ def _step_figures(record: StepRecord, now: float | None) -> Iterator[str]:
         yield from uncertain_cost(sum((attempt.uncertain for attempt in settled), Amount()))
 
 
-def problem_lines(record: StepRecord) -> Iterator["Text"]:
+def problem_lines(record: StepRecord) -> Iterator["StyledLine"]:
     """Yield what failed in a step, and what was done about it."""
     for attempt, following in zip_longest(record.attempts, record.attempts[1:]):
         leads = _retry_reason(attempt, following)
@@ -385,10 +378,23 @@ def _run_seconds(run: Run, now: float | None) -> float:
     return max(run.active_seconds, now - run.started.at)
 
 
-def _styled_line(text: str, style: str) -> "Text":
-    from rich.text import Text
+class StyledLine(tuple[tuple[str, str], ...]):
+    """A line in parts, each with its style; on a terminal it is cut where the terminal ends."""
 
-    return Text(one_line(text, 400), style, no_wrap=True, overflow="ellipsis")
+    @property
+    def plain(self) -> str:
+        """The line without styles."""
+        return "".join(text for text, _ in self)
+
+    def draw(self) -> "Text":
+        """Return the line as rich draws it."""
+        from rich.text import Text
+
+        return Text.assemble(*self, no_wrap=True, overflow="ellipsis")
+
+
+def _styled_line(text: str, style: str) -> StyledLine:
+    return StyledLine([(one_line(text, 400), style)])
 
 
 def _format_seconds(seconds: float) -> str:

@@ -36,7 +36,9 @@ from shikisha.core.text import one_line
 from shikisha.engine import approvals
 from shikisha.engine.approvals import Decision
 from shikisha.engine.engine import Engine
+from shikisha.engine.recorder import Recorder
 from shikisha.engine.rounds import answer_problem
+from shikisha.journal.plain_sqlite import open_recorder
 from shikisha.server import store
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ def run(
             pool = container.pool(chosen.names or container.team_pool(chosen.conductor))
             conductor = container.conductor(chosen.conductor, pool)
             limits = caps.apply_to(container.caps)
-            async with session.open_command_journal(shared, container) as journal:
+            async with open_recorder(session.journal_place(shared, container)) as journal:
                 with shown:
                     config = container.resolved()
                     async with _exported(container, name) as observer:
@@ -209,7 +211,7 @@ async def _exported(container: Container, run: str) -> AsyncIterator["TelemetryO
 
 
 def _build_engine(
-    container: Container, journal: "Journal", shown: RunProgress, observer: "TelemetryObserver | None"
+    container: Container, journal: Recorder, shown: RunProgress, observer: "TelemetryObserver | None"
 ) -> Engine:
     approver = approval_prompt.choose_approver(shown.paused)
 

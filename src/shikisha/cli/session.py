@@ -63,11 +63,16 @@ async def open_container(shared: SharedOptions) -> AsyncIterator[Container]:
 @asynccontextmanager
 async def open_command_journal(shared: SharedOptions, container: Container) -> AsyncIterator["Journal"]:
     """Open the journal that the command line or the configuration names."""
+    async with open_journal(journal_place(shared, container)) as opened:
+        yield opened
+
+
+def journal_place(shared: SharedOptions, container: Container) -> str:
+    """Return the URL or path of the journal that the command line or the configuration names; its folder is made."""
     url = shared.journal or container.journal_url()
     if "://" not in url:
         make_folder(Path(url).parent)
-    async with open_journal(url) as opened:
-        yield opened
+    return url
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ class ConfigTable(BaseModel):
     `renamed_keys` maps an earlier key to the present one. The earlier key is still accepted, with a FutureWarning.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     renamed_keys: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")

@@ -295,7 +295,7 @@ class Run:
             raise ValueError(f"a run's first event is run.started, not {first.kind if first else 'nothing'}")
         run = cls(first, _since=first.at)
         for event in stream:
-            run._take(event)
+            run.take(event)
         return run
 
     @property
@@ -404,7 +404,8 @@ class Run:
             self.rounds.append(RoundRecord(number, StepRecord(-1)))
         return self.rounds[index]
 
-    def _take(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
+        """Take the run's next event; ValueError for one that is not of this run, or of an unknown kind."""
         if event.run != self.id:
             raise ValueError(f"an event of run {event.run} among those of run {self.id}")
         idle = isinstance(event, _IDLE_EVENTS) or (

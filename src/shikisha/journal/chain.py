@@ -2,118 +2,44 @@
 
 Invariant: event `seq` has the hash SHA-256(hash of event `seq` - 1, `[seq,run,kind,at,data]`), and the head row names
 the last one. The chain continues from the head row as read under its lock, so several processes can share a journal. A
-body's text is in the chain by its hash only: it can be erased and the chain still holds. The statements of nearly every
-commit are compiled once, and SQLite's go straight to its driver, because compiling them and SQLAlchemy's own way there
-take most of a small commit's time; a store's refusal is the very error that SQLAlchemy would raise. Deliberately
-absent: signatures. A writer of the store can write a whole new chain, which shows only against a head noted elsewhere.
+body's text is in the chain by its hash only: it can be erased and the chain still holds. Its statements are plain SQL,
+so that a command can append to a SQLite file without importing SQLAlchemy. Deliberately absent: signatures. A writer of
+the store can write a whole new chain, which shows only against a head noted elsewhere.
 """
 
 import json
 import logging
+import re
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
-
-from sqlalchemy import Connection, Delete, Insert, Select, Update, bindparam, delete, insert, select, update
-from sqlalchemy.dialects.sqlite.base import SQLiteDialect
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from shikisha.core.errors import JournalUnavailable, ServerFenced
-from shikisha.journal.codec import EncodedEvent
-from shikisha.journal.schema import APPLIED, BODIES, EVENTS, HEAD
+from shikisha.core.events import RecordsChanged
+from shikisha.journal.codec import EncodedEvent, encode_event
 
-T = TypeVar("T")
-Values: TypeAlias = Mapping[str, object]
-Clause: TypeAlias = Select[*tuple[object, ...]] | Insert | Update | Delete
-_NOTHING: Values = {}
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
-
-class Statement:
-    """A statement that is compiled once; `make` returns it for a dialect, by its name.
-
-    Values are what SQLite's driver takes and returns unchanged: texts, numbers, bytes, and booleans to be written.
-    """
-
-    def __init__(self, make: Callable[[str], Clause]) -> None:
-        self._make = make
-        self._made: dict[str, Clause] = {}
-
-    @classmethod
-    def of(cls, clause: Clause) -> "Statement":
-        """Return a statement that is the same in every dialect."""
-        return cls(lambda _: clause)
-
-    def execute(self, connection: Connection, rows: Sequence[Values]) -> None:
-        """Execute it for each of these rows."""
-        if connection.dialect.name == "sqlite":
-            text = self._text
-            _with_sqlite(connection, lambda raw: raw.executemany(text.sql, [text.ordered(row) for row in rows]))
-        else:
-            connection.execute(self._in(connection.dialect.name), rows)
-
-    def first(self, connection: Connection, values: Values = _NOTHING) -> tuple[object, ...] | None:
-        """Execute it and return its first row; None without any."""
-        if connection.dialect.name == "sqlite":
-            text = self._text
-            row = _with_sqlite(connection, lambda raw: raw.execute(text.sql, text.ordered(values)).fetchone())
-            return row if isinstance(row, tuple) else None
-        result = connection.execute(self._in(connection.dialect.name), values).first()
-        return None if result is None else tuple(result)
-
-    def _in(self, dialect: str) -> Clause:
-        if dialect not in self._made:
-            self._made[dialect] = self._make(dialect)
-        return self._made[dialect]
-
-    @cached_property
-    def _text(self) -> "_SQLiteStatement":
-        return _SQLiteStatement(self._in("sqlite"))
-
-
-class _SQLiteStatement:
-    """A statement as SQLite's driver takes it."""
-
-    def __init__(self, clause: Clause) -> None:
-        compiled = clause.compile(dialect=SQLiteDialect(paramstyle="qmark"))
-        self.sql = str(compiled)
-        self._names = tuple(getattr(compiled, "positiontup", None) or ())
-        self._fixed = {name: value for name, value in (compiled.params or {}).items() if value is not None}
-
-    def ordered(self, values: Values) -> list[object]:
-        """Return the values in the order of their places."""
-        fixed = self._fixed
-        return [values[name] if name in values else fixed[name] for name in self._names]
-
-
-def _with_sqlite(connection: Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    raw = connection.connection.driver_connection
-    if not isinstance(raw, sqlite3.Connection):
-        raise TypeError(f"no connection of SQLite's driver: {type(raw).__name__}")
-    try:
-        return work(raw)
-    except sqlite3.Error as error:
-        raise DBAPIError.instance(None, None, error, sqlite3.Error, hide_parameters=True) from error
-
-
-TransactionWork: TypeAlias = Callable[[Connection], None]
+TransactionWork: TypeAlias = Callable[["Connection"], None]
 
 
 class RowStatement(NamedTuple):
     """A statement of PostgreSQL's whose one parameter, `$1`, is an array of these rows as `jsonb`."""
 
     sql: str
-    rows: Sequence[Values]
+    rows: Sequence[Mapping[str, object]]
 
 
 @runtime_checkable
 class StatementWork(Protocol):
     """A work that is also statements with rows, so that PostgreSQL can do it in a batch's one round trip."""
 
-    def __call__(self, connection: Connection) -> None:
+    def __call__(self, connection: "Connection") -> None:
         """Do it."""
 
     def statements(self) -> Sequence[RowStatement]:
@@ -130,7 +56,7 @@ class MemberFence(Protocol):
         """The member's id."""
         ...
 
-    def __call__(self, connection: Connection) -> None:
+    def __call__(self, connection: "Connection") -> None:
         """Hold the member alive until the transaction ends; ServerFenced when it is not."""
 
     def refusal(self) -> ServerFenced:
@@ -138,8 +64,23 @@ class MemberFence(Protocol):
         ...
 
 
+@runtime_checkable
+class RecordedWork(Protocol):
+    """A work of a batch that changes records, and says so before it is done."""
+
+    def records(self) -> RecordsChanged | None:
+        """Return what it makes of them; None: it changes none."""
+        ...
+
+
+def encode_records(works: Iterable[object]) -> list[EncodedEvent]:
+    """Return the events of what these works make of records."""
+    made = [work.records() for work in works if isinstance(work, RecordedWork)]
+    return [encode_event(event) for event in made if event is not None]
+
+
 _LOG = logging.getLogger(__name__)
-_REFUSALS = (IntegrityError, DataError, ProgrammingError)
+_REFUSALS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError)
 # The same as SQLSTATE classes (data, integrity, syntax), since all of asyncpg's errors reach us as one class.
 _REFUSAL_CODES = ("22", "23", "42")
 
@@ -155,30 +96,60 @@ class ChainHead:
     hash: str = GENESIS
 
 
-def _body_statement(dialect: str) -> Insert:
-    """Return the statement that adds bodies, or notes that one is another run's too; imports no dialect not in use."""
-    if dialect == "postgresql":
-        from sqlalchemy.dialects import postgresql
+# SQLite has no FOR UPDATE: its transaction holds the whole file.
+_HEAD = "SELECT count, hash FROM head"
+_MOVE = "UPDATE head SET count = ?, hash = ?"
+_EVENT = "INSERT INTO events (seq, run, kind, at, data, hash) VALUES (?, ?, ?, ?, ?, ?)"
+_BODY = (
+    "INSERT INTO bodies (hash, body, run, shared) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO UPDATE SET shared = true "
+    "WHERE NOT bodies.shared AND bodies.run <> excluded.run"
+)
+_HASH_AT = "SELECT hash FROM events WHERE seq = ?"
+_LAST_BATCH = "SELECT batch FROM applied WHERE writer = ?"
+_FORGET_BATCHES = "DELETE FROM applied WHERE at < ?"
+_NOTE_BATCH = (
+    "INSERT INTO applied (writer, batch, at) VALUES (?, ?, ?) "
+    "ON CONFLICT (writer) DO UPDATE SET batch = excluded.batch, at = excluded.at"
+)
 
-        adding = postgresql.insert(BODIES)
-        other = ~BODIES.c.shared & (BODIES.c.run != adding.excluded.run)
-        return adding.on_conflict_do_update(index_elements=["hash"], set_={"shared": True}, where=other)
-    from sqlalchemy.dialects import sqlite
-
-    begun = sqlite.insert(BODIES)
-    other = ~BODIES.c.shared & (BODIES.c.run != begun.excluded.run)
-    return begun.on_conflict_do_update(index_elements=["hash"], set_={"shared": True}, where=other)
+Store: TypeAlias = "Connection | sqlite3.Connection"
+"""What a batch is stored through, in a transaction: a SQLite file, or SQLAlchemy's connection to any store."""
 
 
-_HEAD = Statement.of(select(HEAD.c.count, HEAD.c.hash).with_for_update())  # in SQLite the transaction holds it all
-_MOVE = Statement.of(update(HEAD).values(count=bindparam("new_count"), hash=bindparam("new_hash")))
-_EVENT = Statement.of(insert(EVENTS))
-_BODY = Statement(_body_statement)
+def _execute(store: Store, sql: str, rows: Sequence[tuple[object, ...]]) -> None:
+    if isinstance(plain := _plain(store), sqlite3.Connection):
+        plain.executemany(sql, rows)
+    else:
+        plain.exec_driver_sql(_numbered(sql), list(rows))
 
 
-def lock_head(connection: Connection) -> ChainHead:
+def _first(store: Store, sql: str, *values: object) -> tuple[object, ...] | None:
+    if isinstance(plain := _plain(store), sqlite3.Connection):
+        row = plain.execute(sql, values).fetchone()
+    else:
+        row = plain.exec_driver_sql(_numbered(sql), values).first()
+    return None if row is None else tuple(row)
+
+
+def _plain(store: Store) -> Store:
+    """Return the driver's own connection where it is SQLite's."""
+    if isinstance(store, sqlite3.Connection) or store.dialect.name != "sqlite":
+        return store
+    raw = store.connection.driver_connection
+    if not isinstance(raw, sqlite3.Connection):
+        raise TypeError(f"no connection of SQLite's driver: {type(raw).__name__}")
+    return raw
+
+
+def _numbered(sql: str) -> str:
+    """Return a statement with its places as PostgreSQL's driver wants them."""
+    number = count(1)
+    return re.sub(r"\?", lambda _: f"${next(number)}", sql)
+
+
+def lock_head(store: Store) -> ChainHead:
     """Lock the head row until the transaction ends, and return the chain's end; JournalUnavailable if it is damaged."""
-    row = _HEAD.first(connection)
+    row = _first(store, _HEAD if isinstance(_plain(store), sqlite3.Connection) else f"{_HEAD} FOR UPDATE")
     if row is None:
         raise _damaged_head("missing")
     count, last = row
@@ -240,7 +211,7 @@ class EventBatch:
         return (
             *(self.writer, self.number, time.time(), None if fence is None else fence.id),
             *([getattr(entry, name) for entry in self.entries] for name in ("run", "kind", "at", "data", "tail")),
-            *([body[name] for body in bodies] for name in ("hash", "body", "run", "shared")),
+            *([body[place] for body in bodies] for place in range(4)),
             *([statement.sql for statement in statements], given),
         )
 
@@ -251,18 +222,29 @@ class EventBatch:
         if outcome != "stored":
             raise _damaged_head(str(outcome))
 
-    def append(self, connection: Connection) -> None:
-        """Write the events, their bodies and the new head, and do the works, unless an earlier try did."""
-        head = lock_head(connection)
-        if self.tried and self.stored(connection):
+    def append(self, store: Store) -> None:
+        """Write the events, their bodies and the new head, and do the works, unless an earlier try did.
+
+        Works and a fence need SQLAlchemy's connection.
+        """
+        head = lock_head(store)
+        if self.tried and self.stored(store):
             return
         self.tried = True
-        if self.fence is not None:
+        connection = None if isinstance(store, sqlite3.Connection) else store
+        if self.fence is not None and connection is not None:
             self.fence(connection)
         if self.entries:
-            self._extend(connection, head)
+            self._extend(store, head)
         else:
-            self._note(connection)
+            _execute(store, _FORGET_BATCHES, [(time.time() - _STALE,)])
+            _execute(store, _NOTE_BATCH, [(self.writer, self.number, time.time())])
+        if connection is not None:
+            self._do_works(connection)
+        elif self.works or self.fence is not None:
+            raise TypeError("works and fences are done through SQLAlchemy's connection")
+
+    def _do_works(self, connection: "Connection") -> None:
         for work in self.works:
             if not self.careful:
                 work(connection)
@@ -270,53 +252,43 @@ class EventBatch:
             try:
                 with connection.begin_nested():
                     work(connection)
-            except DBAPIError as error:
+            except Exception as error:
                 if not _refuses(error):
                     raise
-                _LOG.error("the store refuses a work, which is left out: %s", error.orig)
+                _LOG.error("the store refuses a work, which is left out: %s", getattr(error, "orig", error))
 
-    def _extend(self, connection: Connection, head: ChainHead) -> None:
-        count, last = head.count, head.hash
-        rows: list[dict[str, object]] = []
+    def _extend(self, store: Store, head: ChainHead) -> None:
+        seq, last = head.count, head.hash
+        rows: list[tuple[object, ...]] = []
         for run, kind, at, data, tail, _ in self.entries:
-            last = chain_hash(last, count, tail)
-            rows.append({"seq": count, "run": run, "kind": kind, "at": at, "data": data, "hash": last})
-            count += 1
-        self.end = ChainHead(count, last)
+            last = chain_hash(last, seq, tail)
+            rows.append((seq, run, kind, at, data, last))
+            seq += 1
+        self.end = ChainHead(seq, last)
         if bodies := _bodies(self.entries):
-            _BODY.execute(connection, bodies)
-        _EVENT.execute(connection, rows)
-        _MOVE.execute(connection, [{"new_count": count, "new_hash": last}])
+            _execute(store, _BODY, bodies)
+        _execute(store, _EVENT, rows)
+        _execute(store, _MOVE, [(seq, last)])
 
-    def stored(self, connection: Connection) -> bool:
+    def stored(self, store: Store) -> bool:
         """Whether the last try stored the batch, even if its answer was lost."""
         if self.entries and self.end is not None:
-            at_end = select(EVENTS.c.hash).where(EVENTS.c.seq == self.end.count - 1)
-            return bool(connection.execute(at_end).scalar_one_or_none() == self.end.hash)
-        last = select(APPLIED.c.batch).where(APPLIED.c.writer == self.writer)
-        return bool(connection.execute(last).scalar_one_or_none() == self.number)
-
-    def _note(self, connection: Connection) -> None:
-        mine, now = APPLIED.c.writer == self.writer, time.time()
-        values = {"batch": self.number, "at": now}
-        if not connection.execute(update(APPLIED).where(mine).values(values)).rowcount:
-            connection.execute(delete(APPLIED).where(APPLIED.c.at < now - _STALE))
-            connection.execute(insert(APPLIED).values(writer=self.writer, **values))
+            return _first(store, _HASH_AT, self.end.count - 1) == (self.end.hash,)
+        return _first(store, _LAST_BATCH, self.writer) == (self.number,)
 
 
 def _refuses(error: BaseException | None) -> bool:
     """Whether the store refuses this statement, rather than being unable to take any."""
-    if not isinstance(error, DBAPIError):
-        return False
-    return isinstance(error, _REFUSALS) or str(getattr(error.orig, "sqlstate", None)).startswith(_REFUSAL_CODES)
+    refused = getattr(error, "orig", error)  # SQLAlchemy wraps the driver's error
+    return isinstance(refused, _REFUSALS) or str(getattr(refused, "sqlstate", None)).startswith(_REFUSAL_CODES)
 
 
-def _bodies(entries: list[EncodedEvent]) -> list[dict[str, object]]:
-    rows: dict[str, dict[str, object]] = {}
+def _bodies(entries: list[EncodedEvent]) -> list[tuple[str, bytes, str, bool]]:
+    """Return the rows of these events' texts."""
+    rows: dict[str, tuple[str, bytes, str, bool]] = {}
     for entry in entries:
         for key, body in entry.bodies:
-            known = rows.setdefault(key, {"hash": key, "body": body, "run": entry.run, "shared": False})
-            if known["run"] != entry.run:
-                known["shared"] = True
+            _, _, first, shared = rows.get(key, (key, body, entry.run, False))
+            rows[key] = (key, body, first, shared or first != entry.run)
     # Sorted, so that two writers lock the rows of bodies that they share in one order, and never wait for each other.
     return [rows[key] for key in sorted(rows)]

@@ -6,6 +6,7 @@ message holds neither parameters nor passwords, and only the kind in use is impo
 import as all the rest). Deliberately absent: in-memory SQLite (there is `recorder.MemoryRecorder`).
 """
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Protocol, TypeVar
@@ -15,22 +16,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from shikisha.core.errors import ConfigError, JournalUnavailable
+from shikisha.journal.chain import EventBatch
 
 T = TypeVar("T")
-
-
-class StorableBatch(Protocol):
-    """A batch of events as the drivers see it (`chain.EventBatch`)."""
-
-    def append(self, connection: Connection) -> None:
-        """Store it, unless an earlier try did."""
-
-    def call_values(self) -> tuple[object, ...] | None:
-        """Return what PostgreSQL's function `shikisha_append` takes; None where only `append` can store it."""
-        ...
-
-    def check_called(self, outcome: object) -> None:
-        """Raise what the function's outcome means, unless it means that the batch is stored."""
 
 
 class JournalDriver(Protocol):
@@ -40,7 +28,7 @@ class JournalDriver(Protocol):
         """Run and commit it; once it has read the head row, no other writer of any process comes between."""
         ...
 
-    async def append(self, batch: StorableBatch) -> None:
+    async def append(self, batch: EventBatch) -> None:
         """Store a batch of events, all of it or nothing; tried again after a lost answer it is stored once."""
         ...
 
@@ -69,7 +57,7 @@ def translate_store_errors(where: str) -> Iterator[None]:
         yield
     except DBAPIError as error:
         raise JournalUnavailable(f"journal {where}: {error.orig}") from error
-    except (OSError, PoolTimeout) as error:
+    except (OSError, PoolTimeout, sqlite3.Error) as error:
         raise JournalUnavailable(f"journal {where}: {error or type(error).__name__}") from error
 
 

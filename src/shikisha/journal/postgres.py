@@ -18,7 +18,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from shikisha.core.errors import MissingExtra
-from shikisha.journal.drivers import JournalDriver, StorableBatch, redacted_url, translate_store_errors
+from shikisha.journal.chain import EventBatch
+from shikisha.journal.drivers import JournalDriver, redacted_url, translate_store_errors
 
 T = TypeVar("T")
 _APPEND = f"SELECT shikisha_append({', '.join(f'${place}' for place in range(1, 16))})"
@@ -70,7 +71,7 @@ class _PostgresDriver:
                     raise
             return await self._transact(work)
 
-    async def append(self, batch: StorableBatch) -> None:
+    async def append(self, batch: EventBatch) -> None:
         values = batch.call_values()
         if values is None:
             await self.write(batch.append)

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from hashlib import sha256
-from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 from sqlalchemy import ColumnClause, Connection, Select, column, func, literal_column, select, table, tuple_
 
 from shikisha.core.events import RECORDS, RecordsChanged
 from shikisha.journal.chain import EventBatch, lock_head
-from shikisha.journal.codec import EncodedEvent, encode_event
+from shikisha.journal.codec import encode_event
 from shikisha.journal.run_index import scope_word
 from shikisha.journal.schema import EVENTS, RUN_TEXTS, RUNS, SERVED
 
@@ -55,24 +55,9 @@ _TABLES: Mapping[str, _RecordTable] = {
 _WRITTEN_ONCE = ("audit", "served")  # they grow without end, so that they are compared a page at a time
 
 
-@runtime_checkable
-class RecordedWork(Protocol):
-    """A work of a batch that changes records, and says so before it is done."""
-
-    def records(self) -> RecordsChanged | None:
-        """Return what it makes of them; None: it changes none."""
-        ...
-
-
 def records_event(**changed: object) -> RecordsChanged:
     """Return the event of a change that is made now."""
     return RecordsChanged(run=RECORDS, at=time.time(), **changed)  # type: ignore[arg-type]  # fields of that event
-
-
-def encode_records(works: Iterable[object]) -> list[EncodedEvent]:
-    """Return the events of what these works make of records."""
-    made = [work.records() for work in works if isinstance(work, RecordedWork)]
-    return [encode_event(event) for event in made if event is not None]
 
 
 @dataclass(slots=True)

@@ -35,9 +35,9 @@ from shikisha.core.events import (
 )
 from shikisha.core.run import Attempt, Run, StepRecord, root_run_id
 from shikisha.journal import queries
-from shikisha.journal.chain import Statement
 from shikisha.journal.codec import body_hash, body_keys, body_text, make_event, stored_values
 from shikisha.journal.schema import EVENTS, HEAD, INDEXED, RUN_DAYS, RUN_TEXTS, RUN_WORKERS, RUNS, SERVED, WORKER_DAYS
+from shikisha.journal.statements import Statement
 from shikisha.journal.stored_events import EventRow, RunOverview, last_erasures, placeholder_texts
 
 if TYPE_CHECKING:

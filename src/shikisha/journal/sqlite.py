@@ -10,7 +10,6 @@ Deliberately absent: aiosqlite.
 import asyncio
 import os
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
@@ -20,14 +19,15 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from shikisha.core.errors import JournalUnavailable
 from shikisha.core.fair_work import FairExecutor
 from shikisha.journal import make_private
-from shikisha.journal.drivers import JournalDriver, StorableBatch, redacted_url, translate_store_errors
+from shikisha.journal.chain import EventBatch
+from shikisha.journal.drivers import JournalDriver, redacted_url, translate_store_errors
+from shikisha.journal.plain_sqlite import prepare_to_write
 
 T = TypeVar("T")
 _WRITING, _READING = "BEGIN IMMEDIATE", "BEGIN"
@@ -104,7 +104,7 @@ class _SQLiteDriver:
     async def write(self, work: Callable[[Connection], T]) -> T:
         return await self._run(self._writer, work)
 
-    async def append(self, batch: StorableBatch) -> None:
+    async def append(self, batch: EventBatch) -> None:
         await self.write(batch.append)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
@@ -138,19 +138,6 @@ def _empty_log(held: _HeldConnection) -> bool:
             return blocked is not None and blocked[0] == 0
     finally:
         pooled.close()
-
-
-def _keep_wal(cursor: DBAPICursor, patience: float) -> None:
-    """Put the file in WAL mode, which SQLite refuses at once, without its own waiting, while another opens the file."""
-    until = time.monotonic() + patience
-    while True:
-        try:
-            cursor.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
-                raise
-        time.sleep(0.005)  # SQLite's own busy handler is not asked for this statement
 
 
 def _writable(url: URL) -> bool:
@@ -211,18 +198,14 @@ def _engine(url: URL, patience: float, begin: str, *, read_only: bool = False) -
     )
 
     @event.listens_for(engine, "connect")
-    def prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    def prepare(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
         connection.isolation_level = None  # transactions begin with the statement below
         with ExitStack() as unless_ready:
             unless_ready.callback(connection.close)
-            with closing(connection.cursor()) as cursor:
-                if read_only:
-                    cursor.execute("PRAGMA query_only = ON")
-                    unless_ready.pop_all()
-                    return
-                _keep_wal(cursor, patience)
-                cursor.execute("PRAGMA synchronous = FULL")
-                cursor.execute("PRAGMA secure_delete = ON")  # what is erased is not left in free pages
+            if read_only:
+                connection.execute("PRAGMA query_only = ON")
+            else:
+                prepare_to_write(connection, patience)
             unless_ready.pop_all()
 
     @event.listens_for(engine, "begin")

@@ -5,7 +5,6 @@ Reading sees everything added before. Nothing outlives `open_journal`: on leavin
 ends and the connections close. Deliberately absent: changing or deleting events; their texts can be erased.
 """
 
-from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -33,7 +32,7 @@ from shikisha.journal.verification import (
     Verification,
     combine_findings,
 )
-from shikisha.journal.writer import JournalWriter
+from shikisha.journal.writer import JournalWriter, writing
 
 T = TypeVar("T")
 _ALL_RUNS = 2**31
@@ -229,16 +228,5 @@ async def open_journal(url: str, patience: float) -> AsyncIterator[Journal]:
     location = parse_store_url(url)
     async with store_module(location).connect(location, patience) as driver:
         await prepare_tables(location, driver, patience)
-        writer = JournalWriter(driver)
-        interrupted: BaseException | None = None
-        async with TaskGroup() as group:
-            group.create_task(writer.run())
-            try:
-                yield Journal(driver, writer)
-            except BaseException as error:  # noqa: BLE001 - the group would wrap it: it is raised again below, as it is
-                interrupted = error
-            writer.stop()
-        if interrupted is not None:
-            raise interrupted
-        if writer.left:
-            raise JournalUnavailable(f"{writer.left} events could not be stored before the journal was closed")
+        async with writing(driver) as writer:
+            yield Journal(driver, writer)

@@ -4,7 +4,7 @@ Invariants: a body that is gone, or is not what its hash says, is JournalTampere
 that a run wrote before its last `bodies.erased` counts as erased for it, even where the store still has the text for
 another run: a placeholder stands for it that is never taken for a text, and what programs read (plans, the parts of a
 task) stays readable to them. A RunOverview is made from a folded run, so a list says the same as `runs show`.
-Deliberately absent: reading (`queries` by SQLAlchemy, `sqlite_reader` without it).
+Deliberately absent: reading (`queries` by SQLAlchemy, `plain_sqlite` without it).
 """
 
 import json

@@ -11,25 +11,33 @@ clock (the store's own patience is the only waiting) and queues per run.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Protocol
 from uuid import uuid4
 
 from shikisha.core.errors import JournalUnavailable, ServerFenced
 from shikisha.core.events import Event, RunStarted
-from shikisha.journal.chain import EventBatch, TransactionWork
+from shikisha.journal.chain import EventBatch, TransactionWork, encode_records
 from shikisha.journal.codec import EncodedEvent, encode_event
-from shikisha.journal.drivers import JournalDriver
-from shikisha.journal.records import encode_records
 
 LINGER = 0.002  # seconds from a full batch's commit to the next: 2 ms later, for a quarter of an event's CPU time
 CROWD_SIZE = 8  # events in a batch: so many come from several runs, and more will follow at once
 MAX_WAITING_EVENTS = 10_000  # events that may wait for an unavailable store before new runs are refused
 
 
+class BatchStore(Protocol):
+    """Where batches are stored."""
+
+    async def append(self, batch: EventBatch) -> None:
+        """Store a batch of events, all of it or nothing; tried again after a lost answer it is stored once."""
+        ...
+
+
 class JournalWriter:
     """The events that are not durable yet, the flushes that wait for them, and the task (`run`) that stores them."""
 
-    def __init__(self, driver: JournalDriver) -> None:
+    def __init__(self, driver: BatchStore) -> None:
         self._driver = driver
         self._name = uuid4().hex
         self._pending: list[EncodedEvent] = []
@@ -171,3 +179,21 @@ class JournalWriter:
             raise JournalUnavailable("the journal is closed")
         if isinstance(self._failure, ServerFenced):
             raise ServerFenced(str(self._failure))
+
+
+@asynccontextmanager
+async def writing(driver: BatchStore) -> AsyncIterator[JournalWriter]:
+    """Yield a writer that stores batches until the end; JournalUnavailable where something could not be stored."""
+    writer = JournalWriter(driver)
+    interrupted: BaseException | None = None
+    async with asyncio.TaskGroup() as group:
+        group.create_task(writer.run())
+        try:
+            yield writer
+        except BaseException as error:  # noqa: BLE001 - the group would wrap it: it is raised again below, as it is
+            interrupted = error
+        writer.stop()
+    if interrupted is not None:
+        raise interrupted
+    if writer.left:
+        raise JournalUnavailable(f"{writer.left} events could not be stored before the journal was closed")

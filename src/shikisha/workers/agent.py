@@ -20,7 +20,6 @@ from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.tools import FIND_TOOLS, Tool, ToolEffect, catalogue_sha256
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Json, Worker
-from shikisha.workers.local_tools import LocalToolWorker
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -182,7 +181,7 @@ async def _describe(each: WorkerTool) -> Tool:
         description, schema, argument = description or told.description, told.schema, ""
     elif card.kind == "python":
         schema, argument = _CODE, "code"
-    elif isinstance(worker, LocalToolWorker) and worker.tool == "calculator":
+    elif card.kind == "local" and getattr(worker, "tool", None) == "calculator":
         schema, argument = _EXPRESSION, "expression"
     return Tool(
         _tool_name(card.name),

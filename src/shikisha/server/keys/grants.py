@@ -24,9 +24,10 @@ from sqlalchemy import ColumnElement, Connection, Insert, Row, Table, and_, bind
 
 from shikisha.core.budget import Amount, format_dollars
 from shikisha.core.events import RecordsChanged
-from shikisha.journal.chain import RowStatement, Statement
+from shikisha.journal.chain import RowStatement
 from shikisha.journal.records import note_event, note_rows, recorded, records_event
 from shikisha.journal.schema import MEMBERS, SERVED
+from shikisha.journal.statements import Statement
 from shikisha.server.keys.key import MAX_COUNT, KeyCaps, dollars_of, nanodollars
 from shikisha.server.keys.key_tables import ALL_DAYS, GRANTS, KEYS, SPEND, KeyDatabase, delete_recorded
 from shikisha.server.store.members import MemberState

@@ -31,8 +31,8 @@ from sqlalchemy import (
 )
 
 from shikisha.core.errors import ServerFenced
-from shikisha.journal.chain import Statement
 from shikisha.journal.schema import MEMBERS, SERVED
+from shikisha.journal.statements import Statement
 from shikisha.server.store.served_rows import ServedState
 
 _FORGET_SECONDS = 3600.0  # seconds that a dead member is shown, and beyond which no lease reaches

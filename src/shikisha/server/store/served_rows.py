@@ -16,11 +16,12 @@ from sqlalchemy import ColumnElement, Connection, Insert, and_, bindparam, exist
 
 from shikisha.core.budget import Amount
 from shikisha.core.events import RecordsChanged, RunStatus
-from shikisha.journal.chain import RowStatement, Statement
+from shikisha.journal.chain import RowStatement
 from shikisha.journal.records import records_event, row_hash
 from shikisha.journal.run_index import SESSION_NAMES
 from shikisha.journal.run_search import TextQuery, matching_texts
 from shikisha.journal.schema import RUN_TEXTS, RUN_WORKERS, RUNS, SERVED
+from shikisha.journal.statements import Statement
 
 MAX_INTEGER = 2**63 - 1
 _FRESH_SECONDS = 3_600.0

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from journals import keep, started, whole
 
-from shikisha.core.errors import JournalTampered, UnknownRun
+from shikisha.core.errors import JournalTampered, JournalUnavailable, UnknownRun
 from shikisha.journal import open_journal
-from shikisha.journal.sqlite_reader import open_reader
+from shikisha.journal.plain_sqlite import PlainRecorder, open_reader, open_recorder
 
 
 async def test_it_reads_what_the_journal_reads_erased_runs_and_children_too(tmp_path: Path) -> None:
@@ -67,3 +67,45 @@ def test_a_file_that_is_no_journal_is_left_to_the_journal(tmp_path: Path) -> Non
     path.write_text("no database, but longer than the head of one " * 30)
     with open_reader(str(path)) as reader:
         assert reader is None
+
+
+async def test_what_it_adds_is_in_the_one_chain_with_what_the_journal_adds(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    async with open_journal(str(path)) as journal:
+        await keep(journal, whole("a", answer="The same."))
+    async with open_recorder(str(path)) as recorder:
+        assert isinstance(recorder, PlainRecorder)
+        for event in [*whole("b", answer="The same."), *whole("c")]:
+            recorder.add(event)
+        assert list(await recorder.read("b")) == whole("b", answer="The same.")
+    async with open_journal(str(path)) as journal:
+        await keep(journal, whole("d"))
+        assert not (await journal.verify()).problems
+        assert [run.id for run in await journal.runs()] == ["d", "c", "b", "a"]
+        await journal.erase(["a"], actor="ann")  # "b" has the text too, and keeps it
+        assert list(await journal.read("b")) == whole("b", answer="The same.")
+
+
+async def test_a_store_that_takes_nothing_now_takes_it_with_the_next_flush(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    async with open_journal(str(path)):
+        pass
+    async with open_recorder(str(path), patience=0.1) as recorder:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            for event in whole("a"):
+                recorder.add(event)
+            with pytest.raises(JournalUnavailable, match="locked"):
+                await recorder.flush()
+        await recorder.flush()
+        assert list(await recorder.read("a")) == whole("a")
+
+
+async def test_a_file_of_another_version_or_none_is_opened_in_the_usual_way(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    async with open_recorder(str(path)) as recorder:
+        assert not isinstance(recorder, PlainRecorder)
+        recorder.add(started("a"))
+    async with open_recorder(str(path)) as recorder:
+        assert isinstance(recorder, PlainRecorder)
+        assert len(await recorder.read("a")) == 1

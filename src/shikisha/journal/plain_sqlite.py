@@ -1,20 +1,27 @@
-"""Reads a SQLite journal with the standard library alone, for commands that show runs and end.
+"""A SQLite journal with the standard library alone, for commands that show runs, or perform one, and end.
 
 SQLAlchemy takes a third of such a command's start. Invariant: what is shown is what `store.Journal` shows, since both
-make it by `stored_events`, each call in one transaction. Only a file whose tables are of this version is read so:
+make it by `stored_events`, each call in one transaction; and what is appended is appended by the same writer and the
+same batches (`writer`, `chain`), synced at each commit. Only a file whose tables are of this version is opened so:
 `open_reader` returns None for everything else (another store or version, a file that is locked or cannot be written),
-and the caller opens the journal in the usual way, which migrates, waits, or says what is wrong.
+and `open_recorder` and other callers open the journal in the usual way, which migrates, waits, or says what is wrong.
 """
 
+import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
 from shikisha.core.errors import JournalUnavailable, UnknownRun
 from shikisha.core.events import BodiesErased, Event, RunFinished, RunStarted
+from shikisha.engine.recorder import Recorder
+from shikisha.journal import open_journal
+from shikisha.journal.chain import EventBatch
 from shikisha.journal.stored_events import (
     CURRENT_REVISION,
     EventRow,
@@ -28,6 +35,7 @@ from shikisha.journal.stored_events import (
     last_erasures,
     wanted_texts,
 )
+from shikisha.journal.writer import JournalWriter, writing
 
 T = TypeVar("T")
 _ROWS = "SELECT seq, run, kind, at, data, hash FROM events WHERE {} ORDER BY seq"
@@ -105,6 +113,56 @@ class JournalReader:
             raise JournalUnavailable(f"journal: {error}") from error
 
 
+class _PlainDriver:
+    """The connection that appends, and its thread."""
+
+    def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor, url: str) -> None:
+        self._connection, self._thread, self._url = connection, thread, url
+
+    async def append(self, batch: EventBatch) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._append, batch)
+        except sqlite3.Error as error:
+            raise JournalUnavailable(f"journal {self._url}: {error}") from error
+
+    def _append(self, batch: EventBatch) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            batch.append(self._connection)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+
+class PlainRecorder:
+    """A Recorder of a command that performs a run."""
+
+    def __init__(self, writer: JournalWriter, reader: JournalReader) -> None:
+        self.add, self.flush = writer.add, writer.flush
+        self._reader = reader
+
+    async def read(self, run: str) -> tuple[Event, ...]:
+        """Return a run's events in the order written; UnknownRun when there are none."""
+        await self.flush()
+        return self._reader.read(run)
+
+
+@asynccontextmanager
+async def open_recorder(url: str, patience: float = 5.0) -> AsyncIterator[Recorder]:
+    """Open the journal at a URL or path to add events and read them back, as `shikisha.journal.open_journal` does."""
+    with open_reader(url, patience) as reader:
+        opened = None if reader is None else _connect_writer(Path(url.removeprefix(_PREFIX)), patience)
+        if reader is None or opened is None:
+            async with open_journal(url, patience=patience) as journal:
+                yield journal
+            return
+        with closing(opened) as connection, ThreadPoolExecutor(1, "journal") as thread:
+            async with writing(_PlainDriver(connection, thread, url)) as writer:
+                yield PlainRecorder(writer, reader)
+
+
 @contextmanager
 def open_reader(url: str, patience: float = 5.0) -> Iterator[JournalReader | None]:
     """Yield a reader of the journal at a URL or path; None where it has to be opened in the usual way."""
@@ -121,9 +179,42 @@ def open_reader(url: str, patience: float = 5.0) -> Iterator[JournalReader | Non
         yield JournalReader(connection) if _is_current(connection) else None
 
 
-def _connect(path: Path, patience: float) -> sqlite3.Connection:
+def _connect_writer(path: Path, patience: float) -> sqlite3.Connection | None:
+    """Return a connection that appends; None where the file is not one to be written."""
+    connection = _connect(path, patience, check_same_thread=False)
+    try:
+        prepare_to_write(connection, patience)
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.Error:
+        connection.close()
+        return None
+    return connection
+
+
+def prepare_to_write(connection: sqlite3.Connection, patience: float) -> None:
+    """Have a connection sync each commit and leave nothing deleted in free pages, with the file in WAL mode.
+
+    SQLite refuses that mode at once, without its own waiting, while another opens the file.
+    """
+    until = time.monotonic() + patience
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+        time.sleep(0.005)  # SQLite's own busy handler is not asked for this statement
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA secure_delete = ON")
+
+
+def _connect(path: Path, patience: float, *, check_same_thread: bool = True) -> sqlite3.Connection:
     address = f"file:{quote(str(path.absolute()))}?mode=rw"  # a log that no process has open is taken in by the first
-    return sqlite3.connect(address, timeout=patience, uri=True, isolation_level=None)
+    return sqlite3.connect(
+        address, timeout=patience, uri=True, isolation_level=None, check_same_thread=check_same_thread
+    )
 
 
 def _is_current(connection: sqlite3.Connection) -> bool:

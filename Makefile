@@ -28,7 +28,7 @@ check: .venv/dev
 fix: .venv/dev
 	@.venv/bin/ruff check --fix-only -q . && .venv/bin/ruff format -q .
 
-.venv/base .venv/learn .venv/train .venv/dev .venv/night: pyproject.toml scripts/setup $(wildcard requirements/*.txt)
+.venv/base .venv/learn .venv/train .venv/dev .venv/night: pyproject.toml scripts/setup $(wildcard requirements/*.txt plugins/*/pyproject.toml)
 	@scripts/setup $(notdir $@)
 
 bench: .venv/dev

@@ -80,7 +80,7 @@ class TestSchema:
 
     def test_it_knows_every_kind_with_its_own_keys(self) -> None:
         text = json.dumps(config_schema())
-        for kind in (*adapters.WORKER_KINDS, *adapters.CHECK_MODULES):
+        for kind in (*adapters.WORKER_KINDS, *adapters.CHECK_KINDS):
             assert f'"const": "{kind}"' in text
 
 

@@ -99,7 +99,7 @@ def test_caps_can_be_set_and_lifted(tmp_path: Path) -> None:
         ("[budgets]\nsteps = 'x'", "shikisha.toml: budgets.steps: expected a valid integer"),
         ("[budgets]\nplan_steps = 65", "shikisha.toml: budgets.plan_steps: expected less than or equal to 64"),
         ("[budgets]\ndollars = nan", "shikisha.toml: budgets.dollars: expected a finite number"),
-        ("[workers.a]", "shikisha.toml: workers.a.kind: expected one of a2a, chat, embedding, http"),
+        ("[workers.a]", "shikisha.toml: workers.a.kind: expected one of a2a, agent, chat, conductor, embedding, http"),
         (
             "[workers.a]\nkind = 'chta'",
             "shikisha.toml: workers.a.kind: unknown kind of worker 'chta': known are a2a, agent,",
@@ -121,13 +121,13 @@ def test_caps_can_be_set_and_lifted(tmp_path: Path) -> None:
         ("conductor = 'fixed:single?worker=c'" + TWO, "shikisha.toml: conductor: unknown worker 'c'"),
         (
             "conductor = 'judge'" + TWO,
-            "unknown conductor 'judge': known are chat:ORDER, fixed:NAME, lm:DIR, lm:ENDPOINT, pointer:FILE, ",
+            "unknown conductor 'judge': known are chat:..., fixed:NAME, lm:DIR, lm:ENDPOINT, pointer:FILE, ",
         ),
         ("conductor = 'lm:c'" + TWO, "shikisha.toml: conductor: unknown worker 'c'"),
         ("conductor = 'lm:a?fallbak=b'" + TWO, "lm:a?fallbak=b: fallbak: unknown key"),
         ("conductor = 'rules:nowhere.toml'" + TWO, "nowhere.toml: cannot be read"),
         (TWO + "[conductors.x]\nkind = 'lm'\nendpoint = 'c'", "conductors.x.endpoint: unknown worker 'c'"),
-        (TWO + "[conductors.x]\nkind = 'ml'", "shikisha.toml: conductors.x: "),
+        (TWO + "[conductors.x]\nkind = 'ml'", "conductors.x.kind: unknown kind of conductor 'ml': known are chat,"),
         (
             "conductor = 'x'" + TWO + "[conductors.x]\nkind = 'fixed'\ntopology = 'vote'\nroles = {j = 'a'}",
             "conductors.x",

@@ -11,7 +11,7 @@ from time import monotonic
 
 import pytest
 
-from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import Grade, GradeMark, GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.graders.choice import ChoiceGrader
@@ -81,7 +81,7 @@ except MissingExtra as error:
 
 
 def test_an_unknown_kind_is_an_error_that_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownName, match=r"tasks\.jsonl:7 'numbr': known are choice, .*did you mean 'number'"):
+    with pytest.raises(ConfigError, match=r"tasks\.jsonl:7: .*'numbr': known are choice, .*did you mean 'number'"):
         build_grader("numbr", {}, GraderTools(), "tasks.jsonl:7")
     assert set(GRADERS) >= {*AnswerForm, "regex", "json_schema", "code", "entry_point", "judge"}
 

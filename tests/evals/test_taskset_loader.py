@@ -14,8 +14,9 @@ from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.messages import ChatMessage, Json
 from shikisha.evals.graders import GradeMark, GraderTools
 from shikisha.evals.taskset import Taskset, TaskSplit, content_split
+from shikisha.evals.tasksets.layouts import LAYOUTS
 from shikisha.evals.tasksets.taskset_loader import (
-    NAMES,
+    BUILT_IN_SETS,
     TaskSelection,
     TasksetName,
     data_folder,
@@ -62,7 +63,7 @@ def test_names_are_taken_apart(name: str, expected: TasksetName) -> None:
 def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
     with pytest.raises(UnknownName) as caught:
         parse_taskset_name(name)
-    assert all(known in str(caught.value) for known in NAMES)
+    assert all(known in str(caught.value) for known in (*BUILT_IN_SETS, *LAYOUTS))
 
 
 def test_a_set_lies_in_the_folder_of_all_sets(tmp_path: Path) -> None:

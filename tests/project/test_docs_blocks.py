@@ -108,7 +108,7 @@ def test_each_block_of_python_compiles_and_imports_what_is_there(page: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "block", list(blocks(ROOT / "CONTRIBUTING.md", "python")), ids=["worker", "grader", "conductor", "taskset"]
+    "block", list(blocks(ROOT / "CONTRIBUTING.md", "python")), ids=["plug-in", "grader", "conductor", "taskset"]
 )
 def test_each_example_of_a_contribution_runs(block: str) -> None:
     exec(compile(block, "CONTRIBUTING.md", "exec"), {"__name__": "example"})  # noqa: S102 - our own page
@@ -120,12 +120,50 @@ def test_each_block_of_toml_has_keys_that_there_are(page: Path) -> None:
     assert isinstance(known, dict)
     for block in blocks(page, "toml"):
         table = tomllib.loads(block)
+        if "project" in table:  # a plug-in's pyproject.toml
+            continue
         if table.keys() <= known.keys():
             ShikishaSettings.model_validate(
                 {k: v for k, v in table.items() if k not in ("workers", "checks", "conductors")}
             )
         else:
             assert table.keys() <= TrainSettings.model_fields.keys(), table.keys()
+
+
+def test_contributings_plug_in_comes_from_an_empty_folder_to_an_answer(tmp_path: Path) -> None:
+    """Its files, built and installed as they stand, without a network; then the commands of the page."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    walk = page[page.index("## Add a kind") : page.index("## Add a grader")]
+    fences = [(language, text) for _, language, text in FENCE.findall(walk)]
+    texts = {language: [text for each, text in fences if each == language] for language in ("toml", "python", "sh")}
+    package, site = tmp_path / "empty", tmp_path / "site"
+    package.mkdir()
+    (package / "pyproject.toml").write_text(texts["toml"][0])
+    (package / "shikisha_echo.py").write_text(texts["python"][0])
+    (package / "shikisha.toml").write_text(texts["toml"][1])
+    install, *commands = texts["sh"][0].splitlines()
+    assert install == "pip install --no-build-isolation -e ."
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", str(site), "."], cwd=package, check=True, capture_output=True)  # noqa: S603 - our own
+    path = os.pathsep.join((str(site), str(ROOT / "src")))
+    said = {}
+    for line in commands:
+        words = shlex.split(line, comments=True)
+        done = subprocess.run(  # noqa: S603 - our own page
+            [sys.executable, "-m", *words],
+            cwd=package,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        said[words[1]] = done.stdout
+        assert done.returncode == 0, (line, done.stdout[-2000:], done.stderr[-2000:])
+    assert (
+        "ok    plug-in workers echo: shikisha-echo 1.0.0 (shikisha.workers: echo = shikisha_echo:KIND)"
+        in said["doctor"]
+    )
+    assert "how often the task is repeated" in said["init"]
+    assert said["run"] == "Hello? Hello?\n"
 
 
 @pytest.mark.full

@@ -11,7 +11,7 @@ import pytest
 
 from shikisha.engine.worker import Request
 from shikisha.evals.tasksets.simulated import SIMULATED_DISTRIBUTIONS
-from shikisha.evals.tasksets.taskset_loader import NAMES, SIMULATED_SETS, load_taskset
+from shikisha.evals.tasksets.taskset_loader import BUILT_IN_SETS, SIMULATED_SETS, load_taskset
 from shikisha.simulation import chain_of_thought, plan_templates, sft_examples
 from shikisha.simulation.editions import ALL_PROFILES, LARGE, SMALL
 from shikisha.simulation.questions import FAMILIES, OPERATIONS, SMALL_FAMILY_NAMES, question_readings
@@ -219,7 +219,7 @@ def test_the_skills_of_the_simulated_models_go_to_five_parts() -> None:
 
 
 async def test_it_is_a_taskset_by_name() -> None:
-    assert set(SIMULATED_SETS) == set(SIMULATED_DISTRIBUTIONS) <= set(NAMES)
+    assert set(SIMULATED_SETS) == set(SIMULATED_DISTRIBUTIONS) <= set(BUILT_IN_SETS)
     found = load_taskset("rehearsal-large")
     assert len(found) == 100
     assert {one.difficulty for one in found} == {"1 part", *(f"{count} parts" for count in range(2, 6))}

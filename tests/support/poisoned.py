@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pydantic import BaseModel, ConfigDict
 
 from shikisha.config import adapters
+from shikisha.core.kinds import Registry
 from shikisha.core.secrets import SecretStore
-from shikisha.engine.worker import Card, Reply, Request
+from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 
 CONFIG = """
 conductor = "fixed:single"
@@ -45,6 +46,9 @@ class Settings(BaseModel):
 def build(settings: Settings, card: Card, secret_store: SecretStore) -> "Poisonous":  # noqa: ARG001 - every adapter's signature
     """Return the worker."""
     return Poisonous(settings.seconds)
+
+
+KIND = WorkerKind(settings=Settings, build=build)
 
 
 class Poisonous:
@@ -120,8 +124,7 @@ def main() -> None:
     """Run the command line with the worker in its registry."""
     from shikisha.cli import main as command_line
 
-    known = dict(adapters.WORKER_KINDS)
-    adapters.WORKER_KINDS = {**known, "poisonous": adapters.WorkerKind("poisoned")}
+    adapters.WORKER_KINDS = Registry("workers", "kind of worker", WorkerKind, {"poisonous": "poisoned"})
     command_line()
 
 

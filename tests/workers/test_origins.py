@@ -116,7 +116,7 @@ async def door_http_get(url: str, seconds: float = 5.0) -> None:
 
 
 async def door_a2a(url: str, seconds: float = 5.0) -> None:
-    kind = import_module("shikisha.workers.a2a")
+    kind = import_module("shikisha_a2a")
     table = kind.A2ASettings.model_validate({"url": url, "api_key_env": "TOKEN"})
     worker = kind.build(table, Card("w", timeout=seconds), STORE)
     try:

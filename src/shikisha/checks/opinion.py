@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha.core.errors import UnknownName
 from shikisha.core.events import CheckStatus
+from shikisha.core.kinds import Kind
 from shikisha.core.run import CheckVerdict
 from shikisha.engine.checker import Inspection
 
@@ -34,6 +35,9 @@ class OpinionCheckSettings(BaseModel):
 def build_opinion(settings: OpinionCheckSettings, name: str) -> "OpinionCheck":
     """Return the check."""
     return OpinionCheck(settings, name)
+
+
+OPINION = Kind(settings=OpinionCheckSettings, build=build_opinion)
 
 
 class OpinionCheck:

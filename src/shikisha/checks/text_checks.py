@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import CheckStatus
 from shikisha.core.json_schema import Schema, SchemaCheck, parse_json, storable_reason
+from shikisha.core.kinds import Kind
 from shikisha.core.run import CheckVerdict
 from shikisha.core.text import fenced_blocks
 from shikisha.engine.checker import Inspection
@@ -45,6 +46,9 @@ class LengthCheckSettings(BaseModel):
 def build_length(settings: LengthCheckSettings, name: str) -> "LengthCheck":
     """Return the check."""
     return LengthCheck(settings, name)
+
+
+LENGTH = Kind(settings=LengthCheckSettings, build=build_length)
 
 
 class LengthCheck:
@@ -84,6 +88,9 @@ class PatternCheckSettings(BaseModel):
 def build_pattern(settings: PatternCheckSettings, name: str) -> "PatternCheck":
     """Return the check; ConfigError says where in the pattern the mistake is."""
     return PatternCheck(settings, name)
+
+
+PATTERN = Kind(settings=PatternCheckSettings, build=build_pattern)
 
 
 class PatternCheck:
@@ -131,6 +138,9 @@ def build_json_schema(settings: JsonSchemaCheckSettings, name: str) -> "JsonSche
     """Return the check; ConfigError when there is no schema, or none that can be used."""
     schema = settings.json_schema if settings.file is None else _read_schema(settings.file, name)
     return JsonSchemaCheck(schema or {}, name, settings.seconds)
+
+
+JSON_SCHEMA = Kind(settings=JsonSchemaCheckSettings, build=build_json_schema)
 
 
 class JsonSchemaCheck:
@@ -183,6 +193,9 @@ def build_predicate(settings: PredicateCheckSettings, name: str) -> "PredicateCh
     return PredicateCheck(settings, shared_monty(SandboxLimits(seconds=settings.seconds)), name)
 
 
+PREDICATE = Kind(settings=PredicateCheckSettings, build=build_predicate)
+
+
 class PredicateCheck:
     """Passes answers for which the expression is True."""
 
@@ -233,6 +246,9 @@ class FixedCheckSettings(BaseModel):
 def build_fixed(settings: FixedCheckSettings, name: str) -> "FixedCheck":
     """Return the fake; it looks at no answer, and keeps what it was given, for tests."""
     return FixedCheck(settings.verdicts, name, settings.reason)
+
+
+FIXED = Kind(settings=FixedCheckSettings, build=build_fixed)
 
 
 class FixedCheck:

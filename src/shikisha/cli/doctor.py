@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,7 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.first_run import find_endpoints, found_container, nothing_found
 from shikisha.cli.options import SharedOptions
 from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.config.adapters import WORKER_KINDS
 from shikisha.config.container import Container, agent_tools, load_config, tool_effect
 from shikisha.config.discovery import Discovery, describe_endpoint
 from shikisha.config.environment import find_config
@@ -30,8 +32,9 @@ from shikisha.config.preflight import conductor_notices, conductor_problems
 from shikisha.config.price_catalogue import MAX_PRICE_DAYS
 from shikisha.core.budget import Caps
 from shikisha.core.call import ApprovalMode
-from shikisha.core.errors import ShikishaError, TaskError
+from shikisha.core.errors import ConfigError, ShikishaError, TaskError
 from shikisha.core.events import RunStatus
+from shikisha.core.kinds import installed_plugins
 from shikisha.core.plan import Plan, Step
 from shikisha.core.task import Task
 from shikisha.core.text import one_line
@@ -44,19 +47,19 @@ from shikisha.sandbox.security_probes import NOTHING_GAINED
 GOOD, NOTE, BAD = "ok", "note", "FAIL"
 _EXTRAS = {"pyarrow": "logs", "mcp": "mcp", "asyncpg": "postgres"}
 _MAX_TOOLS_NAMED = 8
+_REGISTRIES = {
+    "workers": "shikisha.config.adapters:WORKER_KINDS",
+    "conductors": "shikisha.config.adapters:CONDUCTOR_KINDS",
+    "guards": "shikisha.config.adapters:GUARD_KINDS",
+    "checks": "shikisha.config.adapters:CHECK_KINDS",
+    "gatherers": "shikisha.config.adapters:GATHERER_KINDS",
+    "graders": "shikisha.evals.graders.grader_registry:GRADERS",
+    "tasksets": "shikisha.evals.tasksets.layouts:LAYOUTS",
+    "importers": "shikisha.outcomes.importers.importer_registry:SOURCE_KINDS",
+}
 _CALL_SECONDS = 30.0  # seconds
 _CALL_PROMPT = "Reply with the one word: ready"
 _CALL_PROMPTS = {"python": 'print("ready")'}  # for kinds that do not understand prose
-_NOT_CALLED = {
-    "human": "it is a person",
-    "http": "a call may change something, and needs its own arguments",
-    "local": "it reads questions of its own kind only",
-    "mcp": "a call may change something, and needs its own arguments",
-    "a2a": "a call may change something",
-    "agent": "its tools may change something",
-    "conductor": "it calls the others",
-    "vote": "it counts the answers of others",
-}
 Call = Annotated[
     bool, typer.Option("--call", help="Ask every worker of the pool for one word; this costs a little money.")
 ]
@@ -105,6 +108,7 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
                 f"extra {extra}", NOTE, f"not installed; pip install 'shikisha[{extra}]' brings {library}"
             )
 
+    yield from _check_plugins()
     try:
         configured = find_config(shared.config, os.environ) is not None
         found = Discovery() if configured else find_endpoints()
@@ -123,6 +127,21 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
         yield DoctorFinding("configuration", GOOD, container.file if configured else none)
     yield from _check_prices(container)
     yield from session.run_async(lambda: _find_in_container(container, shared, call))
+
+
+def _check_plugins() -> Iterator[DoctorFinding]:
+    """Say which kinds are plugged in, from where, and which of them cannot be used."""
+    for plugin in installed_plugins():
+        what = plugin.group.rpartition(".")[2]
+        module, _, name = _REGISTRIES[what].partition(":")
+        try:
+            registry = getattr(import_module(module), name)
+            registry.refuse_clash(plugin)
+            registry[plugin.name]
+        except ConfigError as error:
+            yield DoctorFinding(f"plug-in {what} {plugin.name}", BAD, str(error))
+        else:
+            yield DoctorFinding(f"plug-in {what} {plugin.name}", GOOD, f"{plugin}, at {plugin.place}")
 
 
 def _describe_found(found: Discovery) -> Iterator[DoctorFinding]:
@@ -226,8 +245,8 @@ async def _call_worker(container: Container, name: str) -> list[DoctorFinding]:
     except ShikishaError:  # reported as the finding on this worker
         return []
     subject, card = f"call {name}", pool[0].card
-    if card.kind in _NOT_CALLED:
-        return [DoctorFinding(subject, NOTE, f"not called: {_NOT_CALLED[card.kind]}")]
+    if card.kind in WORKER_KINDS and (why := WORKER_KINDS[card.kind].uncalled):
+        return [DoctorFinding(subject, NOTE, f"not called: {why}")]
     engine = Engine(MemoryRecorder(), secret_store=container.secret_store)
     caps = Caps(steps=1, rounds=1, seconds=_CALL_SECONDS)
     asked = _CALL_PROMPTS.get(card.kind, _CALL_PROMPT)

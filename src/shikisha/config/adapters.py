@@ -1,82 +1,88 @@
-"""The registry of adapters: the kinds of workers, checks and guards, the module that builds each, and the extras.
+"""The registries of adapters: the kinds of workers, checks and guards, and the extras.
 
-The module of a worker has a pydantic model named `...Settings`, and `build(settings, card, secret_store)`; that of a
-guard has one and `build(settings, name)`. The module of a check of kind `length` has `LengthCheckSettings` and
-`build_length(settings, name)`; several kinds may share a module. A table is validated against the shared keys and the
-adapter's. Invariant: what is not in these tables cannot be configured, and there is no plug-in discovery. An adapter's
-module is imported when its kind is used, because some need an optional library.
+A table is validated against the shared keys and those of its kind. Invariant: what is neither in these tables nor
+brought by an installed distribution (`core.kinds`) cannot be configured. An adapter's module is imported when its kind
+is used, because some need an optional library.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Protocol, cast
+from pathlib import Path
+from typing import TypeVar, cast
 
 from pydantic import BaseModel, Field, create_model
 
-from shikisha.config.config_table import ConfigTable
+from shikisha.config.conductor_settings import OWN_CONDUCTORS
+from shikisha.config.config_table import ConfigTable, PluggedTable
+from shikisha.config.context_settings import OWN_SOURCES, SourceBase
 from shikisha.config.settings import BudgetTable, CheckTable, GuardTable, WorkerTable
 from shikisha.core import toml
-from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
-from shikisha.core.secrets import SecretStore
+from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.core.kinds import Kind, Registry
 from shikisha.core.tools import ToolEffect
 from shikisha.engine.checker import Check
+from shikisha.engine.conductor import Conductor, ConductorKind
+from shikisha.engine.gatherer import Gatherer
 from shikisha.engine.guards import Guard
-from shikisha.engine.worker import Card, Worker
+from shikisha.engine.worker import WorkerKind
 from shikisha.guards.grounded import GroundedGuard
 from shikisha.guards.tool_filter import ToolFilter
 from shikisha.notes.worker_notes import EncodeTexts
 
 CONDUCTOR, HUMAN, AGENT, EMBEDDING = "conductor", "human", "agent", "embedding"
+K = TypeVar("K")
+KIND = TypeVar("KIND", bound="Kind[Conductor] | Kind[Gatherer]")
 _UPPERCASE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerKind:
-    """An adapter's module, and the defaults of its cards.
-
-    `billed`: without a price the cost of a call is unknown, not zero. `any_task`: attachments of a task never prevent a
-    call, because a tool gets its subtask alone, and a child run has workers of its own.
-    """
-
-    module: str
-    billed: bool = False
-    max_output_tokens: int = 0
-    any_task: bool = False
-
-
-WORKER_KINDS: Mapping[str, WorkerKind] = {
-    "a2a": WorkerKind("shikisha.workers.a2a", billed=True),
-    "chat": WorkerKind("shikisha.workers.chat", billed=True, max_output_tokens=4096),
-    EMBEDDING: WorkerKind("shikisha.workers.embedding", billed=True),
-    "http": WorkerKind("shikisha.workers.http", billed=True, any_task=True),
-    HUMAN: WorkerKind("shikisha.workers.human"),
-    "local": WorkerKind("shikisha.workers.local_tools", any_task=True),
-    "mcp": WorkerKind("shikisha.workers.mcp", billed=True, any_task=True),
-    "python": WorkerKind("shikisha.workers.python", any_task=True),
-    "replay": WorkerKind("shikisha.workers.replay"),
-    "tests": WorkerKind("shikisha.workers.code_tests", any_task=True),
-    "scripted": WorkerKind("shikisha.workers.scripted", any_task=True),
-    "vote": WorkerKind("shikisha.workers.vote", any_task=True),
-    AGENT: WorkerKind("shikisha.workers.agent"),
-    CONDUCTOR: WorkerKind("shikisha.workers.conductor", any_task=True),
-}
-
-_TEXT_CHECKS = "shikisha.checks.text_checks"
-CHECK_MODULES: Mapping[str, str] = {
-    "fixed": _TEXT_CHECKS,
-    "json_schema": _TEXT_CHECKS,
-    "length": _TEXT_CHECKS,
-    "opinion": "shikisha.checks.opinion",
-    "pattern": _TEXT_CHECKS,
-    "predicate": _TEXT_CHECKS,
-}
-
-GUARD_MODULES: Mapping[str, str] = {
-    kind: f"shikisha.guards.{kind}" for kind in ("expects", "grounded", "once", "reaches", "unchanged")
-}
+WORKER_KINDS: Registry[WorkerKind] = Registry(
+    "workers",
+    "kind of worker",
+    WorkerKind,
+    {
+        "chat": "shikisha.workers.chat",
+        EMBEDDING: "shikisha.workers.embedding",
+        "http": "shikisha.workers.http",
+        HUMAN: "shikisha.workers.human",
+        "local": "shikisha.workers.local_tools",
+        "mcp": "shikisha.workers.mcp",
+        "python": "shikisha.workers.python",
+        "replay": "shikisha.workers.replay",
+        "scripted": "shikisha.workers.scripted",
+        "vote": "shikisha.workers.vote",
+        AGENT: "shikisha.workers.agent",
+        CONDUCTOR: "shikisha.config.adapters:CHILD_RUN",
+    },
+    {"a2a": "shikisha-a2a", "tests": "shikisha-role-teams"},
+)
+CHECK_KINDS: Registry[Kind[Check]] = Registry(
+    "checks",
+    "kind of check",
+    Kind,
+    {
+        **{
+            kind: f"shikisha.checks.text_checks:{kind.upper()}"
+            for kind in ("fixed", "json_schema", "length", "pattern", "predicate")
+        },
+        "opinion": "shikisha.checks.opinion:OPINION",
+    },
+)
+GUARD_KINDS: Registry[Kind[Guard]] = Registry(
+    "guards",
+    "kind of guard",
+    Kind,
+    {kind: f"shikisha.guards.{kind}" for kind in ("expects", "grounded", "once", "reaches", "unchanged")},
+)
+CONDUCTOR_KINDS: Registry[ConductorKind] = Registry(
+    "conductors",
+    "kind of conductor",
+    ConductorKind,
+    {},
+    {"chat": "shikisha-group-chat", "team": "shikisha-role-teams"},
+    OWN_CONDUCTORS,
+)
+GATHERER_KINDS: Registry[Kind[Gatherer]] = Registry("gatherers", "kind of context source", Kind, {}, None, OWN_SOURCES)
 
 # The libraries of each optional extra without which its features cannot work.
 EXTRAS: Mapping[str, tuple[str, ...]] = {
@@ -103,34 +109,6 @@ def require_extra(extra: str, purpose: str, *libraries: str) -> None:
         raise MissingExtra(extra, purpose)
 
 
-class WorkerAdapter(Protocol):
-    """What the module of a worker exposes, besides its settings."""
-
-    __name__: str
-
-    def build(self, settings: BaseModel, card: Card, secret_store: SecretStore) -> Worker:
-        """Build the worker."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class CheckAdapter:
-    """A kind of check: the model of its keys, and what builds it from them and its name."""
-
-    settings: type[BaseModel]
-    build: Callable[[BaseModel, str], Check]
-
-
-class GuardAdapter(Protocol):
-    """What the module of a guard exposes, besides its settings."""
-
-    __name__: str
-
-    def build(self, settings: BaseModel, name: str) -> Guard:
-        """Build the guard."""
-        ...
-
-
 class ChildRunSettings(ConfigTable):
     """A child run as a worker: its conductor, its pool, and its own caps."""
 
@@ -141,62 +119,53 @@ class ChildRunSettings(ConfigTable):
     budgets: BudgetTable = Field(default=BudgetTable(), description="hard caps of the child run")
 
 
-def worker_module(kind: str) -> WorkerAdapter:
-    """Import a kind's adapter; UnknownName when there is none."""
-    if kind not in WORKER_KINDS:
-        raise UnknownName("kind of worker", kind, WORKER_KINDS)
-    return cast("WorkerAdapter", import_module(WORKER_KINDS[kind].module))
-
-
-def check_adapter(kind: str) -> CheckAdapter:
-    """Import a kind of check; UnknownName when there is none."""
-    if kind not in CHECK_MODULES:
-        raise UnknownName("kind of check", kind, CHECK_MODULES)
-    module = import_module(CHECK_MODULES[kind])
-    settings = f"{kind.title().replace('_', '')}CheckSettings"
-    return CheckAdapter(getattr(module, settings), getattr(module, f"build_{kind}"))
-
-
-def guard_module(kind: str) -> GuardAdapter:
-    """Import a kind of guard; UnknownName when there is none."""
-    if kind not in GUARD_MODULES:
-        raise UnknownName("kind of guard", kind, GUARD_MODULES)
-    return cast("GuardAdapter", import_module(GUARD_MODULES[kind]))
-
-
-def settings_of(module: WorkerAdapter | GuardAdapter) -> type[BaseModel]:
-    """Return the keys of an adapter: the one pydantic model of its module whose name ends in `Settings`."""
-    own = [each for name, each in vars(module).items() if name.endswith("Settings")]
-    models = {each for each in own if isinstance(each, type) and each.__module__ == module.__name__}
-    (model,) = (each for each in models if issubclass(each, BaseModel))
-    return model
+CHILD_RUN = WorkerKind(settings=ChildRunSettings, any_task=True, uncalled="it calls the others")
 
 
 def worker_table(kind: str) -> type[WorkerTable]:
     """Return the model of [workers.NAME] for a kind: the shared keys and the adapter's."""
-    own = ChildRunSettings if kind == CONDUCTOR else settings_of(worker_module(kind))
-    return create_model(f"{kind} worker", __base__=(WorkerTable, cast("type[WorkerTable]", own)))
+    own = cast("type[WorkerTable]", WORKER_KINDS[kind].settings)
+    return create_model(f"{kind} worker", __base__=(WorkerTable, own))
 
 
 def check_table(kind: str) -> type[CheckTable]:
     """Return the model of [checks.NAME] for a kind."""
-    own = check_adapter(kind).settings
-    return create_model(f"{kind} check", __base__=(CheckTable, cast("type[CheckTable]", own)))
+    own = cast("type[CheckTable]", CHECK_KINDS[kind].settings)
+    return create_model(f"{kind} check", __base__=(CheckTable, own))
 
 
 def guard_table(kind: str) -> type[GuardTable]:
     """Return the model of [[workers.NAME.guards]] for a kind."""
-    own = settings_of(guard_module(kind))
-    return create_model(f"{kind} guard", __base__=(GuardTable, cast("type[GuardTable]", own)))
+    own = cast("type[GuardTable]", GUARD_KINDS[kind].settings)
+    return create_model(f"{kind} guard", __base__=(GuardTable, own))
+
+
+def conductor_table(kind: str) -> type[BaseModel]:
+    """Return the model of [conductors.NAME] for a kind that a plug-in brings."""
+    kinds = (str, Field(description="the kind of conductor"))
+    return create_model(f"{kind} conductor", __base__=CONDUCTOR_KINDS[kind].settings, kind=kinds)
+
+
+def source_table(kind: str) -> type[BaseModel]:
+    """Return the model of [context.sources.NAME] for a kind that a plug-in brings."""
+    base = (GATHERER_KINDS[kind].settings, SourceBase)
+    return create_model(f"{kind} source", __base__=base, kind=(str, Field(description="the kind of source")))
 
 
 def read_worker(name: str, data: Mapping[str, object], file: str) -> WorkerTable:
     """Validate [workers.NAME], its guards included."""
-    kind = _read_kind(data, WORKER_KINDS, f"{file}: workers.{name}", "worker")
+    kind = _read_kind(data, WORKER_KINDS, f"{file}: workers.{name}")
     _refuse_secrets(data, f"{file}: workers.{name}")
     table = toml.validate_model(worker_table(kind), data, file, f"workers.{name}")
     build_guards(table.guards, ToolEffect.UNKNOWN, file, f"workers.{name}")
     return table
+
+
+def read_plugged(registry: Registry[KIND], table: PluggedTable, file: str, where: str) -> BaseModel:
+    """Return a plug-in's own keys of a table, validated; ConfigError, where no plug-in brings the kind too."""
+    with toml.error_location(f"{file}: {where}.kind"):
+        kind = registry[table.kind]
+    return toml.validate_model(kind.settings, table.model_extra or {}, file, where)
 
 
 def build_guards(
@@ -210,11 +179,10 @@ def build_guards(
     kinds: set[str] = set()
     for place, data in enumerate(tables):
         where = f"{owner}.guards[{place}]"
-        kind = _read_kind(data, GUARD_MODULES, f"{file}: {where}", "guard")
+        kind = _read_kind(data, GUARD_KINDS, f"{file}: {where}")
         table = toml.validate_model(guard_table(kind), data, file, where)
-        module = guard_module(kind)
         with toml.error_location(f"{file}: {where}"):
-            guard = module.build(own_settings(settings_of(module), table), table.name or kind)
+            guard = GUARD_KINDS[kind].make(table, Path(), table.name or kind)
         kinds.add(kind)
         if table.enabled:
             guards.append(ToolFilter(guard, table.tools) if table.tools else guard)
@@ -225,21 +193,17 @@ def build_guards(
 
 def read_check(name: str, data: Mapping[str, object], file: str) -> CheckTable:
     """Validate [checks.NAME]."""
-    kind = _read_kind(data, CHECK_MODULES, f"{file}: checks.{name}", "check")
+    kind = _read_kind(data, CHECK_KINDS, f"{file}: checks.{name}")
     return toml.validate_model(check_table(kind), data, file, f"checks.{name}")
 
 
-def own_settings(model: type[BaseModel], table: BaseModel) -> BaseModel:
-    """Return the adapter's own part of a validated table."""
-    return model.model_validate({key: getattr(table, key) for key in model.model_fields})
-
-
-def _read_kind(data: Mapping[str, object], known: Mapping[str, object], where: str, what: str) -> str:
+def _read_kind(data: Mapping[str, object], known: Registry[K], where: str) -> str:
+    """Return the kind that a table names; ConfigError where there is none, or its plug-in does not load."""
     kind = data.get("kind")
     if not isinstance(kind, str):
-        raise ConfigError(f"{where}.kind: expected one of {', '.join(known)}")
-    if kind not in known:
-        raise ConfigError(f"{where}.kind: {UnknownName(f'kind of {what}', kind, known)}")
+        raise ConfigError(f"{where}.kind: expected one of {', '.join(sorted(known))}")
+    with toml.error_location(f"{where}.kind"):
+        known[kind]
     return kind
 
 

@@ -1,14 +1,15 @@
 """[conductors.NAME]: one table for each kind of conductor that a configuration may name."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, Tag
 
-from shikisha.conductors.group_chat import SpeakerOrder
-from shikisha.config.config_table import ConfigTable
+from shikisha.config.config_table import ConfigTable, PluggedTable, own_or_plugged
 from shikisha.config.learned_settings import ValueTable
 from shikisha.core.prompts import MAX_UNKNOWN_SHARE, PlanFormat, RepeatedTask
+
+OWN_CONDUCTORS = ("lm", "fixed", "rules", "policy", "trained", "value")
 
 
 class LmTable(ConfigTable):
@@ -54,45 +55,6 @@ class FixedTable(ConfigTable):
     roles: dict[str, str] = Field(
         default={}, description="the worker for a named role of the topology, as in { join = NAME }"
     )
-
-
-class GroupChatTable(ConfigTable):
-    """[conductors.NAME] kind = "chat": members of the pool speak in turn about the task."""
-
-    kind: Literal["chat"] = Field(description="members of the pool speak in turn about the task")
-    order: SpeakerOrder = Field(
-        default=SpeakerOrder.ROUND_ROBIN,
-        description="who speaks next: each in turn, whom the model of `by` names, or whom the policy of `by` chooses",
-    )
-    by: str | None = Field(
-        default=None,
-        description="with conductor: a worker of [workers] that names the speaker, and need not be in the pool; with "
-        "policy: a conductor that chooses among the members, as in policy:FILE",
-    )
-    workers: tuple[str, ...] = Field(default=(), description="the members, in their order; by default the whole pool")
-    roles: dict[str, str] = Field(default={}, description="what a member is told of its part, by worker")
-    turns: int = Field(
-        default=12, ge=1, le=1000, description="the most turns; each is a round and a step of the budget"
-    )
-    last: int = Field(default=8, ge=0, description="how many of the last turns a member sees")
-    until: str = Field(default="", description="a text that ends the chat when a member says it; by default none does")
-    agree: Literal[0] | Annotated[int, Field(ge=2, le=100)] = Field(
-        default=0, description="how many members must give the same answer for the chat to end; 0: it is not looked at"
-    )
-    closer: str = Field(
-        default="", description="the worker that has the last turn and gives the answer; by default none"
-    )
-
-    @model_validator(mode="after")
-    def _has_chooser(self) -> Self:
-        if (self.order is SpeakerOrder.ROUND_ROBIN) != (self.by is None):
-            raise ValueError(
-                'order = "conductor" needs `by`, the worker that names the speaker, and order = "policy" the conductor '
-                "that chooses; round-robin has none"
-            )
-        if self.order is SpeakerOrder.POLICY and self.closer:
-            raise ValueError('closer: with order = "policy" the policy says whose turn is the answer')
-        return self
 
 
 class RulesTable(ConfigTable):
@@ -159,6 +121,12 @@ class TrainedTable(ConfigTable):
 
 
 ConductorTable = Annotated[
-    LmTable | FixedTable | GroupChatTable | RulesTable | PolicyTable | TrainedTable | ValueTable,
-    Field(discriminator="kind"),
+    Annotated[LmTable, Tag("lm")]
+    | Annotated[FixedTable, Tag("fixed")]
+    | Annotated[RulesTable, Tag("rules")]
+    | Annotated[PolicyTable, Tag("policy")]
+    | Annotated[TrainedTable, Tag("trained")]
+    | Annotated[ValueTable, Tag("value")]
+    | Annotated[PluggedTable, Tag("plugged")],
+    own_or_plugged(*OWN_CONDUCTORS),
 ]

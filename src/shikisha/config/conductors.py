@@ -9,10 +9,12 @@ when their conductor is made.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
 
 from shikisha.conductors.fixed_conductors import (
     AgreementConductor,
@@ -21,28 +23,25 @@ from shikisha.conductors.fixed_conductors import (
     RandomPlanConductor,
     fixed_conductor,
 )
-from shikisha.conductors.group_chat import ChatOptions, GroupChatConductor, SpeakerOrder
 from shikisha.conductors.language_model import LanguageModelConductor
-from shikisha.conductors.role_team import RoleTeam, TeamConductor
 from shikisha.conductors.rules import load_rules
 from shikisha.conductors.topologies import TopologyOptions
-from shikisha.config.adapters import require_extra
+from shikisha.config.adapters import CONDUCTOR_KINDS, read_plugged, require_extra
 from shikisha.config.conductor_settings import (
     ConductorTable,
     FixedTable,
-    GroupChatTable,
     LmTable,
     PolicyTable,
     RulesTable,
     TrainedTable,
 )
+from shikisha.config.config_table import PluggedTable
 from shikisha.config.learned_settings import ValueTable
-from shikisha.config.team_settings import TeamTable
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
 from shikisha.core.prompts import PlanFormat, PromptStyle
 from shikisha.core.text import one_line
-from shikisha.engine.conductor import Conductor
+from shikisha.engine.conductor import Conductor, ConductorParts, Team
 from shikisha.engine.pool import Member, Pool
 
 if TYPE_CHECKING:
@@ -137,8 +136,6 @@ def _load_runtime(folder: Path, extra: str) -> "PlanModel":
 SIMULATION_CONDUCTOR = "rehearsal:rules"  # the conductor of the simulated pool when none is named
 _PREFIXES = (
     "fixed:NAME",
-    "chat:ORDER",
-    "team:NAME",
     "rules:FILE",
     "lm:ENDPOINT",
     "lm:DIR",
@@ -170,8 +167,8 @@ class ConductorFactory:
     endpoint: Callable[[str], PlannerEndpoint]
     uses: Callable[[str], bool] = lambda _: True  # whether something learned is switched on
     wrap: Callable[[Conductor], Conductor] = lambda conductor: conductor  # with notes, lessons, skills
-    teams: Mapping[str, TeamTable] = field(default_factory=dict)
-    team: Callable[[str], RoleTeam] | None = None
+    teams: Mapping[str, object] = field(default_factory=dict)
+    team: Callable[[str], tuple[BaseModel, Team]] | None = None  # the validated table, and what it describes
 
     def make(self, name: str, pool: Pool | None = None, depth: int = 0) -> Conductor:
         """Return a conductor by name; UnknownName or ConfigError when there is none, or it cannot conduct this pool."""
@@ -183,10 +180,6 @@ class ConductorFactory:
         match name.partition(":"):
             case "fixed", _, rest if rest:
                 return _check_cast(fixed_conductor(rest), pool)
-            case "chat", _, rest if rest:
-                return self._chat(name, _chat_table(name, rest), pool, depth)
-            case "team", _, rest if rest:
-                return self._team(name, rest, pool, depth)
             case "rules", _, rest if rest:
                 return load_rules(Path(rest), pool.names if pool else None)
             case "lm", _, rest if rest:
@@ -204,7 +197,9 @@ class ConductorFactory:
                 return self._pointer(name, rest, pool, depth)
             case "random", _, rest:
                 return RandomPlanConductor(_parse_seed(rest), name=name)
-        raise UnknownName("conductor", name, [*self.tables, *_PREFIXES])
+            case kind, ":", rest if rest and CONDUCTOR_KINDS.knows(kind):
+                return self._plugged(name, kind, rest, pool, depth)
+        raise UnknownName("conductor", name, [*self.tables, *_PREFIXES, *(f"{kind}:..." for kind in CONDUCTOR_KINDS)])
 
     def _from_table(self, name: str, pool: Pool | None, depth: int) -> Conductor:
         match self.tables[name]:
@@ -214,8 +209,6 @@ class ConductorFactory:
                 return _check_cast(
                     fixed_conductor(table.topology, TopologyOptions(table.workers, table.n, table.roles), name), pool
                 )
-            case GroupChatTable() as table:
-                return self._chat(name, table, pool, depth)
             case RulesTable() as table:
                 return replace(load_rules(self.folder / table.file, pool.names if pool else None), name=name)
             case PolicyTable() as table:
@@ -224,6 +217,9 @@ class ConductorFactory:
                 return self._trained(name, table, pool, depth, self.folder)
             case ValueTable() as table:
                 return self._value(name, table, pool, depth, self.folder)
+            case PluggedTable() as table:
+                settings = read_plugged(CONDUCTOR_KINDS, table, self.file, f"conductors.{name}")
+                return CONDUCTOR_KINDS[table.kind].make(settings, self.folder, self._parts(name, pool, depth))
 
     def _model(self, name: str, rest: str, pool: Pool | None, depth: int) -> Conductor:
         """Return the conductor of `lm:ENDPOINT`, a configured worker, or of `lm:DIR`, a checkpoint."""
@@ -256,37 +252,22 @@ class ConductorFactory:
         fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
         return trained_conductor(name, table, folder, fallback)
 
-    def _chat(self, name: str, table: GroupChatTable, pool: Pool | None, depth: int) -> GroupChatConductor:
-        options = ChatOptions(
-            table.workers, table.roles, table.turns, table.last, table.until, table.closer, table.agree
-        )
-        by_policy = table.order is SpeakerOrder.POLICY
-        chooser = self.endpoint(table.by).member if table.by and not by_policy else None
-        policy = self.make(table.by, None, depth + 1) if table.by and by_policy else None
-        conductor = GroupChatConductor(name, table.order, options, chooser, policy)
-        if pool is not None:
-            conductor.seats(pool.cards)
-        return conductor
+    def _plugged(self, name: str, kind: str, rest: str, pool: Pool | None, depth: int) -> Conductor:
+        """Return the conductor of `KIND:TARGET?key=value`, where a plug-in brings the kind."""
+        (target, options), found = _split_options(rest), CONDUCTOR_KINDS[kind]
+        parts = replace(self._parts(name, pool, depth), options=options)
+        if found.team is not None:
+            if target not in self.teams or self.team is None:
+                raise UnknownName("team", target, self.teams)
+            settings, team = self.team(target)
+            return found.make(settings, self.folder, replace(parts, team=team))
+        given = found.read(target, options) if found.read is not None else options
+        return found.make(toml.validate_model(found.settings, given, name), Path(), parts)
 
-    def _team(self, name: str, rest: str, pool: Pool | None, depth: int) -> TeamConductor:
-        """Return the conductor of `team:NAME?conductor=lm:planner&casting=policy:FILE`."""
-        target, options = _split_options(rest)
-        if unknown := options.keys() - {"conductor", "casting"}:
-            raise ConfigError(f"{name}: unknown option {min(unknown)!r}; known are conductor, casting")
-        if target not in self.teams or self.team is None:
-            raise UnknownName("team", target, self.teams)
-        team, table = self.team(target), self.teams[target]
-        planner, casting = options.get("conductor", table.conductor), options.get("casting", table.casting)
-        roles = None if pool is None or pool.names != team.member_names else pool.subset(pool.names[:-1])
-        conductor = TeamConductor(
-            name,
-            team,
-            self.wrap(self.make(planner, roles, depth + 1)) if planner else None,
-            self.make(casting, None, depth + 1) if casting else None,
+    def _parts(self, name: str, pool: Pool | None, depth: int) -> ConductorParts:
+        return ConductorParts(
+            name, pool, lambda one: self.endpoint(one).member, partial(self.make, depth=depth + 1), self.wrap
         )
-        if pool is not None:
-            conductor.check_cards(pool.cards)
-        return conductor
 
     def _pointer(self, name: str, rest: str, pool: Pool | None, depth: int) -> Conductor:
         """Return the conductor of `pointer:FILE`, or of `pointer:shipped`."""
@@ -312,13 +293,6 @@ class ConductorFactory:
             table.shown,
             repeats=table.repeats,
         )
-
-
-def _chat_table(name: str, rest: str) -> GroupChatTable:
-    """Return the table of `chat:ORDER?workers=a,b&turns=6`."""
-    order, options = _split_options(rest)
-    given = {**options, "workers": [one for one in options.get("workers", "").split(",") if one]}
-    return toml.validate_model(GroupChatTable, {"kind": "chat", "order": order, **given}, name)
 
 
 def _check_cast(conductor: Conductor, pool: Pool | None) -> Conductor:

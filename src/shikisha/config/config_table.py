@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, model_validator
 
 
 class ConfigTable(BaseModel):
@@ -27,3 +27,21 @@ class ConfigTable(BaseModel):
             if old in data:
                 warnings.warn(f"the key {old!r} is now {new!r}", FutureWarning, stacklevel=2)
         return {cls.renamed_keys.get(key, key): value for key, value in data.items()}
+
+
+class PluggedTable(ConfigTable):
+    """A table of a kind that a plug-in brings. Its other keys are the kind's; `adapters.read_plugged` checks them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    kind: str = Field(description="a kind that a plug-in brings")
+
+
+def own_or_plugged(*own: str) -> Discriminator:
+    """Return what tells tables of our kinds, which are tagged by their names, from those of plug-ins ("plugged")."""
+
+    def tag(data: object) -> str | None:
+        kind = data.get("kind") if isinstance(data, Mapping) else getattr(data, "kind", None)
+        return None if not isinstance(kind, str) else kind if kind in own else "plugged"
+
+    return Discriminator(tag)

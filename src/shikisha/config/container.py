@@ -21,15 +21,15 @@ from pydantic import BaseModel
 
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.noted import NotedConductor, NotesReader
-from shikisha.conductors.role_team import RoleTeam
 from shikisha.config import adapters
 from shikisha.config.conductor_settings import LmTable
 from shikisha.config.conductors import SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
+from shikisha.config.config_table import PluggedTable
+from shikisha.config.context_settings import MemorySourceTable
 from shikisha.config.environment import CONFIG_FILE, SIMULATED, find_config, state_folder, with_dotenv
 from shikisha.config.learned_switches import LearnedSwitches, file_stamp
 from shikisha.config.providers import address_of, provider_at
 from shikisha.config.settings import CheckTable, HandoffTable, ShikishaSettings, TelemetryTable, WorkerTable
-from shikisha.config.team_settings import build_team, team_card, team_member
 from shikisha.core import toml
 from shikisha.core.budget import FREE, Caps, Price
 from shikisha.core.errors import ConfigError, UnknownName
@@ -39,7 +39,7 @@ from shikisha.core.tools import ToolEffect
 from shikisha.core.visibility import join_labels
 from shikisha.engine.autonomy import AutonomyClass, AutonomyPolicy
 from shikisha.engine.checker import OutputCheck
-from shikisha.engine.conductor import Conductor
+from shikisha.engine.conductor import Conductor, Team, TeamPlace
 from shikisha.engine.gatherer import ContextSource
 from shikisha.engine.guards import Guard
 from shikisha.engine.pool import Member, Pool, cut_outside_stand_ins
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from shikisha.tools.catalogue import ToolCatalogue
 
 T = TypeVar("T")
+
+TEAM = "team"  # the kind of conductor that [teams] is of
 
 _REQUEST_ATTRIBUTES = {
     "max_output_tokens": conventions.REQUEST_MAX_TOKENS,
@@ -96,7 +98,7 @@ class Container:
     wrap_tool: Callable[[Member], Member] | None = None
     _members: dict[str, Member] = field(default_factory=dict)
     _catalogues: dict[str, "ToolCatalogue"] = field(default_factory=dict)
-    _teams: dict[str, RoleTeam] = field(default_factory=dict)
+    _teams: dict[str, Team] = field(default_factory=dict)
     _confirmed: tuple[AutonomyClass, ...] | None = None
     gathers: ContextSource | None = None  # built by `context_source`
 
@@ -151,25 +153,28 @@ class Container:
     def _card_named(self, name: str) -> Card:
         team = self._team_with(name)
         if team is not None:
-            return team_card(team, name, self._card_named, self.settings.labels.guarded)
+            return team.card(name, self._card_named)
         if self.simulated_pool is not None:
             return self.simulated_pool.named(name).card
         return _build_card(self, name, self.workers[name])
 
-    def team(self, name: str) -> RoleTeam:
+    def team(self, name: str) -> Team:
         """Return [teams.NAME], built once; ConfigError says what of it cannot work."""
         if name not in self.settings.teams:
             raise UnknownName("team", name, self.settings.teams)
         if name not in self._teams:
             cards = {each: self._card_named(each) for each in self.names}
-            table, rounds = self.settings.teams[name], min(self.caps.rounds, self.caps.steps)
-            self._teams[name] = build_team(name, table, self.file, self.folder, cards, rounds)
+            rounds, guarded = min(self.caps.rounds, self.caps.steps), self.settings.labels.guarded
+            place = TeamPlace(name, self.file, self.folder, cards, rounds, guarded)
+            build = adapters.CONDUCTOR_KINDS[TEAM].team
+            assert build is not None  # noqa: S101 - the plug-in's own tests hold it
+            self._teams[name] = build(_read_team(self.settings.teams[name], self.file, name), place)
         return self._teams[name]
 
     def team_pool(self, spec: str = "") -> tuple[str, ...]:
         """Return the pool that a conductor brings, a team its roles; none where it conducts any pool."""
         kind, _, rest = (spec or self.settings.conductor).partition(":")
-        return self.team(rest.partition("?")[0]).member_names if kind == "team" and rest else ()
+        return self.team(rest.partition("?")[0]).member_names if kind == TEAM and rest else ()
 
     def team_workers(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the workers behind these names: of a team's roles those that play them."""
@@ -178,11 +183,11 @@ class Container:
             team = self._team_with(name)
             if team is None:
                 found[name] = None
-            elif name != team.member_names[-1]:
-                found[team.members[team.member_names.index(name)][1]] = None
+            elif (worker := team.worker_of(name)) is not None:
+                found[worker] = None
         return tuple(found)
 
-    def _team_with(self, name: str) -> RoleTeam | None:
+    def _team_with(self, name: str) -> Team | None:
         """Return the team that has a member of this name."""
         owner, slash, _ = name.partition("/")
         if not slash or name in self.names or owner not in self.settings.teams:
@@ -221,7 +226,7 @@ class Container:
             self.uses_learned,
             partial(_with_learned, self),
             self.settings.teams,
-            self.team,
+            lambda name: (_read_team(self.settings.teams[name], self.file, name), self.team(name)),
         )
 
     @property
@@ -238,7 +243,7 @@ class Container:
     def learned_files(self) -> tuple[Path, ...]:
         """The files, and folders of skills, that may hold texts of runs."""
         learned, sources = self.settings.learned, self.settings.context.sources.values()
-        lessons = [source.file for source in sources if source.kind == "memory"]
+        lessons = [source.file for source in sources if isinstance(source, MemorySourceTable)]
         known = (learned.prompt, learned.lessons, learned.skills, self.settings.notes.file)
         found = (*known, self.settings.autonomy.proposed, *lessons)
         return tuple(dict.fromkeys(self.folder / file for file in found if file is not None))
@@ -308,9 +313,7 @@ class Container:
         """Return a worker with its card and checks, built once; that of a child run depends on the pool it is in."""
         team = self._team_with(name)
         if team is not None:
-            return team_member(
-                team, name, lambda worker: self._member(worker, self.names), self.settings.labels.guarded
-            )
+            return team.member(name, lambda worker: self._member(worker, self.names))
         if self.simulated_pool is not None:
             return self.simulated_pool.named(name)
         if name not in self._members:
@@ -360,8 +363,7 @@ class Container:
         return self._member(name, chosen)
 
     def _adapter(self, card: Card, table: WorkerTable) -> Worker:
-        module = adapters.worker_module(table.kind)
-        return module.build(_own_settings(self.folder, adapters.settings_of(module), table), card, self.secret_store)
+        return adapters.WORKER_KINDS[table.kind].make(table, self.folder, card, self.secret_store)
 
     def _child_run(self, table: WorkerTable, chosen: Sequence[str]) -> Worker:
         own = cast("adapters.ChildRunSettings", table)
@@ -375,6 +377,13 @@ class Container:
     def _guards(self, name: str, table: WorkerTable) -> tuple[Guard, ...]:
         """Return the guards of a worker that agents call as a tool."""
         return adapters.build_guards(table.guards, tool_effect(table), self.file, f"workers.{name}")
+
+
+def _read_team(table: Mapping[str, object], file: str, name: str) -> BaseModel:
+    """Return [teams.NAME] as the plug-in that brings teams reads it."""
+    with toml.error_location(f"{file}: teams.{name}"):
+        kind = adapters.CONDUCTOR_KINDS[TEAM]
+    return toml.validate_model(kind.settings, table, file, f"teams.{name}")
 
 
 def _build_catalogue(own: Container, name: str, table: CatalogueOptions) -> "ToolCatalogue":
@@ -391,22 +400,13 @@ def _build_catalogue(own: Container, name: str, table: CatalogueOptions) -> "Too
     return ToolCatalogue(name, options, load, own.secret_store, own.settings.autonomy.approval, guards)
 
 
-def _own_settings(folder: Path, model: type[BaseModel], table: BaseModel) -> BaseModel:
-    """Return an adapter's own part of a table, with its relative paths resolved against the file's folder."""
-    own = adapters.own_settings(model, table)
-    paths = {key: folder / value for key, value in own if isinstance(value, Path)}
-    return own.model_copy(update=paths)
-
-
 def _build_handoff(own: Container, entry: HandoffTable) -> OutputCheck:
     table = own.checks[entry.check]
-    adapter = adapters.check_adapter(table.kind)
     with toml.error_location(f"{own.file}: checks.{entry.check}"):
-        options = _own_settings(own.folder, adapter.settings, table)
-        judge = own.workers.get(getattr(options, "worker", ""))
+        judge = own.workers.get(getattr(table, "worker", ""))
         if judge is not None and judge.kind == adapters.CONDUCTOR:
             raise ConfigError("a child run cannot give an opinion: name a worker that makes its own calls")
-        check = adapter.build(options, entry.check)
+        check = adapters.CHECK_KINDS[table.kind].make(table, own.folder, entry.check)
     return OutputCheck(check, entry.on_fail, entry.redo)
 
 
@@ -431,9 +431,8 @@ def _build_card(own: Container, name: str, table: WorkerTable) -> Card:
     if isinstance(table, AgentSettings):
         endpoint = _build_card(own, table.endpoint, own.workers[table.endpoint])
         return agent_card(card, endpoint, frozenset(cast("WorkerTable", table).model_fields_set))
-    module = adapters.worker_module(table.kind)
-    fit_card = getattr(module, "fit_card", None) or getattr(module, "fitted", None)
-    return fit_card(_own_settings(own.folder, adapters.settings_of(module), table), card) if fit_card else card
+    kind = adapters.WORKER_KINDS[table.kind]
+    return kind.fit_card(kind.own_settings(table, own.folder), card) if kind.fit_card else card
 
 
 def _with_learned(own: Container, conductor: Conductor) -> Conductor:
@@ -535,6 +534,19 @@ def build_container(
     given = {key: named for key in ("workers", "checks") if isinstance(named := data.get(key), Mapping)}
     workers = _read_tables(problems, given.get("workers", {}), file, adapters.read_worker)
     checks = _read_tables(problems, given.get("checks", {}), file, adapters.read_check)
+    if settings is not None:
+        for name, table in settings.teams.items():
+            _read_all(problems, partial(_read_team, table, file, name))
+        for name, conductor in settings.conductors.items():
+            if isinstance(conductor, PluggedTable):
+                kinds, where = adapters.CONDUCTOR_KINDS, f"conductors.{name}"
+                _read_all(problems, partial(adapters.read_plugged, kinds, conductor, file, where))
+        for name, source in settings.context.sources.items():
+            if isinstance(source, PluggedTable):
+                _read_all(
+                    problems,
+                    partial(adapters.read_plugged, adapters.GATHERER_KINDS, source, file, f"context.sources.{name}"),
+                )
     if problems or settings is None:
         raise ConfigError("\n".join(problems))
     pointed = address_of("openai", os.environ if environment is None else environment)

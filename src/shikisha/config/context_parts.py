@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from shikisha.config import adapters
 from shikisha.config.context_settings import (
     AnswerStepTable,
     ContextTable,
@@ -11,6 +12,7 @@ from shikisha.config.context_settings import (
     GitSourceTable,
     McpSourceTable,
     MemorySourceTable,
+    PluggedSourceTable,
 )
 from shikisha.context.git_history import GitRepository
 from shikisha.core.errors import ConfigError
@@ -48,6 +50,9 @@ def build_context(
                     gatherer = McpResourceGatherer(name, server(source.worker), source.labels)
                 case MemorySourceTable():
                     gatherer = _memory(name, source, folder, lessons)
+                case PluggedSourceTable():
+                    own = adapters.read_plugged(adapters.GATHERER_KINDS, source, where, f"context.sources.{name}")
+                    gatherer = adapters.GATHERER_KINDS[source.kind].make(own, folder, name, source.labels)
         sources.append(WeightedGatherer(name, gatherer, source.share))
     return ContextBudget(tuple(sources), table.tokens, table.seconds, table.trial, guarded)
 

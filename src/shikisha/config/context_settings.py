@@ -3,21 +3,22 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, Tag, model_validator
 
-from shikisha.config.config_table import ConfigTable
+from shikisha.config.config_table import ConfigTable, PluggedTable, own_or_plugged
 
+OWN_SOURCES = ("files", "git", "mcp", "memory")
 ShareField: TypeAlias = Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)]
 
 
-class _SourceTable(ConfigTable):
+class SourceBase(ConfigTable):
     """What all sources have."""
 
     share: ShareField = Field(default=1.0, description="its part of the tokens, in relation to the other sources")
     labels: tuple[str, ...] = Field(default=(), description="labels of what it brings; guarded ones hold")
 
 
-class FilesSourceTable(_SourceTable):
+class FilesSourceTable(SourceBase):
     """[context.sources.NAME] kind = "files": parts of files."""
 
     kind: Literal["files"] = Field(description="parts of the files in a folder, best first")
@@ -27,21 +28,21 @@ class FilesSourceTable(_SourceTable):
     history: bool = Field(default=True, description="rank by past commits too, where the folder is a git repository")
 
 
-class GitSourceTable(_SourceTable):
+class GitSourceTable(SourceBase):
     """[context.sources.NAME] kind = "git": past commits."""
 
     kind: Literal["git"] = Field(description="past commits that are like the task, with the files that they changed")
     folder: str = Field(default=".", description="the repository, inside the folder of this file")
 
 
-class McpSourceTable(_SourceTable):
+class McpSourceTable(SourceBase):
     """[context.sources.NAME] kind = "mcp": resources of a server."""
 
     kind: Literal["mcp"] = Field(description="resources of the MCP server that a worker of kind mcp uses")
     worker: str = Field(description="the worker, by name")
 
 
-class MemorySourceTable(_SourceTable):
+class MemorySourceTable(SourceBase):
     """[context.sources.NAME] kind = "memory": lessons."""
 
     kind: Literal["memory"] = Field(description="lessons from earlier runs that fit the task")
@@ -50,8 +51,17 @@ class MemorySourceTable(_SourceTable):
     )
 
 
+class PluggedSourceTable(SourceBase, PluggedTable):
+    """[context.sources.NAME] of a kind that a plug-in brings."""
+
+
 SourceTable: TypeAlias = Annotated[
-    FilesSourceTable | GitSourceTable | McpSourceTable | MemorySourceTable, Field(discriminator="kind")
+    Annotated[FilesSourceTable, Tag("files")]
+    | Annotated[GitSourceTable, Tag("git")]
+    | Annotated[McpSourceTable, Tag("mcp")]
+    | Annotated[MemorySourceTable, Tag("memory")]
+    | Annotated[PluggedSourceTable, Tag("plugged")],
+    own_or_plugged(*OWN_SOURCES),
 ]
 
 

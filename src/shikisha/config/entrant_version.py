@@ -90,12 +90,11 @@ def _conductor_parts(composition: Container, name: str, seen: set[str]) -> Itera
 
 
 def _team_parts(composition: Container, name: str, seen: set[str]) -> Iterator[object]:
-    table = composition.settings.teams[name]
-    yield table.model_dump(mode="json")
-    for other in (table.conductor, table.casting):
-        if other:
-            yield from _conductor_parts(composition, other, seen)
-    for worker in composition.team_workers(composition.team(name).member_names):
+    yield composition.settings.teams[name]
+    team = composition.team(name)
+    for other in team.conductors:
+        yield from _conductor_parts(composition, other, seen)
+    for worker in composition.team_workers(team.member_names):
         yield from _worker_parts(composition, worker, seen)
 
 

@@ -20,10 +20,8 @@ from time import perf_counter
 from rich.console import Console
 
 from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor, FixedConductor
-from shikisha.conductors.group_chat import MAX_CHOICE_TRIES, GroupChatConductor
 from shikisha.conductors.language_model import PLAN_ATTEMPTS, LanguageModelConductor
 from shikisha.conductors.noted import NotedConductor, NotesReader
-from shikisha.conductors.role_team import TeamConductor
 from shikisha.config.eval_processes import start_processes
 from shikisha.config.eval_ray import join_ray_cluster
 from shikisha.config.eval_setup import EvaluationStage, frozen_heap, only_reads, open_stage, refuse_duplicate_names
@@ -34,7 +32,7 @@ from shikisha.core.call import Card, Request
 from shikisha.core.errors import ConfigError
 from shikisha.core.plan import ANSWER, ANSWER_ALONE, MAX_STEPS
 from shikisha.core.visibility import max_usage, request_messages
-from shikisha.engine.conductor import Conductor
+from shikisha.engine.conductor import BoundedConductor, Conductor
 from shikisha.evals.baselines import (
     BaselineMode,
     EntrantSpec,
@@ -144,14 +142,11 @@ class _CostEstimator:
                 return self._calls([cards[step.worker] for step in conductor.plan(cards).steps])
             case CascadeConductor() | AgreementConductor():
                 return self._calls([cards[ordinal] for ordinal in conductor.assign_workers(cards)])
-            case GroupChatConductor():
-                turns, chooser = min(conductor.options.turns, caps.rounds), conductor.chooser
-                chosen = self._calls([chooser.card] * (MAX_CHOICE_TRIES * turns) if chooser else [])
-                return chosen + self._most(cards, turns, replace(caps, plan_steps=1))
-            case TeamConductor():
-                steps = min(conductor.team.most_steps, caps.rounds, caps.steps)
-                planned = self._run(conductor.planner, cards) if conductor.planner else CostEstimate()
-                return planned + self._most(cards, steps, replace(caps, plan_steps=1, map_items=0))
+            case BoundedConductor():
+                bounds = conductor.bounds(caps)
+                asked = self._run(bounds.inner, cards) if bounds.inner is not None else CostEstimate()
+                most = self._most(cards, bounds.rounds, replace(caps, plan_steps=1, map_items=0))
+                return self._calls(bounds.asks) + asked + most
             case NotedConductor():
                 return self._run(conductor.inner, cards)
             case NotesReader():

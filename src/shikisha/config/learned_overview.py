@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from shikisha.config.container import Container
+from shikisha.config.learned_settings import ValueTable
 from shikisha.config.learned_switches import SKILL_SWITCH, SwitchedOff
 from shikisha.core.errors import ConfigError
 from shikisha.core.task import Scope, join_scopes
@@ -74,7 +75,7 @@ def learned_rows(container: Container) -> Iterator[LearnedRow]:
     if settings.notes.file is not None:
         yield _guarded("notes", folder / settings.notes.file, switch("notes"), _notes_row)
     for name, conductor in settings.conductors.items():
-        if conductor.kind == "value":
+        if isinstance(conductor, ValueTable):
             yield _guarded(f"values ({name})", folder / conductor.file, switch("values"), _file_row)
     if settings.conductor.startswith("value:"):
         target = settings.conductor.removeprefix("value:").partition("?")[0]

@@ -22,7 +22,6 @@ from shikisha.config.context_settings import AnswerTable, ContextTable
 from shikisha.config.environment import JOURNAL_FILE
 from shikisha.config.learned_settings import LearnedTable, MemoryTable, NotesTable
 from shikisha.config.push_settings import PushTable
-from shikisha.config.team_settings import TeamTable
 from shikisha.core.budget import Caps, Price
 from shikisha.core.call import ApprovalMode
 from shikisha.core.events import OnCheckFailure
@@ -546,7 +545,7 @@ class ShikishaSettings(ConfigTable):
     )
     workers: dict[ConfigName, dict[str, object]] = Field(default={}, description="the workers, by name")
     conductors: dict[ConfigName, ConductorTable] = Field(default={}, description="conductors with options, by name")
-    teams: dict[ConfigName, TeamTable] = Field(
+    teams: dict[ConfigName, dict[str, object]] = Field(
         default={}, description="teams of roles, by name; a team conducts as team:NAME, with its roles as workers"
     )
     catalogues: dict[ConfigName, CatalogueTable] = Field(

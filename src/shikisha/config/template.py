@@ -12,6 +12,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from shikisha.config import adapters
+from shikisha.config.config_table import PluggedTable
+from shikisha.config.context_settings import PluggedSourceTable
 from shikisha.config.discovery import Discovery, describe_endpoint, found_tables, worker_keys, worker_names
 from shikisha.config.price_catalogue import catalogue_date, catalogue_source
 from shikisha.config.settings import ShikishaSettings
@@ -183,24 +185,44 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def config_schema() -> Mapping[str, object]:
-    """Return the schema of the whole file (JSON Schema 2020-12)."""
-    workers = {kind: adapters.worker_table(kind) for kind in adapters.WORKER_KINDS}
-    checks = {kind: adapters.check_table(kind) for kind in adapters.CHECK_MODULES}
-    guards = {kind: adapters.guard_table(kind) for kind in adapters.GUARD_MODULES}
-    models: list[type[BaseModel]] = [ShikishaSettings, *workers.values(), *checks.values(), *guards.values()]
+    """Return the schema of the whole file (JSON Schema 2020-12), with the kinds of the plug-ins that are installed."""
+    conductors = {kind: found for kind, found in adapters.CONDUCTOR_KINDS.items() if found.team is None}
+    tables: Mapping[str, Mapping[str, type[BaseModel]]] = {
+        "workers": {kind: adapters.worker_table(kind) for kind in adapters.WORKER_KINDS},
+        "checks": {kind: adapters.check_table(kind) for kind in adapters.CHECK_KINDS},
+        "guards": {kind: adapters.guard_table(kind) for kind in adapters.GUARD_KINDS},
+        "conductors": {kind: adapters.conductor_table(kind) for kind in conductors},
+        "sources": {kind: adapters.source_table(kind) for kind in adapters.GATHERER_KINDS},
+    }
+    teams = [kind.settings for kind in adapters.CONDUCTOR_KINDS.values() if kind.team is not None]
+    models: list[type[BaseModel]] = [
+        ShikishaSettings,
+        *(model for kinds in tables.values() for model in kinds.values()),
+        *teams,
+    ]
     references, whole = models_json_schema([(model, "validation") for model in models], ref_template="#/$defs/{model}")
     places = {model: references[model, "validation"]["$ref"].rpartition("/")[2] for model in models}
     definitions = whole["$defs"]
     settings = definitions.pop(places[ShikishaSettings])
-    for tables in (workers, checks, guards):
-        for kind, model in tables.items():
+    for kinds in tables.values():
+        for kind, model in kinds.items():
             definitions[places[model]]["properties"]["kind"] |= {"const": kind}
-    guard_entries = {"oneOf": [{"$ref": f"#/$defs/{places[model]}"} for model in guards.values()]}
-    for model in workers.values():
-        definitions[places[model]]["properties"]["guards"]["items"] = guard_entries
-    for key, tables in (("workers", workers), ("checks", checks)):
-        entries = [{"$ref": f"#/$defs/{places[model]}"} for model in tables.values()]
-        settings["properties"][key]["additionalProperties"] = {"oneOf": entries}
+    entries = {key: [{"$ref": f"#/$defs/{places[model]}"} for model in kinds.values()] for key, kinds in tables.items()}
+    for model in tables["workers"].values():
+        definitions[places[model]]["properties"]["guards"]["items"] = {"oneOf": entries["guards"]}
+    for key in ("workers", "checks"):
+        settings["properties"][key]["additionalProperties"] = {"oneOf": entries[key]}
+    # In place of the table that stands for all plug-ins: those that are there.
+    for key, of, stand_in in (
+        ("conductors", settings, PluggedTable),
+        ("sources", definitions["ContextTable"], PluggedSourceTable),
+    ):
+        own = of["properties"][key]["additionalProperties"]["oneOf"]
+        own.remove({"$ref": f"#/$defs/{stand_in.__name__}"})
+        own += entries[key]
+        del definitions[stand_in.__name__]
+    if teams:
+        settings["properties"]["teams"]["additionalProperties"] = {"$ref": f"#/$defs/{places[teams[0]]}"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **settings, "$defs": definitions}
 
 

@@ -13,7 +13,8 @@ business), and any exception that means "try again" (retries are decided in `att
     │   └── QuestionClosed   a person's answer to a question that is not open; says why it is not
     ├── ConfigError          a configuration that cannot be used: file, key, what was expected
     │   ├── UnknownName      a worker, conductor or check that is not registered; lists the known ones
-    │   └── MissingExtra     an optional library is needed; names the extra that brings it
+    │   ├── MissingExtra     an optional library is needed; names the extra that brings it
+    │   └── MissingPlugin    a kind comes with a distribution of its own; names it
     ├── CapReached           a budget's hard cap refuses the next step, round, call or child run
     ├── RunFailed            a run that Python code waited for ended, or waits, without an answer; says which and why
     ├── Diverged             training came to a loss, a gradient or weights that are no numbers
@@ -270,6 +271,13 @@ class MissingExtra(ConfigError):
     def __init__(self, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs the extra {extra!r}: pip install 'shikisha[{extra}]'")
         self.extra = extra
+
+
+class MissingPlugin(ConfigError):
+    """A kind that comes with a distribution of its own, which is not installed."""
+
+    def __init__(self, distribution: str, purpose: str) -> None:
+        super().__init__(f"{purpose} comes with a distribution of its own: pip install {distribution}")
 
 
 class CapReached(ShikishaError):

@@ -9,14 +9,16 @@ plans given in advance.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from pathlib import Path
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from shikisha.core.budget import Caps
 from shikisha.core.errors import PlanError
+from shikisha.core.kinds import Kind
 from shikisha.core.plan import Plan
 from shikisha.core.run import RoundResult
 from shikisha.core.task import Task
-from shikisha.engine.pool import Member
+from shikisha.engine.pool import Member, Pool
 from shikisha.engine.worker import Card, Reply, Request
 
 
@@ -94,3 +96,98 @@ class Conductor(Protocol):
     async def propose(self, situation: Situation) -> Proposal:
         """Propose the next plan; an empty plan ships the answer at hand. PlanError when no plan can be made."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunBounds:
+    """What a run takes at most: rounds of one step each, the workers that its conductor asks besides, `inner` too."""
+
+    rounds: int
+    asks: tuple[Card, ...] = ()
+    inner: Conductor | None = None
+
+
+@runtime_checkable
+class BoundedConductor(Protocol):
+    """A conductor of one step a round that knows how long its runs are, for what they may cost at most."""
+
+    def bounds(self, caps: Caps) -> RunBounds:
+        """Return what a run takes at most within these caps."""
+        ...
+
+
+@runtime_checkable
+class SpeakingConductor(Protocol):
+    """A conductor whose steps are turns of a conversation, which clients may continue."""
+
+    spoken: bool
+
+
+class Team(Protocol):
+    """Members that a conductor brings, under names of their own (`TEAM/ROLE`), by which pools and journals know them.
+
+    `conductors` are those that it asks in its turn.
+    """
+
+    @property
+    def member_names(self) -> tuple[str, ...]:
+        """The names of the members, in order."""
+        ...
+
+    @property
+    def conductors(self) -> tuple[str, ...]:
+        """The names of the conductors that it depends on."""
+        ...
+
+    def worker_of(self, name: str) -> str | None:
+        """Return the configured worker behind a member; None for one that the team brings itself."""
+        ...
+
+    def card(self, name: str, find: Callable[[str], Card]) -> Card:
+        """Return the card of a member; `find` returns that of a configured worker."""
+        ...
+
+    def member(self, name: str, find: Callable[[str], Member]) -> Member:
+        """Return a member; `find` returns a configured worker."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TeamPlace:
+    """Where a team is configured: file, folder of its paths, the cards of all workers, the rounds of a run."""
+
+    name: str
+    file: str
+    folder: Path
+    cards: Mapping[str, Card]
+    rounds: int
+    guarded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConductorParts:
+    """What the conductor of a plug-in may be made of: configured workers and other conductors, by name.
+
+    `pool` is what it is to conduct, if that is known; `learned` wraps a conductor with notes and lessons. `options` are
+    those of its name, and `team` its team, where its kind brings teams.
+    """
+
+    name: str
+    pool: Pool | None
+    member: Callable[[str], Member]
+    conductor: Callable[[str, Pool | None], Conductor]
+    learned: Callable[[Conductor], Conductor]
+    options: Mapping[str, str] = field(default_factory=dict)
+    team: Team | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConductorKind(Kind[Conductor]):
+    """A kind of conductor: `build(settings, parts)`, a table [conductors.NAME], and a name `KIND:TARGET?key=value`.
+
+    `read(target, options)` returns the keys that such a name stands for. With `team`, the target names a table of
+    [teams], whose keys are the settings, and which `team(settings, place)` builds.
+    """
+
+    read: Callable[[str, Mapping[str, str]], Mapping[str, object]] | None = None
+    team: Callable[..., Team] | None = None

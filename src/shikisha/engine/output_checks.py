@@ -15,8 +15,7 @@ from time import time
 
 from shikisha.core.errors import PROCESS_STOPS, ConfigError, FaultKind, JournalError, WorkerError, describe_error
 from shikisha.core.events import CallRole, CheckDecided, CheckStatus, OnCheckFailure
-from shikisha.core.hand_over import read_document
-from shikisha.core.json_schema import SchemaCheck, parse_json, storable_reason
+from shikisha.core.json_schema import SchemaCheck, parse_json, read_document, storable_reason
 from shikisha.core.messages import Json
 from shikisha.core.run import CheckVerdict
 from shikisha.engine.attempt import CallPurpose, call_worker

@@ -7,6 +7,7 @@ Deliberately absent: changing the call. An agent that is told what does not hold
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shikisha.core.kinds import Kind
 from shikisha.core.text import one_line
 from shikisha.engine.guards import PASSED, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
 from shikisha.guards.evidence import NAVIGATION
@@ -29,6 +30,9 @@ class ExpectsSettings(BaseModel):
 def build(settings: ExpectsSettings, name: str) -> "ExpectsGuard":
     """Return the guard; ConfigError when its expression is none."""
     return ExpectsGuard(settings, name)
+
+
+KIND = Kind(settings=ExpectsSettings, build=build)
 
 
 class ExpectsGuard:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shikisha.core.kinds import Kind
 from shikisha.core.text import one_line
 from shikisha.engine.guards import PASSED, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
 from shikisha.guards.evidence import (
@@ -45,6 +46,9 @@ class GroundedSettings(BaseModel):
 def build(settings: GroundedSettings, name: str) -> "GroundedGuard":
     """Return the guard."""
     return GroundedGuard(settings, name)
+
+
+KIND = Kind(settings=GroundedSettings, build=build)
 
 
 class GroundedGuard:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shikisha.core.kinds import Kind
 from shikisha.core.messages import Json, dump_json
 from shikisha.engine.guards import PASSED, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
 from shikisha.guards.evidence import CONTENT, is_refusal
@@ -28,6 +29,9 @@ class OnceSettings(BaseModel):
 def build(settings: OnceSettings, name: str) -> "OnceGuard":
     """Return the guard."""
     return OnceGuard(settings, name)
+
+
+KIND = Kind(settings=OnceSettings, build=build)
 
 
 class OnceGuard:

@@ -9,6 +9,7 @@ import asyncio
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shikisha.core.kinds import Kind
 from shikisha.core.text import one_line
 from shikisha.engine.guards import PASSED, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
 from shikisha.guards.evidence import CONTENT
@@ -34,6 +35,9 @@ class ReachesSettings(BaseModel):
 def build(settings: ReachesSettings, name: str) -> "ReachesGuard":
     """Return the guard; ConfigError when an expression is none."""
     return ReachesGuard(settings, name)
+
+
+KIND = Kind(settings=ReachesSettings, build=build)
 
 
 class ReachesGuard:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shikisha.core.kinds import Kind
 from shikisha.core.messages import Json
 from shikisha.core.text import one_line
 from shikisha.engine.guards import PASSED, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
@@ -32,6 +33,9 @@ class UnchangedSettings(BaseModel):
 def build(settings: UnchangedSettings, name: str) -> "UnchangedGuard":
     """Return the guard; ConfigError when an expression is none."""
     return UnchangedGuard(settings, name)
+
+
+KIND = Kind(settings=UnchangedSettings, build=build)
 
 
 class UnchangedGuard:

@@ -19,7 +19,7 @@ from shikisha.core.call import Card
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.tools import FIND_TOOLS, Tool, ToolEffect, catalogue_sha256
 from shikisha.engine.pool import Member
-from shikisha.engine.worker import Json, Worker
+from shikisha.engine.worker import Json, Worker, WorkerKind
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -50,6 +50,9 @@ class AgentSettings(BaseModel):
         default=15, ge=1, le=128, description="how many tools are offered at once; more can be searched with find_tools"
     )
     parallel: bool = Field(default=True, description="whether several tools may be called at once")
+
+
+KIND = WorkerKind(settings=AgentSettings, uncalled="its tools may change something")
 
 
 def agent_card(card: Card, endpoint: Card, given: frozenset[str]) -> Card:

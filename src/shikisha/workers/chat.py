@@ -34,7 +34,7 @@ from shikisha.core.messages import (
 )
 from shikisha.core.secrets import SecretStore
 from shikisha.core.visibility import output_limit, request_messages
-from shikisha.engine.worker import Card, Reply, Request
+from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
 from shikisha.workers.chat_messages import WireMessages
 from shikisha.workers.chat_reply import ChatReply, EventStreamParser
@@ -174,6 +174,9 @@ def build(settings: ChatSettings, card: Card, secret_store: SecretStore) -> "Cha
         raise ConfigError(f"worker {card.name!r}: max_output_tokens must be 1 or more; it bounds what a call can cost")
     headers = endpoint.key_headers(settings.headers, settings.api_key_env, settings.base_url, secret_store)
     return ChatWorker(settings, card, secret_store, headers)
+
+
+KIND = WorkerKind(settings=ChatSettings, build=build, fit_card=fit_card, billed=True, max_output_tokens=4096)
 
 
 class ChatWorker:

@@ -19,7 +19,7 @@ from shikisha.core.budget import Usage
 from shikisha.core.call import depth_headers
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
-from shikisha.engine.worker import Card, Reply, Request
+from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
 from shikisha.workers.chat_usage import with_minimum_tokens
 from shikisha.workers.endpoint import HttpConnections, redact_and_clip
@@ -53,6 +53,9 @@ def build(settings: EmbeddingSettings, card: Card, secret_store: SecretStore) ->
     """Return the worker; ConfigError for a missing key."""
     headers = endpoint.key_headers(settings.headers, settings.api_key_env, settings.base_url, secret_store)
     return EmbeddingWorker(settings, card, secret_store, headers)
+
+
+KIND = WorkerKind(settings=EmbeddingSettings, build=build, billed=True)
 
 
 class EmbeddingTask(BaseModel):

@@ -16,7 +16,7 @@ from shikisha.core.call import depth_headers
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.secrets import SecretStore
-from shikisha.engine.worker import Card, Json, Reply, Request
+from shikisha.engine.worker import Card, Json, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
 from shikisha.workers.endpoint import HttpConnections, ToolArguments, redact_and_clip
 
@@ -56,6 +56,15 @@ def build(settings: HttpSettings, card: Card, secret_store: SecretStore) -> "Htt
     """Return the worker; ConfigError for an invalid schema or a missing key."""
     arguments = ToolArguments(SchemaCheck(settings.arguments, f"worker {card.name!r}: arguments"), settings.argument)
     return HttpWorker(settings, card, secret_store, endpoint.fill_headers(settings.headers, secret_store), arguments)
+
+
+KIND = WorkerKind(
+    settings=HttpSettings,
+    build=build,
+    billed=True,
+    any_task=True,
+    uncalled="a call may change something, and needs its own arguments",
+)
 
 
 class HttpWorker:

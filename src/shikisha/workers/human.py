@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.messages import dump_json
 from shikisha.core.secrets import SecretStore
-from shikisha.engine.worker import Card, Reply, Request
+from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 
 
 class HumanSettings(BaseModel):
@@ -27,6 +27,9 @@ Settings = HumanSettings  # the name that `config.kinds` looks up
 def build(settings: HumanSettings, card: Card, secret_store: SecretStore) -> "HumanWorker":  # noqa: ARG001 - every adapter's signature
     """Return a worker whose every call waits for a person."""
     return HumanWorker(settings.instruction)
+
+
+KIND = WorkerKind(settings=HumanSettings, build=build, uncalled="it is a person")
 
 
 class HumanWorker:

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
-from shikisha.engine.worker import Card, Reply, Request
+from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.evals.graders.quantities import Unit, parse_unit
 
 LocalTool: TypeAlias = Literal["calculator", "dates", "units", "sql", "search"]
@@ -46,6 +46,11 @@ class LocalToolSettings(BaseModel):
 def build(settings: LocalToolSettings, card: Card, secret_store: SecretStore) -> "LocalToolWorker":  # noqa: ARG001 - every adapter's signature
     """Return the tool as a worker."""
     return LocalToolWorker(settings.tool, settings.folder)
+
+
+KIND = WorkerKind(
+    settings=LocalToolSettings, build=build, any_task=True, uncalled="it reads questions of its own kind only"
+)
 
 
 class LocalToolWorker:

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from shikisha.core.errors import ConfigError, FaultKind, MissingExtra, WorkerError
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.secrets import SecretStore
-from shikisha.engine.worker import Card, Json, Reply, Request
+from shikisha.engine.worker import Card, Json, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
 from shikisha.workers.endpoint import ToolArguments, redact_and_clip
 
@@ -109,6 +109,15 @@ class ToolDescription:
 def build(settings: McpSettings, card: Card, secret_store: SecretStore) -> "McpWorker":
     """Return the worker; MissingExtra without the SDK, ConfigError for a missing key."""
     return McpWorker(settings, build_server(settings, card, secret_store, f"worker {card.name!r}"))
+
+
+KIND = WorkerKind(
+    settings=McpSettings,
+    build=build,
+    billed=True,
+    any_task=True,
+    uncalled="a call may change something, and needs its own arguments",
+)
 
 
 def build_server(options: McpServerOptions, card: Card, secret_store: SecretStore, purpose: str) -> "McpServer":

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.core.text import fenced_blocks
-from shikisha.engine.worker import Card, Reply, Request
+from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.sandbox import DEFAULT_LIMITS, Execution, Sandbox, SandboxLimits
 
 _MAX_PARTIAL = 2_000
@@ -51,6 +51,9 @@ def build(settings: PythonSettings, card: Card, secret_store: SecretStore) -> "P
 
     name = f"container:{settings.image}" if settings.sandbox == "container" and settings.image else settings.sandbox
     return PythonWorker(obtain_sandbox(name, limits_for(name, settings.seconds, settings.output, settings.memory)))
+
+
+KIND = WorkerKind(settings=PythonSettings, build=build, any_task=True)
 
 
 class PythonWorker:

@@ -15,6 +15,7 @@ from shikisha.core.budget import Price, Usage
 from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import FaultKind, UnknownName, WorkerError
 from shikisha.core.secrets import SecretStore
+from shikisha.engine.worker import WorkerKind
 from shikisha.outcomes.log_reader import Outcome, OutcomeLog, open_log
 
 ReplayContent: TypeAlias = Literal["answer", "response", "both"]
@@ -41,6 +42,9 @@ def build(settings: ReplaySettings, card: Card, secret_store: SecretStore) -> "R
 def fit_card(settings: ReplaySettings, card: Card) -> Card:
     """Return the card with the price and the bounds from the log, so that caps hold for its records."""
     return replay_card(open_log(settings.log), settings.worker or card.name, card)
+
+
+KIND = WorkerKind(settings=ReplaySettings, build=build, fit_card=fit_card)
 
 
 def replay_card(log: OutcomeLog, worker: str, card: Card | None = None) -> Card:

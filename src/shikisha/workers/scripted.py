@@ -18,6 +18,7 @@ from shikisha.core.budget import Usage
 from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
+from shikisha.engine.worker import WorkerKind
 
 ScriptedAnswers: TypeAlias = str | Sequence[str] | Mapping[str, str] | Callable[[Request], str | Reply]
 ScriptedFault: TypeAlias = FaultKind | WorkerError | None
@@ -55,6 +56,9 @@ def build(settings: ScriptedSettings, card: Card, secret_store: SecretStore) -> 
         usage=Usage(settings.input_tokens, settings.output_tokens),
         keep=0,
     )
+
+
+KIND = WorkerKind(settings=ScriptedSettings, build=build, any_task=True)
 
 
 class ScriptedWorker:

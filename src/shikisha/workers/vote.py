@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
 from shikisha.core.call import Card, GrantedStep, Reply, Request
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
+from shikisha.engine.worker import WorkerKind
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 
 # What two answers must have in common to count as the same.
@@ -35,6 +36,9 @@ Settings = VoteSettings  # the name that `config.kinds` looks up
 def build(settings: VoteSettings, card: Card, secret_store: SecretStore) -> "VoteWorker":  # noqa: ARG001 - every adapter's signature
     """Return a counter of votes."""
     return VoteWorker(settings.by, settings.weights)
+
+
+KIND = WorkerKind(settings=VoteSettings, build=build, any_task=True, uncalled="it counts the answers of others")
 
 
 class VoteWorker:

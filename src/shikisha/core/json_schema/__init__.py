@@ -8,8 +8,7 @@ is refused. Validation spends counted steps, so that a verdict does not depend o
 them up. Patterns, whose repeats are counted first, run against that clock without the interpreter's lock. Work that
 takes longer than a moment moves from the event loop to a thread, one for each owner of work (see `fair_work`), which
 yields to the loop and ends by itself. Nothing is fetched. Any module may import this package; `compiler` and `keywords`
-are its own. Deliberately absent: `format`, references to the drafts' own schemas, finding the document in an answer,
-and repairing JSON.
+are its own. Deliberately absent: `format`, references to the drafts' own schemas, and repairing JSON.
 
 Drafts 4 to 2020-12. Of the official test suite's required files 4,770 cases are right, 2 wrong (`$vocabulary`), and 170
 are refused (remote references and the drafts' own schemas); its optional files differ. `schema_bombs` in benchmarks
@@ -38,6 +37,7 @@ from shikisha.core.json_schema.compiler import (
 )
 from shikisha.core.json_schema.keywords import KEYWORDS
 from shikisha.core.messages import Json, dump_json
+from shikisha.core.text import fenced_blocks
 
 if TYPE_CHECKING:
     from pydantic import JsonValue  # the engine starts without pydantic
@@ -128,6 +128,12 @@ def parse_json(text: str) -> "JsonValue":
     """Return a JSON text's value; ValueError for anything else, NaN and numbers beyond a double included."""
     document: JsonValue = json.loads(text, parse_constant=_reject_number, parse_float=_finite_float)
     return document
+
+
+def read_document(text: str) -> "JsonValue":
+    """Return the JSON document that an answer is, or that its one fenced block is; ValueError where it is none."""
+    blocks = fenced_blocks(text)
+    return parse_json(blocks[0] if len(blocks) == 1 else text)
 
 
 def storable_reason(reason: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.kinds import Kind
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade
 from shikisha.evals.graders.answer_extraction import normalize_words, stated_answers, strip_reasoning
 from shikisha.evals.graders.canonical_form import AnswerForm, extract_choice
@@ -44,6 +45,9 @@ class ChoiceSettings(BaseModel):
 def build_choice_grader(settings: ChoiceSettings, tools: GraderTools) -> "ChoiceGrader":  # noqa: ARG001 - every grader's signature
     """Return the grader; ConfigError when the right answer is not the letter of an option."""
     return ChoiceGrader(settings.answer, settings.options)
+
+
+KIND = Kind(settings=ChoiceSettings, build=build_choice_grader)
 
 
 class ChoiceGrader:

@@ -26,6 +26,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from shikisha.core.errors import ConfigError, ShikishaError
+from shikisha.core.kinds import Kind
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.code_tests import (
     COMPARISON_HOOK,
@@ -73,6 +74,9 @@ def build_code_grader(settings: CodeSettings, tools: GraderTools) -> "CodeGrader
     except ValueError as error:
         raise ConfigError(str(error)) from None
     return CodeGrader(settings, FunctionTestRun(settings, tests, tools.sandbox), tests.entry)
+
+
+KIND = Kind(settings=CodeSettings, build=build_code_grader)
 
 
 class CodeGrader:

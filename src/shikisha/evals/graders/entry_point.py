@@ -22,6 +22,7 @@ from typing import Annotated, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from shikisha.core.errors import PROCESS_STOPS, ConfigError
+from shikisha.core.kinds import Kind
 from shikisha.evals.graders import Grade, GradeMark, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
 
 GradingFunction: TypeAlias = Callable[[str, str, JsonValue], object]
@@ -46,6 +47,9 @@ class EntryPointSettings(BaseModel):
 def build_entry_point_grader(settings: EntryPointSettings, tools: GraderTools) -> "EntryPointGrader":  # noqa: ARG001 - every grader's signature
     """Return the grader; ConfigError names the entry point and says what is wrong with it."""
     return EntryPointGrader(settings, load_function(settings.function))
+
+
+KIND = Kind(settings=EntryPointSettings, build=build_entry_point_grader)
 
 
 def load_function(entry_point: str) -> GradingFunction:

@@ -13,6 +13,7 @@ import re
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from shikisha.core.json_schema import Schema, SchemaCheck, parse_json
+from shikisha.core.kinds import Kind
 from shikisha.core.text import fenced_blocks
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.canonical_form import AnswerForm
@@ -39,6 +40,9 @@ class JsonSchemaSettings(BaseModel):
 def build_json_schema_grader(settings: JsonSchemaSettings, tools: GraderTools) -> "JsonSchemaGrader":  # noqa: ARG001 - every grader's signature
     """Return the grader; ConfigError when the schema cannot be used."""
     return JsonSchemaGrader(settings.json_schema, settings.seconds)
+
+
+KIND = Kind(settings=JsonSchemaSettings, build=build_json_schema_grader)
 
 
 class JsonSchemaGrader:

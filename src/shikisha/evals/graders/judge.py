@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from shikisha.core.errors import ConfigError, WorkerError
 from shikisha.core.json_schema import Schema
+from shikisha.core.kinds import Kind
 from shikisha.core.messages import ChatMessage, Speaker
 from shikisha.core.prompts import QUOTE, quote_lines
 from shikisha.evals.graders import Grade, GradeMark, GraderTools, JudgeAsk, grade_from_score, ungraded_grade
@@ -76,6 +77,9 @@ def build_judge_grader(settings: JudgeSettings, tools: GraderTools) -> "JudgeGra
     if tools.judge is None:
         raise ConfigError("an answer is to be judged by a language model, and no judge is named (--judge WORKER)")
     return JudgeGrader(settings, tools.judge)
+
+
+KIND = Kind(settings=JudgeSettings, build=build_judge_grader)
 
 
 @dataclass(frozen=True, slots=True)

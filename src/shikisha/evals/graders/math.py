@@ -33,6 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha.core.errors import ConfigError, MissingExtra
 from shikisha.core.fair_work import FairExecutor
+from shikisha.core.kinds import Kind
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.answer_extraction import strip_reasoning
 from shikisha.evals.graders.canonical_form import (
@@ -69,6 +70,9 @@ def build_math_grader(settings: MathSettings, tools: GraderTools) -> "MathGrader
     """Return the grader; MissingExtra without math-verify, ConfigError when the right answer is empty."""
     require_math_verify()
     return MathGrader(settings.answer)
+
+
+KIND = Kind(settings=MathSettings, build=build_math_grader)
 
 
 class MathGrader:

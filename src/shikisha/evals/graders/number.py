@@ -14,6 +14,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.kinds import Kind
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.graders.quantities import Quantity, Unit, extract_quantity
@@ -71,6 +72,9 @@ def build_number_grader(settings: NumberSettings, tools: GraderTools) -> "Number
     if settings.unit_required and not right.unit:
         raise ConfigError("unit: is missing, though unit_required")
     return NumberGrader(right, Tolerance(settings.absolute, settings.relative), unit_required=settings.unit_required)
+
+
+KIND = Kind(settings=NumberSettings, build=build_number_grader)
 
 
 class NumberGrader:

@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.kinds import Kind
 from shikisha.evals.graders import Grader, GraderTools
 from shikisha.evals.repositories.repository_tasks import SnapshotGrader, task_files
 from shikisha.evals.tasksets.task_rows import TaskRow, read_rows
@@ -28,6 +29,9 @@ def build_repository_grader(settings: RepositorySettings, tools: GraderTools) ->
     if settings.instance not in rows:
         raise UnknownName(f"instance in {settings.tasks}", settings.instance, rows)
     return SnapshotGrader(rows[settings.instance], settings.tasks, tools.sandbox)
+
+
+KIND = Kind(settings=RepositorySettings, build=build_repository_grader)
 
 
 @lru_cache(maxsize=4)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.kinds import Kind
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.answer_extraction import canonicalize_text, normalize_words, stated_text, strip_quotes
 from shikisha.evals.graders.canonical_form import AnswerForm
@@ -61,6 +62,9 @@ class TextSettings(BaseModel):
 def build_text_grader(settings: TextSettings, tools: GraderTools) -> "TextGrader":  # noqa: ARG001 - every grader's signature
     """Return the grader."""
     return TextGrader(settings.answer, settings.mode)
+
+
+TEXT = Kind(settings=TextSettings, build=build_text_grader)
 
 
 class TextGrader:
@@ -128,6 +132,9 @@ class RegexSettings(BaseModel):
 def build_regex_grader(settings: RegexSettings, tools: GraderTools) -> "RegexGrader":  # noqa: ARG001 - every grader's signature
     """Return the grader; ConfigError says where in the pattern the mistake is."""
     return RegexGrader(settings)
+
+
+REGEX = Kind(settings=RegexSettings, build=build_regex_grader)
 
 
 class RegexGrader:

@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from shikisha.core.errors import UnknownName
+from shikisha.core.kinds import Registry
 from shikisha.core.task import Task
 from shikisha.evals.dimensions import (
     DIMENSIONS,
@@ -453,8 +454,10 @@ def _own_grader(row: TaskRow, default: Mapping[str, object] | None) -> tuple[str
         spec = {field: value for field, value in default.items() if field != "checker"} | spec
     else:
         raise row.error_at("checker", "this row has none, and none is given for the file")
-    if kind not in GRADERS:
-        raise row.error_at("checker", str(UnknownName("kind of grader", kind, GRADERS)))
+    try:
+        GRADERS[kind]
+    except UnknownName as error:
+        raise row.error_at("checker", str(error)) from None
     return kind, spec
 
 
@@ -465,18 +468,25 @@ class TaskLayout(NamedTuple):
     make_item: Callable[[TaskRow, GraderTools], TaskItem]
 
 
-LAYOUTS: Mapping[str, TaskLayout] = {
-    "aime": TaskLayout(HubDataset("math-ai/aime25", splits=("test",)), aime_item),
-    "bigcodebench": TaskLayout(HubDataset("bigcode/bigcodebench", splits=("v0.1.4",)), bigcodebench_item),
-    "gpqa-diamond": TaskLayout(HubDataset("Idavidrein/gpqa", "gpqa_diamond", splits=("train",)), gpqa_item),
-    "gsm8k": TaskLayout(HubDataset("openai/gsm8k", "main", splits=("train", "test")), gsm8k_item),
-    "humaneval": TaskLayout(HubDataset("openai/openai_humaneval", splits=("test",)), humaneval_item),
-    "livecodebench": TaskLayout(HubDataset("livecodebench/code_generation_lite", splits=("test",)), livecodebench_item),
-    "math-500": TaskLayout(HubDataset("HuggingFaceH4/MATH-500", splits=("test",)), math500_item),
-    "mbpp": TaskLayout(
-        HubDataset("google-research-datasets/mbpp", "full", splits=("train", "validation", "test")), mbpp_item
-    ),
-    "mmlu": TaskLayout(HubDataset("cais/mmlu", "all", splits=("test", "validation", "dev")), mmlu_item),
-    "mmlu-pro": TaskLayout(HubDataset("TIGER-Lab/MMLU-Pro", splits=("test", "validation")), mmlu_pro_item),
-    "rlpr": TaskLayout(HubDataset("openbmb/RLPR-Train-Dataset"), rlpr_item),
-}
+LAYOUTS: Registry[TaskLayout] = Registry(
+    "tasksets",
+    "taskset",
+    TaskLayout,
+    {
+        "aime": TaskLayout(HubDataset("math-ai/aime25", splits=("test",)), aime_item),
+        "bigcodebench": TaskLayout(HubDataset("bigcode/bigcodebench", splits=("v0.1.4",)), bigcodebench_item),
+        "gpqa-diamond": TaskLayout(HubDataset("Idavidrein/gpqa", "gpqa_diamond", splits=("train",)), gpqa_item),
+        "gsm8k": TaskLayout(HubDataset("openai/gsm8k", "main", splits=("train", "test")), gsm8k_item),
+        "humaneval": TaskLayout(HubDataset("openai/openai_humaneval", splits=("test",)), humaneval_item),
+        "livecodebench": TaskLayout(
+            HubDataset("livecodebench/code_generation_lite", splits=("test",)), livecodebench_item
+        ),
+        "math-500": TaskLayout(HubDataset("HuggingFaceH4/MATH-500", splits=("test",)), math500_item),
+        "mbpp": TaskLayout(
+            HubDataset("google-research-datasets/mbpp", "full", splits=("train", "validation", "test")), mbpp_item
+        ),
+        "mmlu": TaskLayout(HubDataset("cais/mmlu", "all", splits=("test", "validation", "dev")), mmlu_item),
+        "mmlu-pro": TaskLayout(HubDataset("TIGER-Lab/MMLU-Pro", splits=("test", "validation")), mmlu_pro_item),
+        "rlpr": TaskLayout(HubDataset("openbmb/RLPR-Train-Dataset"), rlpr_item),
+    },
+)

@@ -1,6 +1,6 @@
 """Tasksets by name: the one way from a name to a Taskset, and which split each of its tasks is in.
 
-A name is one of `NAMES`, followed by where its rows are: nothing (`DATA/NAME/*.jsonl`, see `task_rows` for the
+A name is that of a set, followed by where its rows are: nothing (`DATA/NAME/*.jsonl`, see `task_rows` for the
 formats), `:PATH` of a file or folder, `@hub` for the set's own place on the hub, or `@ID` for another dataset there or
 a folder that the `datasets` library saved. A path alone is a user's own file. Invariants: an unknown name is an error
 that lists the known ones; a set is read completely before anything of it is used, so that a malformed row anywhere is
@@ -43,7 +43,7 @@ from shikisha.outcomes.log_reader import open_log
 OWN_SET = "own"
 SIMULATED_SETS = ("rehearsal", "rehearsal-large")
 OTHER_SETS = ("recorded", "repository", *SIMULATED_SETS, "swebench-verified")  # made of more than rows
-NAMES = (OWN_SET, *LAYOUTS, *OTHER_SETS)
+BUILT_IN_SETS = (OWN_SET, *OTHER_SETS)
 DATA_VARIABLE = "SHIKISHA_DATA"
 
 _ROUNDING = 1e-6
@@ -136,13 +136,13 @@ def parse_taskset_name(name: str) -> TasksetName:
     """Take a name apart; UnknownName when there is no such set."""
     for mark in (":", "@"):
         known, _, rest = name.partition(mark)
-        if known in NAMES and rest:
+        if (known in BUILT_IN_SETS or known in LAYOUTS) and rest:
             return TasksetName(known, Path(rest)) if mark == ":" else TasksetName(known, hub=rest)
-    if name in NAMES:
+    if name in BUILT_IN_SETS or name in LAYOUTS:
         return TasksetName(name)
     if is_row_file(Path(name)):
         return TasksetName(OWN_SET, Path(name))
-    raise UnknownName("taskset", name, (*NAMES, "a path ending in .jsonl, .json, .csv or .parquet"))
+    raise UnknownName("taskset", name, (*BUILT_IN_SETS, *LAYOUTS, "a path ending in .jsonl, .json, .csv or .parquet"))
 
 
 def data_folder(data: Path | None, environ: Mapping[str, str]) -> Path:

@@ -5,12 +5,13 @@ or not at all. The user names the kind; nothing is guessed from the files. To ad
 of this package and one line in `SOURCE_KINDS`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.kinds import Registry
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.outcomes.importers.answer_table import import_table
 from shikisha.outcomes.importers.benchmark_results import import_mmlu_pro, import_zeroeval
@@ -37,18 +38,25 @@ class SourceKind(NamedTuple):
     typed: bool = False
 
 
-SOURCE_KINDS: Mapping[str, SourceKind] = {
-    "journal": SourceKind(import_journals, _MERGED),
-    "litellm": SourceKind(import_litellm, _MERGED, "the field that holds the score", typed=True),
-    "llmrouter": SourceKind(import_llmrouter, _MERGED),
-    "mmlu-pro": SourceKind(import_mmlu_pro),
-    "openinference": SourceKind(import_openinference, _MERGED, "the evaluation or column with the score", typed=True),
-    "otel": SourceKind(import_otel, _MERGED, "the evaluation to take the score from", typed=True),
-    "routellm": SourceKind(import_routellm, _MERGED),
-    "routerbench": SourceKind(import_routerbench),
-    "table": SourceKind(import_table, _MERGED, "the column that holds the score", typed=True),
-    "zeroeval": SourceKind(import_zeroeval),
-}
+SOURCE_KINDS: Registry[SourceKind] = Registry(
+    "importers",
+    "kind of source",
+    SourceKind,
+    {
+        "journal": SourceKind(import_journals, _MERGED),
+        "litellm": SourceKind(import_litellm, _MERGED, "the field that holds the score", typed=True),
+        "llmrouter": SourceKind(import_llmrouter, _MERGED),
+        "mmlu-pro": SourceKind(import_mmlu_pro),
+        "openinference": SourceKind(
+            import_openinference, _MERGED, "the evaluation or column with the score", typed=True
+        ),
+        "otel": SourceKind(import_otel, _MERGED, "the evaluation to take the score from", typed=True),
+        "routellm": SourceKind(import_routellm, _MERGED),
+        "routerbench": SourceKind(import_routerbench),
+        "table": SourceKind(import_table, _MERGED, "the column that holds the score", typed=True),
+        "zeroeval": SourceKind(import_zeroeval),
+    },
+)
 
 
 def import_outcomes(
@@ -58,8 +66,6 @@ def import_outcomes(
 
     UnknownName when there is no such kind; ConfigError says what cannot be read, where, and why.
     """
-    if kind not in SOURCE_KINDS:
-        raise UnknownName("kind of source", kind, SOURCE_KINDS)
     source = SOURCE_KINDS[kind]
     if given.score is not None and not source.scores:
         raise ConfigError(f"{kind}: expected no name for scores: this source has one kind of score")

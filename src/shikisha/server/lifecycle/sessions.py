@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shikisha.conductors.group_chat import GroupChatConductor
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import Event
 from shikisha.core.messages import ChatMessage, Speaker
 from shikisha.core.run import Run
 from shikisha.core.visibility import join_labels
+from shikisha.engine.conductor import SpeakingConductor
 from shikisha.journal.run_index import SESSION_NAMES
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.key import Principal
@@ -107,7 +107,7 @@ def spoken_turns(service: RunService, served: ServedRun, events: Sequence[Event]
         _, conductor = service.cast(served.conductor, whole.started.pool)
     except ConfigError:  # of a configuration that is gone
         return ()
-    if not isinstance(conductor, GroupChatConductor):
+    if not isinstance(conductor, SpeakingConductor):
         return ()
     run = visible_run(whole, events, service.container.autonomy_policy())
     return tuple(_spoken_turns(run))

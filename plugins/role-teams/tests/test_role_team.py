@@ -10,11 +10,9 @@ from policies import policy
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.conductors.learned_policy import PolicyConductor
-from shikisha.conductors.role_team import Role, RoleTeam, SendBack, TeamConductor
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import RunStatus
-from shikisha.core.hand_over import HandOver, role_asked, show_hand_overs, shown_hand_overs
 from shikisha.core.messages import Json
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
@@ -26,7 +24,9 @@ from shikisha.engine.worker import Card, Request
 from shikisha.routing.fit.model_selection import TABLE
 from shikisha.routing.trade_off import OperatingTarget
 from shikisha.workers.human import HumanWorker
-from shikisha.workers.role import TeamAnswer
+from shikisha_role_teams.hand_over import HandOver, role_asked, show_hand_overs, shown_hand_overs
+from shikisha_role_teams.role import TeamAnswer
+from shikisha_role_teams.role_team import Role, RoleTeam, SendBack, TeamConductor
 from support import TASK, Answers, engine, seen
 
 MANY = Caps(steps=100, rounds=100)

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from shikisha.core.call import GrantedStep, Reply, Request
 from shikisha.core.errors import FaultKind, WorkerError
-from shikisha.core.hand_over import role_line, shown_hand_overs
 from shikisha.engine.worker import Worker
+from shikisha_role_teams.hand_over import role_line, shown_hand_overs
 
 
 class ToolRole:

@@ -16,13 +16,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, PlanError
-from shikisha.core.hand_over import HandOver, read_document, role_line, show_hand_overs
+from shikisha.core.json_schema import read_document
 from shikisha.core.messages import Json
 from shikisha.core.plan import ANSWER, Plan, Step
 from shikisha.core.run import Result, RoundResult
-from shikisha.engine.conductor import Conductor, Proposal, Situation
+from shikisha.engine.conductor import Conductor, Proposal, RunBounds, Situation
 from shikisha.engine.worker import Card
+from shikisha_role_teams.hand_over import HandOver, role_line, show_hand_overs
 
 ANSWER_MEMBER = "answer"  # the name, in a team, of what hands out the answer
 _MAX_QUESTION = 4_000  # characters of what a role asks another
@@ -170,6 +172,10 @@ class TeamConductor:
     team: RoleTeam
     planner: Conductor | None = None
     casting: Conductor | None = None
+
+    def bounds(self, caps: Caps) -> RunBounds:
+        """Return what a run of the team takes at most."""
+        return RunBounds(min(self.team.most_steps, caps.rounds, caps.steps), inner=self.planner)
 
     async def propose(self, situation: Situation) -> Proposal:
         """Propose the next hand-over, or the last step, which hands out the answer."""

@@ -7,23 +7,26 @@ run's pool, its journal and its resumption know them as workers.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import Field, JsonValue, model_validator
 
-from shikisha.checks.media_type import MediaTypeCheck
 from shikisha.checks.opinion import OpinionCheck
-from shikisha.conductors.role_team import ANSWER_MEMBER, Role, RoleTeam, SendBack
+from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.config.config_table import ConfigTable
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.messages import Json, MediaKind
 from shikisha.engine.checker import OutputCheck
+from shikisha.engine.conductor import ConductorKind, ConductorParts, TeamPlace
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Card
-from shikisha.workers.role import TeamAnswer, ToolRole
+from shikisha_role_teams.media_type import MediaTypeCheck
+from shikisha_role_teams.role import TeamAnswer, ToolRole
+from shikisha_role_teams.role_team import ANSWER_MEMBER, Role, RoleTeam, SendBack, TeamConductor
+from shikisha_role_teams.tests_worker import REPORT_SCHEMA
 
 _MAX_REPEATS = 50
 _MAX_SCHEMA_BYTES = 1_000_000
@@ -99,16 +102,15 @@ class TeamTable(ConfigTable):
     roles: dict[str, RoleTable] = Field(description="the roles, in order")
 
 
-def build_team(
-    name: str, table: TeamTable, file: str, folder: Path, cards: Mapping[str, Card], rounds: int
-) -> RoleTeam:
-    """Return the team of a table; ConfigError says what of it cannot work. `rounds`: how many a run may have."""
-    with toml.error_location(f"{file}: teams.{name}"):
+def build_team(table: TeamTable, place: TeamPlace) -> "ConfiguredTeam":
+    """Return the team of a table; ConfigError says what of it cannot work."""
+    name, cards, rounds = place.name, place.cards, place.rounds
+    with toml.error_location(f"{place.file}: teams.{name}"):
         if wrong := [each for each in (name, *table.roles) if not each.replace("-", "a").isidentifier()]:
             raise ConfigError(f"{wrong[0]!r}: a team and its roles are named by letters, digits, - and _")
         if ANSWER_MEMBER in table.roles:
             raise ConfigError(f"roles.{ANSWER_MEMBER}: the name is taken by what hands out the answer")
-        roles = tuple(_role(each, role, folder, cards) for each, role in table.roles.items())
+        roles = tuple(_role(each, role, place.folder, cards) for each, role in table.roles.items())
         role, _, field = table.answer.partition(".")
         team = RoleTeam(name, roles, role, field)
         if rounds < team.fewest_steps:
@@ -116,7 +118,8 @@ def build_team(
                 f"there is no way to end within budgets.rounds = {rounds}: the team needs {team.fewest_steps} "
                 f"when nothing is sent back, and {team.most_steps} at most"
             )
-        return team
+        asked = tuple(each for each in (table.conductor, table.casting) if each)
+        return ConfiguredTeam(team, asked, place.guarded)
 
 
 def _role(name: str, table: RoleTable, folder: Path, cards: Mapping[str, Card]) -> Role:
@@ -136,8 +139,6 @@ def _role(name: str, table: RoleTable, folder: Path, cards: Mapping[str, Card]) 
                 f"{where}.schema: {worker!r} (kind {kind}) gives a text and cannot write JSON to a schema"
             )
     if any(cards[worker].kind == CODE_TESTS for worker in workers):
-        from shikisha.workers.code_tests import REPORT_SCHEMA  # the graders behind it are not light
-
         if len(workers) > 1:
             raise ConfigError(f"{where}.worker: tests are run by one worker alone")
         schema = REPORT_SCHEMA
@@ -189,36 +190,78 @@ def _schema(where: str, table: RoleTable, folder: Path) -> Mapping[str, Json] | 
     return schema
 
 
-def team_card(team: RoleTeam, name: str, find: Callable[[str], Card], guarded: tuple[str, ...]) -> Card:
-    """Return the card of a member of the team.
+@dataclass(frozen=True, slots=True)
+class ConfiguredTeam:
+    """A team with its place among the configured workers; `conductors` are those that plan for it or cast its roles."""
 
-    What hands out the answer shows it to nobody but the run, so it may see data of every label.
-    """
-    seat = team.member_names.index(name)
-    if seat == len(team.members):
-        return Card(name, "Hands out the team's answer.", kind="team", takes=tuple(MediaKind), sees=guarded)
-    place, worker = team.members[seat]
-    card, role = find(worker), team.roles[place]
-    described = " ".join(part for part in (role.prompt, card.description) if part)
-    shared = card.limits or worker
-    return replace(card, name=name, description=described, limits=shared, fallback=None, escalate=None)
+    roles: RoleTeam
+    conductors: tuple[str, ...]
+    guarded: tuple[str, ...]
+
+    @property
+    def member_names(self) -> tuple[str, ...]:
+        """The names of the members of the pool, in order; the last one hands out the answer."""
+        return self.roles.member_names
+
+    def worker_of(self, name: str) -> str | None:
+        """Return the worker that plays a member; None for what hands out the answer."""
+        seat = self.member_names.index(name)
+        return self.roles.members[seat][1] if seat < len(self.roles.members) else None
+
+    def card(self, name: str, find: Callable[[str], Card]) -> Card:
+        """Return the card of a member.
+
+        What hands out the answer shows it to nobody but the run, so it may see data of every label.
+        """
+        worker = self.worker_of(name)
+        if worker is None:
+            return Card(name, "Hands out the team's answer.", kind="team", takes=tuple(MediaKind), sees=self.guarded)
+        card, role = find(worker), self._role(name)
+        described = " ".join(part for part in (role.prompt, card.description) if part)
+        shared = card.limits or worker
+        return replace(card, name=name, description=described, limits=shared, fallback=None, escalate=None)
+
+    def member(self, name: str, find: Callable[[str], Member]) -> Member:
+        """Return a member: a worker with the role's name, schema and checks."""
+        card, worker = self.card(name, lambda one: find(one).card), self.worker_of(name)
+        if worker is None:
+            return Member(card, TeamAnswer(self.roles.answer_field))
+        member, role = find(worker), self._role(name)
+        for handoff in member.handoffs:
+            if isinstance(handoff.check, OpinionCheck):
+                raise ConfigError(
+                    f"teams.{self.roles.name}.roles.{role.name}.worker: the check {handoff.check.name!r} asks a worker "
+                    "for an opinion, and that one is no member of the team"
+                )
+        typed = MediaTypeCheck(role.schema) if role.schema is not None else None
+        checks = (OutputCheck(typed), *member.handoffs) if typed is not None and typed.needed else member.handoffs
+        tool = ToolRole(member.worker, role.prompt, self.roles.name) if card.kind in _TOOL_KINDS else member.worker
+        return replace(member, card=card, worker=tool, handoffs=checks, schema=role.answer_schema)
+
+    def _role(self, name: str) -> Role:
+        return self.roles.roles[self.roles.members[self.member_names.index(name)][0]]
 
 
-def team_member(team: RoleTeam, name: str, find: Callable[[str], Member], guarded: tuple[str, ...]) -> Member:
-    """Return a member of the team: a worker with the role's name, schema and checks."""
-    card = team_card(team, name, lambda worker: find(worker).card, guarded)
-    seat = team.member_names.index(name)
-    if seat == len(team.members):
-        return Member(card, TeamAnswer(team.answer_field))
-    place, worker = team.members[seat]
-    member, role = find(worker), team.roles[place]
-    for handoff in member.handoffs:
-        if isinstance(handoff.check, OpinionCheck):
-            said = (
-                f"the check {handoff.check.name!r} asks a worker for an opinion, and that one is no member of the team"
-            )
-            raise ConfigError(f"teams.{team.name}.roles.{role.name}.worker: {said}")
-    typed = MediaTypeCheck(role.schema) if role.schema is not None else None
-    checks = (OutputCheck(typed), *member.handoffs) if typed is not None and typed.needed else member.handoffs
-    tool = ToolRole(member.worker, role.prompt, team.name) if card.kind in _TOOL_KINDS else member.worker
-    return replace(member, card=card, worker=tool, handoffs=checks, schema=role.answer_schema)
+def build(table: TeamTable, parts: ConductorParts) -> TeamConductor:
+    """Return the conductor of `team:NAME?conductor=lm:planner&casting=policy:FILE`."""
+    if unknown := parts.options.keys() - {"conductor", "casting"}:
+        raise ConfigError(f"{parts.name}: unknown option {min(unknown)!r}; known are conductor, casting")
+    if not isinstance(parts.team, ConfiguredTeam):
+        raise ConfigError(f"{parts.name}: expected a table [teams.NAME], and the conductor team:NAME")
+    team, pool = parts.team.roles, parts.pool
+    planner, casting = (
+        parts.options.get(key, own) for key, own in (("conductor", table.conductor), ("casting", table.casting))
+    )
+    roles = None if pool is None or pool.names != team.member_names else pool.subset(pool.names[:-1])
+    conductor = TeamConductor(
+        parts.name,
+        team,
+        parts.learned(parts.conductor(planner, roles)) if planner else None,
+        parts.conductor(casting, None) if casting else None,
+    )
+    if pool is not None:
+        conductor.check_cards(pool.cards)
+    return conductor
+
+
+KIND = ConductorKind(settings=TeamTable, build=build, double=lambda: ScriptedConductor(()), team=build_team)

@@ -11,20 +11,20 @@ from paths import ROOT
 from sandboxes import NEEDS_A_JAIL, jailed
 from serving import served
 
-from shikisha.checks.media_type import MediaTypeCheck
 from shikisha.config.container import Container, build_container
 from shikisha.config.entrant_version import entrant_version
 from shikisha.config.preflight import conductor_problems
 from shikisha.core.call import GrantedStep, Request
 from shikisha.core.errors import ConfigError, WorkerError
 from shikisha.core.events import CheckStatus, RunStatus
-from shikisha.core.hand_over import role_line
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.checker import Inspection
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.workers.code_tests import CodeTestsSettings, CodeTestsWorker
+from shikisha_role_teams.hand_over import role_line
+from shikisha_role_teams.media_type import MediaTypeCheck
+from shikisha_role_teams.tests_worker import CodeTestsSettings, CodeTestsWorker
 
 EXAMPLE = ROOT / "examples" / "team" / "shikisha.toml"
 

@@ -1,14 +1,16 @@
-"""What holds for every test."""
+"""What holds for every test, of the package and of its plug-ins."""
 
 import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from plugged import show_plugins
 from postgres import Cluster, cluster
 
 # The same cases every time, so that a change and not a chance breaks the tests; FUZZ=1 draws new ones.
@@ -26,6 +28,10 @@ os.environ["SHIKISHA_DISCOVERY"] = "off"
 _MEMORY, _ROOM = Path("/dev/shm"), 2 << 30  # noqa: S108 - pytest makes folders there that only we can read
 if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+# The plug-ins of this tree, whatever is installed.
+_PLUGINS = tempfile.TemporaryDirectory(prefix="shikisha-plugins-")
+show_plugins(Path(_PLUGINS.name))
 
 
 @pytest.fixture(autouse=True, scope="session")

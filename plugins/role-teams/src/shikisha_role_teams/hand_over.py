@@ -9,14 +9,9 @@ schemas (a Member has one, and the engine checks it), and repairing JSON.
 import json
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from shikisha.core.json_schema import parse_json
 from shikisha.core.messages import Json
-from shikisha.core.text import fenced_blocks
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue  # the engine starts without pydantic
 
 HAND_OVERS = "The hand-overs so far, as lines of JSON:"
 _NONE = "none"
@@ -28,12 +23,6 @@ class HandOver(NamedTuple):
 
     role: str
     document: Json
-
-
-def read_document(text: str) -> "JsonValue":
-    """Return the JSON document that an answer is, or that its one fenced block is; ValueError where it is none."""
-    blocks = fenced_blocks(text)
-    return parse_json(blocks[0] if len(blocks) == 1 else text)
 
 
 def role_line(role: str, team: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
-from shikisha.conductors.group_chat import ChatOptions, GroupChatConductor, SpeakerOrder
 from shikisha.config.conductors import ConductorFactory, PlannerEndpoint
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
@@ -22,6 +21,7 @@ from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Card, Reply, Request
 from shikisha.workers.human import HumanWorker
+from shikisha_group_chat.group_chat import ChatOptions, GroupChatConductor, SpeakerOrder
 from support import TASK, AnswerFunction, engine, member, pool_of, seen
 
 MANY = Caps(steps=100, rounds=100)

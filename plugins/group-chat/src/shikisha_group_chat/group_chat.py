@@ -16,14 +16,15 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from shikisha.conductors.fixed_conductors import find_agreement
+from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, FaultKind, PlanError, WorkerError
 from shikisha.core.messages import ChatMessage, Json, Speaker
 from shikisha.core.plan import ANSWER, Plan, Step
 from shikisha.core.run import RoundResult
-from shikisha.engine.conductor import Conductor, Proposal, Rejection, Situation
+from shikisha.engine.conductor import Conductor, Proposal, Rejection, RunBounds, Situation
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Card, Request
 
@@ -75,6 +76,13 @@ class GroupChatConductor:
     options: ChatOptions = ChatOptions()
     chooser: Member | None = None
     policy: Conductor | None = None
+    spoken: ClassVar[bool] = True
+
+    def bounds(self, caps: Caps) -> RunBounds:
+        """Return what a chat takes at most: its turns, and the tries of the model that says who speaks."""
+        turns = min(self.options.turns, caps.rounds)
+        asks = (self.chooser.card,) * (MAX_CHOICE_TRIES * turns) if self.chooser else ()
+        return RunBounds(turns, asks)
 
     async def propose(self, situation: Situation) -> Proposal:
         """Propose a turn of one member, or the empty plan that keeps the last thing said."""

@@ -15,15 +15,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha.core.call import Card, GrantedStep, Reply, Request
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
-from shikisha.core.hand_over import role_asked
 from shikisha.core.json_schema import parse_json
 from shikisha.core.messages import Json
 from shikisha.core.secrets import SecretStore
+from shikisha.engine.worker import WorkerKind
 from shikisha.evals.graders import GradeMark, GraderTools
 from shikisha.evals.graders.code import CodeSettings, build_code_grader
 from shikisha.evals.graders.code_tests import CodeTestStyle
 from shikisha.sandbox import Sandbox
 from shikisha.sandbox.availability import available_sandbox, full_python_sandbox, limits_for
+from shikisha.workers.scripted import ScriptedWorker
+from shikisha_role_teams.hand_over import role_asked
 
 _MAX_TESTS = 200
 _MAX_TEST_CHARACTERS = 20_000
@@ -61,6 +63,9 @@ class CodeTestsSettings(BaseModel):
 def build(settings: CodeTestsSettings, card: Card, secret_store: SecretStore) -> "CodeTestsWorker":  # noqa: ARG001 - every adapter's signature
     """Return the worker; its sandbox is probed before the first code runs in it."""
     return CodeTestsWorker(settings)
+
+
+KIND = WorkerKind(settings=CodeTestsSettings, build=build, double=ScriptedWorker, any_task=True)
 
 
 class CodeTestsWorker:

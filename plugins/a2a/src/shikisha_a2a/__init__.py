@@ -22,9 +22,10 @@ from shikisha.core.call import depth_headers
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.core.visibility import request_messages
-from shikisha.engine.worker import Card, Reply, Request
+from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
 from shikisha.workers.endpoint import HttpConnections, redact_and_clip
+from shikisha.workers.scripted import ScriptedWorker
 
 _CARD_PATH = "/.well-known/agent-card.json"
 _VERSION = "1.0"
@@ -53,6 +54,11 @@ def build(settings: A2ASettings, card: Card, secret_store: SecretStore) -> "A2AW
     """Return the worker; ConfigError for a missing key."""
     headers = endpoint.key_headers(settings.headers, settings.api_key_env, settings.url, secret_store)
     return A2AWorker(settings, card, secret_store, headers)
+
+
+KIND = WorkerKind(
+    settings=A2ASettings, build=build, double=ScriptedWorker, billed=True, uncalled="a call may change something"
+)
 
 
 class A2AWorker:

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import CheckStatus
-from shikisha.core.hand_over import read_document
-from shikisha.core.json_schema import storable_reason
+from shikisha.core.json_schema import read_document, storable_reason
 from shikisha.core.messages import Json
 from shikisha.core.run import CheckVerdict
 from shikisha.engine.checker import Inspection

@@ -95,6 +95,17 @@ def test_caps_can_be_set_and_lifted(tmp_path: Path) -> None:
     [
         ("x = 1", "shikisha.toml: x: unknown key; known are answer, autonomy, budgets"),
         ("[budgets]\nstep = 1", "shikisha.toml: budgets.step: unknown key;"),
+        ("[conductors.f]\nkind = 'fixed'\ntopology = 'single'\nworker = 'a'", "expected roles = { worker = NAME }"),
+        (
+            "[conductors.f]\nkind = 'fixed'\ntopolgy = 'vote'",
+            "conductors.f.topolgy: unknown key; known are kind, n, roles",
+        ),
+        (
+            "[conductors.fixed]\nkind = 'fixed'\nx = 1\ntopology = 'vote'",
+            "conductors.fixed.x: unknown key; known are kind",
+        ),
+        ("[conductors.r]\nkind = 'rules'\nfiles = 'x'", "conductors.r.files: unknown key; known are file, kind"),
+        ("[context.sources.s]\nkind = 'git'\npath = '.'\nx = 1", "context.sources.s.x: unknown key; known are"),
         ("[budgets]\nstep = 1", "did you mean 'steps'?"),
         ("[budgets]\nsteps = 'x'", "shikisha.toml: budgets.steps: expected a valid integer"),
         ("[budgets]\nplan_steps = 65", "shikisha.toml: budgets.plan_steps: expected less than or equal to 64"),

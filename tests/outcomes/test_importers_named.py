@@ -15,6 +15,7 @@ from shikisha.core.errors import ConfigError
 from shikisha.outcomes.importers.importer_registry import import_outcomes
 from shikisha.outcomes.importers.source_files import Sources
 from shikisha.outcomes.log_reader import OutcomeLog
+from shikisha.outcomes.table_files import ColumnSpec, ColumnType, read_columns
 
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -175,6 +176,20 @@ def test_otlp_with_openinference_attributes_is_read(tmp_path: Path) -> None:
     }
     document = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
     check_span(imported(tmp_path, "openinference", lines(tmp_path / "spans.jsonl", [document])))
+
+
+@pytest.mark.parametrize("kind", ["openinference", "otel"])
+def test_a_span_that_was_exported_twice_is_one_call(kind: str, tmp_path: Path) -> None:
+    asked, said = '[{"role": "user", "parts": [{"content": "Hi?"}]}]', '[{"role": "assistant", "parts": []}]'
+    genai = {"gen_ai.request.model": "m", "gen_ai.operation.name": "chat", "gen_ai.input.messages": asked}
+    held = FLAT if kind == "openinference" else {**genai, "gen_ai.output.messages": said}
+    attributes = [{"key": name, "value": {"stringValue": str(value)}} for name, value in held.items()]
+    span = {"traceId": "t", "spanId": "s", "name": "chat", "attributes": attributes}
+    rows = [{"resourceSpans": [{"scopeSpans": [{"spans": [{**span, "spanId": each}]}]}]} for each in ("s", "s", "z")]
+    log = imported(tmp_path, kind, lines(tmp_path / "spans.jsonl", rows))
+    assert (len(log.task_ids), len(log.workers)) == (1, 1)
+    samples = [ColumnSpec("task_id"), ColumnSpec("samples", ColumnType.NUMBER, required=False, nullable=True)]
+    assert list(read_columns(log.folder, "outcomes", samples).numbers["samples"]) == [2]
 
 
 def test_what_is_no_span_says_what_was_expected(tmp_path: Path) -> None:

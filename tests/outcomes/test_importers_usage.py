@@ -1,6 +1,7 @@
 """Importers of what calls left behind: a proxy's spend logs and GenAI spans."""
 
 import json
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,16 @@ from shikisha.core.budget import Usage
 Values = dict[str, object]
 
 
+IDS = count()
+
+
 def spent(**more: object) -> Values:
-    row: Values = {"request_id": "r", "call_type": "acompletion", "model": "azure/gpt-4o", "model_group": "gpt-4o"}
+    row: Values = {
+        "request_id": f"r{next(IDS)}",
+        "call_type": "acompletion",
+        "model": "azure/gpt-4o",
+        "model_group": "gpt-4o",
+    }
     row |= {"spend": 0.002, "total_tokens": 15, "prompt_tokens": 10, "completion_tokens": 5, "cache_hit": "False"}
     row |= {"startTime": "2025-03-01T12:00:00.000Z", "endTime": "2025-03-01T12:00:01.500Z", "status": "success"}
     row |= {"metadata": {"feedback": {"thumbs": 1}}, "messages": [{"role": "user", "content": "Hi?"}]}
@@ -46,6 +55,13 @@ class TestSpendLogs:
         assert call.dollars == pytest.approx((0 + 0.002 + 0.004 + 0.002) / 4)
         assert found.log.responses("gpt-4o") == {task_id: "Hum."}  # the graded call's
         assert (found.more("samples"), found.told["merged"]) == ([4], 4)
+
+    def test_a_row_that_stands_there_twice_is_one_call(self, tmp_path: Path) -> None:
+        """A proxy's export has rows twice, whatever else differs in them."""
+        twice = spent(request_id="r", rating=1.0)
+        found = logged(tmp_path, twice, {**twice, "spend": None}, spent(rating=0.0), options=("--score", "rating"))
+        assert (found.scores("gpt-4o"), found.more("samples")) == ([0.5], [2])
+        assert found.told["left"] == {"calls that stand there twice": 1}
 
     @pytest.mark.parametrize(
         ("place", "values", "score"),
@@ -339,6 +355,6 @@ class TestSpans:
         assert problem in refused("otel", lines(tmp_path / "traces.jsonl", [call]), options=options)
 
     def test_exporters_write_lines_into_files_called_json(self, tmp_path: Path) -> None:
-        exports = [export(span(FULL)), export(span(FULL | {"gen_ai.request.model": "other"}))]
+        exports = [export(span(FULL)), export(span(FULL | {"gen_ai.request.model": "other"}, number=2))]
         found = imported("otel", lines(tmp_path / "traces.json", exports))
         assert found.log.workers == ("gpt-4", "other")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from shikisha.core.errors import TrainingDiverged
 from shikisha.training.grpo import GRPOLoop, compute_advantages
 from shikisha.training.metrics import StepMetrics
 from shikisha.training.plan_reward import reward_array
-from shikisha.training.rollout import PlanPrompt, RolloutGroup, SamplingParams, full_logprobs, sample
+from shikisha.training.rollout import PlanPrompt, RolloutGroup, SamplingParams, full_logprobs, sample, training_batch
 from shikisha.training.settings import AdvantageSettings, TrainSettings
 from shikisha.training.trl import PlanGRPOTrainer
 
@@ -58,6 +59,17 @@ def compared(groups: Sequence[RolloutGroup], table: TrainSettings) -> np.ndarray
     rewards = np.concatenate([reward_array(group.scored) for group in groups])
     numbers = np.repeat(np.arange(len(groups)), [len(group.scored) for group in groups])
     return compute_advantages(rewards, numbers, AdvantageSettings(scale_by_std=table.grpo.scaled))
+
+
+def test_completions_of_one_text_in_other_tokens_are_read_apart() -> None:
+    """What was sampled is what is learned from (7): merged by text, the second would have no gradient."""
+    tokens = torch.tensor([[11, 12, 13], [14, 13, 0], [11, 12, 13]])
+    mask = torch.tensor([[True, True, True], [True, True, False], [True, True, True]])
+    group = RolloutGroup(cast("PlanPrompt", None), [1], tokens, mask, torch.zeros(3, 3), ("same",) * 3, ())
+    batch = training_batch([group], np.array([1.0, -1.0, 0.5]))
+    assert batch is not None
+    assert batch.tokens.tolist() == [[[11, 12, 13], [14, 13, 0]]]
+    assert (batch.counts.tolist(), batch.advantages.tolist()) == ([[2.0, 1.0]], [[0.75, -1.0]])
 
 
 async def test_the_same_settings_give_the_same_curve() -> None:

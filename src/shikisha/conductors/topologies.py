@@ -30,11 +30,15 @@ _WHOLE_TASK_PHRASES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TopologyOptions:
-    """`workers` by name and in order, `n` steps to share out among them, and a worker for each of the `roles`."""
+    """`workers` by name and in order, `n` steps to share out among them, and a worker for each of the `roles`.
+
+    `table`: they are written as a table, whose key for a role is `roles.NAME`.
+    """
 
     workers: tuple[str, ...] = ()
     n: int | None = None
     roles: Mapping[str, str] = field(default_factory=dict)
+    table: bool = False
 
     def __post_init__(self) -> None:
         if self.n is not None and not 1 <= self.n <= _MOST_PARTS:
@@ -66,10 +70,12 @@ NO_TOPOLOGY_OPTIONS = TopologyOptions()
 
 def reject_unused_options(name: str, options: TopologyOptions, roles: Sequence[str], takes: Sequence[str]) -> None:
     """Raise UnknownName for options that the topology of this name would ignore."""
-    given = [*options.roles, *(["workers"] if options.workers else []), *(["n"] if options.n else [])]
-    for option in given:
-        if option not in roles and option not in takes:
-            raise UnknownName(f"option of {name!r}", option, (*roles, *takes))
+    place = "roles." if options.table else ""
+    known = [*(f"{place}{role}" for role in roles), *takes]
+    given = [f"{place}{role}" for role in options.roles]
+    for option in (*given, *(["workers"] if options.workers else []), *(["n"] if options.n else [])):
+        if option not in known:
+            raise UnknownName(f"option of {name!r}", option, known)
 
 
 @dataclass(frozen=True, slots=True)

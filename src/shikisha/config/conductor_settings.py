@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, Tag
+from pydantic import Field, Tag, model_validator
 
+from shikisha.conductors.topologies import TOPOLOGIES
 from shikisha.config.config_table import ConfigTable, PluggedTable, own_or_plugged
 from shikisha.config.learned_settings import ValueTable
 from shikisha.core.prompts import MAX_UNKNOWN_SHARE, PlanFormat, RepeatedTask
@@ -55,6 +56,15 @@ class FixedTable(ConfigTable):
     roles: dict[str, str] = Field(
         default={}, description="the worker for a named role of the topology, as in { join = NAME }"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tells_roles(cls, given: object) -> object:
+        topology = given.get("topology") if isinstance(given, dict) else None
+        roles = TOPOLOGIES[topology].roles if isinstance(topology, str) and topology in TOPOLOGIES else ()
+        if isinstance(given, dict) and (wrong := [role for role in roles if role in given]):
+            raise ValueError(f"{wrong[0]} is a role: expected roles = {{ {wrong[0]} = NAME }}")
+        return given
 
 
 class RulesTable(ConfigTable):

@@ -207,7 +207,10 @@ class ConductorFactory:
                 return self._lm(name, table, pool, depth)
             case FixedTable() as table:
                 return _check_cast(
-                    fixed_conductor(table.topology, TopologyOptions(table.workers, table.n, table.roles), name), pool
+                    fixed_conductor(
+                        table.topology, TopologyOptions(table.workers, table.n, table.roles, table=True), name
+                    ),
+                    pool,
                 )
             case RulesTable() as table:
                 return replace(load_rules(self.folder / table.file, pool.names if pool else None), name=name)

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from shikisha.core.errors import ConfigError
 
@@ -62,10 +63,10 @@ def validate_model(model: type[M], data: object, file: str, prefix: str = "") ->
 
 
 def _error_line(model: type[BaseModel], detail: "ErrorDetails", file: str, prefix: str) -> str:
-    loc = detail["loc"]
+    loc, known = _place(model, detail["loc"])
     match detail["type"]:
         case "extra_forbidden":
-            what = _unknown_key(str(loc[-1]), sorted(_table_fields(model, loc[:-1])))
+            what = _unknown_key(str(loc[-1]), sorted(known))
         case "missing":
             what = "is missing"
         case _:
@@ -98,15 +99,26 @@ def _unknown_key(key: str, known: list[str]) -> str:
     return f"unknown key; known are {', '.join(known)}{hint}"
 
 
-def _table_fields(model: type[BaseModel], loc: Loc) -> Mapping[str, object]:
-    """Return the fields of the table at this place, as far as models tell."""
+def _place(model: type[BaseModel], loc: Loc) -> tuple[Loc, Mapping[str, FieldInfo]]:
+    """Return a place as a file has it, without pydantic's names of kinds, and the fields of the table around it."""
+    here: object = model
+    kept, known = list[int | str](), dict[str, FieldInfo]()
     for part in loc:
-        if isinstance(part, str) and part in model.model_fields:
-            inner = next(_nested_models(model.model_fields[part].annotation), None)
-            if inner is None:
-                return {}
-            model = inner
-    return model.model_fields
+        while get_origin(here) is Annotated:
+            here = get_args(here)[0]
+        kept.append(part)
+        if get_origin(here) in (dict, list, tuple):
+            here = get_args(here)[-1 if get_origin(here) is dict else 0]
+            continue
+        tables = list(_nested_models(here))
+        of_kind = [each for each in tables if any(part in get_args(f.annotation) for f in each.model_fields.values())]
+        if len(tables) > 1 and of_kind:
+            here = of_kind[0]
+            kept.pop()
+            continue
+        known = dict(tables[0].model_fields) if tables else {}
+        here = known[part].annotation if isinstance(part, str) and part in known else None
+    return tuple(kept), known
 
 
 def _nested_models(annotation: object) -> Iterator[type[BaseModel]]:

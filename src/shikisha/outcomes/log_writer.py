@@ -82,7 +82,8 @@ class LoggedAnswer:
 
     `answer` is what was extracted from the `response`. Dollars are recorded ones unless `cost` says otherwise. `judged`
     is 1 where the score is a language model's word alone. `wording` is what the worker was asked besides the task; ""
-    where the task came in the client's own words.
+    where the task came in the client's own words. `call` is the source's id of this very call: a call that stands there
+    twice is one.
     """
 
     worker: str
@@ -99,6 +100,7 @@ class LoggedAnswer:
     judged: float | None = None
     turn: int | None = None
     wording: str = ""
+    call: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ class LogBuilder:
         self._answers: dict[tuple[str, str], list[LoggedAnswer]] = {}
         self._prices: dict[str, Price] = {}
         self._same = 0
+        self._calls = set[str]()
         self._apart: set[str] = set()
         self._runs: list[tuple[LoggedTask, RunOutcome]] = []
 
@@ -155,7 +158,9 @@ class LogBuilder:
         _check_storable(asked, samples[0].where)
         if self._reading is not None:
             asked, samples = _read_answers(asked, samples, *self._reading)
-        samples = tuple(self._storable(sample) for sample in samples)
+        samples = tuple(self._storable(sample) for sample in samples if self._is_new(sample.call))
+        if not samples:
+            return
         kept = self._answers.setdefault((self._place(asked), samples[0].worker), [])
         if kept and self._repeats is RepeatPolicy.REFUSED:
             _check_same(kept, samples)
@@ -168,6 +173,13 @@ class LogBuilder:
             better = any(_rank(one) >= _rank(sample) for one in kept)
             # Only the best sample's texts are written, so the others' are not held in memory.
             kept.append(replace(sample, answer=None, response=None) if better else sample)
+
+    def _is_new(self, call: str) -> bool:
+        if call and call in self._calls:
+            self.skip("calls that stand there twice")
+            return False
+        self._calls.add(call)
+        return True
 
     @property
     def typed(self) -> bool:

@@ -356,9 +356,9 @@ def training_batch(groups: Sequence[RolloutGroup], advantages: Floats) -> Traini
     for group in groups:
         own = advantages[first : first + len(group.texts)]
         first += len(group.texts)
-        places: dict[str, list[int]] = {}
+        places: dict[tuple[int, ...], list[int]] = {}  # the same text may be other tokens (7)
         for place in np.flatnonzero(own).tolist():
-            places.setdefault(group.texts[place], []).append(place)
+            places.setdefault(tuple(group.tokens[place][group.mask[place].bool()].tolist()), []).append(place)
         if places:
             rows.append((group, list(places.values()), own))
     if not rows:

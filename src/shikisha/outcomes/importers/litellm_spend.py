@@ -77,6 +77,7 @@ def _take_call(row: SourceRow, score: float | None, domain: str, log: LogBuilder
             output_tokens=known[1],
             dollars=spent,
             seconds=seconds,
+            call=row.maybe_text("request_id") or "",
         )
         log.add(row.logged_task(prompt, ReferenceAnswer(None, None), ("", domain), "messages"), answered)
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from shikisha.core.errors import ConfigError
 from shikisha.outcomes.importers import chat_text
-from shikisha.outcomes.importers.otel import OTLPSpan, read_spans
+from shikisha.outcomes.importers.otel import read_spans
 from shikisha.outcomes.importers.source_files import CSV_ENDINGS, JSON_LINES_ENDINGS, SourceRow, Sources
 from shikisha.outcomes.log_reader import ReferenceAnswer
 from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer
@@ -27,7 +27,7 @@ def import_openinference(given: Sources, log: LogBuilder) -> None:
     """Read spans."""
     scored, fields = False, dict[str, None]()
     for row in given.rows(*CSV_ENDINGS, ".json", ".parquet", *JSON_LINES_ENDINGS):
-        for values, seconds, failed in _spans(row):
+        for values, seconds, failed, call in _spans(row):
             fields |= dict.fromkeys(values.values)
             if (values.get("openinference.span.kind", "span_kind") or _LLM) != _LLM or values.get(*_MODELS) is None:
                 log.skip("spans that are no model call")
@@ -48,6 +48,7 @@ def import_openinference(given: Sources, log: LogBuilder) -> None:
                 output_tokens=values.integer("llm.token_count.completion"),
                 dollars=values.number("llm.cost.total"),
                 seconds=seconds,
+                call=call,
             )
             task = ("", given.domain_of(values))
             log.add(row.logged_task(prompt, ReferenceAnswer(None, None), task, "llm.input_messages"), answered)
@@ -58,11 +59,11 @@ def import_openinference(given: Sources, log: LogBuilder) -> None:
         )
 
 
-def _spans(row: SourceRow) -> Iterator[tuple[SourceRow, float | None, bool]]:
-    """Yield the attributes, seconds and failure of each span of a row, which is one span or an OTLP document."""
+def _spans(row: SourceRow) -> Iterator[tuple[SourceRow, float | None, bool, str]]:
+    """Yield the attributes, seconds, failure and id of each span of a row, which is one span or an OTLP document."""
     if "resourceSpans" in row.values:
         for span in read_spans(row):
-            yield _of_otlp(span)
+            yield span.values, span.seconds, span.failed, span.id
         return
     if not any(name.startswith("attributes") for name in row.values):
         raise ConfigError(
@@ -75,11 +76,9 @@ def _spans(row: SourceRow) -> Iterator[tuple[SourceRow, float | None, bool]]:
     if isinstance(held, Mapping):
         values |= dict(_flat(held, ""))
     status = row.get("status_code") or _inside(row.get("status"), "status_code", "code")
-    yield SourceRow(row.where, values), _seconds(row), str(status).upper() in ("ERROR", "STATUS_CODE_ERROR", "2")
-
-
-def _of_otlp(span: OTLPSpan) -> tuple[SourceRow, float | None, bool]:
-    return span.values, span.seconds, span.failed
+    failed = str(status).upper() in ("ERROR", "STATUS_CODE_ERROR", "2")
+    call = row.get("context.span_id") or _inside(row.get("context"), "span_id")
+    yield SourceRow(row.where, values), _seconds(row), failed, str(call or "")
 
 
 def _inside(value: object, *names: str) -> object:

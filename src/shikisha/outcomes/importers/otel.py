@@ -45,6 +45,11 @@ class OTLPSpan:
     failed: bool
 
     @property
+    def id(self) -> str:
+        """Its key as one text; "" where it has none."""
+        return "/".join(filter(None, self.key))
+
+    @property
     def seconds(self) -> float | None:
         """How long it took; None where it has no end."""
         start, end = self.row.integer("startTimeUnixNano"), self.row.integer("endTimeUnixNano")
@@ -220,6 +225,7 @@ def _take_span(span: OTLPSpan, apart: "_LogRecords", scores: "_EvaluationScores"
         output_tokens=values.integer("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
         dollars=values.number("gen_ai.usage.cost"),
         seconds=span.seconds,
+        call=span.id,
     )
     log.add(span.row.logged_task(asked, ReferenceAnswer(None, None), ("", domain), "gen_ai.input.messages"), answered)
 

@@ -63,6 +63,8 @@ _MAX_LOOP_SECONDS = 0.002
 _RUN_ID_HEADER = "x-shikisha-run-id"
 # Parameters of our own that an endpoint may refuse: without them we know less, and the answer is the same.
 _DISPENSABLE = frozenset({"stream_options", "parallel_tool_calls", "logprobs"})
+# What models put around a tool's name: a namespace of their training, a mark of their template.
+_QUALIFIER = re.compile(r"^(?:functions|function|tools|default_api|tool)[.:/]|<\|.*$")
 LimitField = Literal["max_completion_tokens", "max_tokens"]
 _LIMIT_FIELDS: tuple[LimitField, ...] = get_args(LimitField)
 # A bound for what is written unseen: before the first piece, and until an endpoint sees that nobody reads.
@@ -398,8 +400,13 @@ class ChatWorker:
     def _checked_reply(self, course: "_Course") -> Reply:
         """Return the reply with its bill, or raise what is wrong with it, with its bill."""
         card, reply, wishes = self._card, course.reply, course.request.wishes
+        offered = {tool_name(tool) for tool in wishes.tools}
         for call in reply.growing:
             call.name = course.names.get(call.name, call.name)
+            bare = _QUALIFIER.sub("", call.name)
+            if call.name not in offered and bare in offered:
+                reply.note(f"it calls {bare} by a name with more in it")
+                call.name = bare
         text, most = reply.text, output_limit(card, wishes)
         short = wishes.options.get("max_completion_tokens") == most
         objection = reply.objection(wishes, short=short)

@@ -15,6 +15,7 @@ import json
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import exp, fsum, isfinite
@@ -43,11 +44,12 @@ _MAX_NOTES = 10
 # How models begin calls that their endpoint's template should have parsed.
 _CALL_MARK = re.compile(
     r"<tool_calls?>|<\|tool_calls?(?:_section)?(?:_begin)?\|>|<｜tool▁calls?▁begin｜>|\[TOOL_CALLS\]|<function_calls?>"
-    r"|<function=|<invoke name=|<\|python_tag\|>|<functioncall>|```tool_(?:call|code)"
+    r"|<\|channel\|>commentary|<function=|<invoke name=|<\|python_tag\|>|<functioncall>|```tool_(?:call|code)"
 )
 _ONE_FENCE = re.compile(r"```\w*\n([^`]*)```")
 _NAME_KEYS, _ARGUMENT_KEYS = ("name", "tool_name", "tool"), ("arguments", "parameters", "args", "input")
 _MAX_WRITTEN_CALL = 100_000  # characters
+_WRAPPERS = ("provider", "result", "response", "data")
 _ERROR_WORDS = ("error", "errors", "detail", "base_resp")
 _ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ID_LENGTH = 9
@@ -146,6 +148,8 @@ class _PartialToolCall:
     looks: int = 0
 
     def add(self, piece: "_CallPiece") -> None:
+        if piece.id and piece.id == self.id and self.closed and piece.arguments == "".join(self.arguments):
+            return  # some endpoints send a call whole once more, at its end
         self.id = self.id or piece.id
         if piece.name and piece.name != self.name and len(self.name) < _MAX_NAME:
             self.name += piece.name  # some endpoints repeat it in every chunk
@@ -153,7 +157,11 @@ class _PartialToolCall:
 
     @property
     def whole_arguments(self) -> str:
-        return "".join(self.arguments).strip() or _NO_ARGUMENTS
+        text = "".join(self.arguments).strip()
+        if text.startswith('"'):  # written as JSON twice
+            with suppress(ValueError):
+                text = str(json.loads(text)).strip()
+        return _NO_ARGUMENTS if text in ("", "null") else text
 
     @property
     def closed(self) -> bool:
@@ -298,11 +306,7 @@ class ChatReply:
             if text:
                 self.note("the stream holds data that is no JSON, as sign of life")
             return None
-        body = decode_json(text)
-        if isinstance(body, list) and len(body) == 1:  # Google wraps errors so
-            body = body[0]
-        if not isinstance(body, dict):
-            raise ValueError("a reply that is no object")
+        body = _unwrapped(decode_json(text))
         choices = _choices(body)
         for holder in (body, *choices):
             if (used := find_usage(holder)) is not None:
@@ -502,6 +506,18 @@ def _names_tool(call: object, names: Collection[str]) -> bool:
         return False
     name = next((inner[key] for key in _NAME_KEYS if key in inner), None)
     return isinstance(name, str) and name in names and any(key in inner for key in _ARGUMENT_KEYS)
+
+
+def _unwrapped(body: object) -> Object:
+    """Return a reply without what a gateway wraps it in; ValueError for what is no object."""
+    if isinstance(body, list) and len(body) == 1:  # Google's errors
+        body = body[0]
+    if not isinstance(body, dict):
+        raise ValueError("a reply that is no object")
+    for name in _WRAPPERS if body.get("choices") is None else ():
+        if isinstance(inner := body.get(name), dict) and isinstance(inner.get("choices"), list):
+            return {**body, **inner}
+    return body
 
 
 def _choices(body: Object) -> Sequence[Object]:

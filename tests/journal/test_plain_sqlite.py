@@ -1,6 +1,7 @@
 """A SQLite journal that is read with the standard library alone shows what the journal itself shows."""
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -8,8 +9,10 @@ import pytest
 from journals import keep, started, whole
 
 from shikisha.core.errors import JournalTampered, JournalUnavailable, UnknownRun
+from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.journal import open_journal
-from shikisha.journal.plain_sqlite import PlainRecorder, open_reader, open_recorder
+from shikisha.journal.plain_sqlite import JournalReader, PlainRecorder, open_reader, open_recorder
+from shikisha.journal.stored_events import EventRow
 
 
 async def test_it_reads_what_the_journal_reads_erased_runs_and_children_too(tmp_path: Path) -> None:
@@ -67,6 +70,34 @@ def test_a_file_that_is_no_journal_is_left_to_the_journal(tmp_path: Path) -> Non
     path.write_text("no database, but longer than the head of one " * 30)
     with open_reader(str(path)) as reader:
         assert reader is None
+
+
+class CountingReader(JournalReader):
+    """A reader that counts the rows that it reads."""
+
+    read_rows = 0
+
+    def _rows(self, where: str, values: Sequence[object]) -> list[EventRow]:
+        found = super()._rows(where, values)
+        self.read_rows += len(found)
+        return found
+
+
+async def test_children_of_a_graded_run_are_looked_for_among_the_runs_of_its_own_time(tmp_path: Path) -> None:
+    """However many runs came between a run's end and its grade: counted in the rows that are read."""
+    path, counts = tmp_path / "j.db", list[int]()
+    graded = AnswerGraded(run="a", at=99.0, checker="text", mark=GradeMark.RIGHT, score=1.0)
+    async with open_journal(str(path)) as journal:
+        await keep(journal, [started("a"), *whole("a-0-0-0", parent="a"), *whole("a")[1:]])
+        for later in (4, 16, 64):
+            await keep(journal, [event for number in range(later) for event in whole(f"b{later}-{number}")])
+            await keep(journal, [graded])
+            assert [child.id for child in await journal.children("a")] == ["a-0-0-0"]
+            with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                reader = CountingReader(connection)
+                assert [child.id for child in reader.children("a")] == ["a-0-0-0"]
+            counts.append(reader.read_rows)
+    assert counts[2] - counts[0] == 2  # the further grades of the run itself
 
 
 async def test_what_it_adds_is_in_the_one_chain_with_what_the_journal_adds(tmp_path: Path) -> None:

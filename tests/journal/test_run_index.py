@@ -25,7 +25,7 @@ from shikisha.core.events import (
 )
 from shikisha.core.run import Run
 from shikisha.journal import Journal, open_journal
-from shikisha.journal.run_index import index_progress, pace_of, seconds_of
+from shikisha.journal.run_index import _read_page, _write_page, index_progress, pace_of, seconds_of
 from shikisha.journal.run_search import TextQuery, first_hits, matching_texts
 from shikisha.journal.schema import RUN_DAYS, RUN_TEXTS, RUN_WORKERS, RUNS, WORKER_DAYS
 
@@ -210,6 +210,26 @@ async def test_an_old_journal_is_taken_in_page_by_page_and_goes_on_after_a_stop(
         assert (await journal.index(page_events=4)).complete
         assert {row["status"] for row in (await rows(journal)).values()} == {"done"}
         assert len(await found(journal, "it")) == 5
+
+
+async def test_a_page_that_was_read_before_an_erasure_puts_no_text_back(url: str) -> None:
+    async with open_journal(url) as journal:
+        await keep(journal, whole("r", answer="The harbour is open."))
+        page = await journal.query(partial(_read_page, page_events=100))
+        await journal.erase(["r"], actor="ann")
+        assert (await journal.write(partial(_write_page, page=page))).indexed == page.begin
+        assert await found(journal, "harbour") == set()
+        assert (await rows(journal))["r"]["excerpt"] == ""
+
+
+async def test_a_page_that_another_process_wrote_meanwhile_counts_once(url: str) -> None:
+    async with open_journal(url) as journal:
+        await keep(journal, whole("r"))
+        page = await journal.query(partial(_read_page, page_events=100))
+        assert (await journal.index()).complete
+        assert (await journal.write(partial(_write_page, page=page))).indexed == page.end
+        assert list(await rows(journal)) == ["r"]
+        assert len(await journal.query(lambda connection: connection.execute(select(RUN_WORKERS)).all())) == 1
 
 
 async def test_a_run_that_makes_no_sense_is_in_no_list_unsaid(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from shikisha.core.errors import JournalUnavailable, UnknownRun
-from shikisha.core.events import BodiesErased, Event, RunFinished, RunStarted
+from shikisha.core.events import BodiesErased, Event, RunStarted
 from shikisha.engine.recorder import Recorder
 from shikisha.journal import open_journal
 from shikisha.journal.chain import EventBatch
@@ -33,6 +33,7 @@ from shikisha.journal.stored_events import (
     events_by_run,
     fold_run,
     last_erasures,
+    last_of_performance,
     wanted_texts,
 )
 from shikisha.journal.writer import JournalWriter, writing
@@ -69,8 +70,8 @@ class JournalReader:
 
         def overviews() -> tuple[RunOverview, ...]:
             own = self._of_run(run)
-            last = own[-1].seq if own[-1].kind == RunFinished.kind else 2**62
-            begun = self._rows(f"{_STARTED} AND seq > ? AND seq < ?", (own[0].seq, last))
+            within = (own[0].seq, last_of_performance(own))
+            begun = self._rows(f"{_STARTED} AND seq > ? AND seq < ?", within)
             return self._overviews(children_among(begun, run))
 
         return self._read(overviews)

@@ -25,6 +25,7 @@ from shikisha.journal.stored_events import (
     events_by_run,
     fold_run,
     last_erasures,
+    last_of_performance,
     wanted_texts,
     without_texts,
 )
@@ -163,10 +164,8 @@ def child_run_ids(connection: Connection, run: str) -> list[str]:
     if not own:
         raise UnknownRun(f"no run {run} in this journal")
     # A child begins while its parent is performed: only runs that began between the parent's ends are searched.
-    where: list[ColumnElement[bool]] = [STARTED, EVENTS.c.seq > own[0].seq]
-    if own[-1].kind == RunFinished.kind:
-        where.append(EVENTS.c.seq < own[-1].seq)
-    return children_among(event_rows(connection, *where), run)
+    begun = event_rows(connection, STARTED, EVENTS.c.seq > own[0].seq, EVENTS.c.seq < last_of_performance(own))
+    return children_among(begun, run)
 
 
 def _overviews(connection: Connection, names: Sequence[str]) -> tuple[RunOverview, ...]:

@@ -1,11 +1,12 @@
 """The index of runs: what each run came to, whom it called, and its texts, kept next to the events for quick answers.
 
 Invariants: the index says nothing that a fold over the events does not say, and can be thrown away: `index_events`
-makes it again from place `indexed` on, a page of events in one transaction, so that an old journal of any size is taken
-in without keeping writers waiting. Texts of a run are searchable only once it has ended, its task before that. An
-erasure takes a run's texts out in its own transaction (`forget_texts`), and a run that was erased is never searchable
-again. A run whose events make no run is kept with the status "", so that lists can say so. The sums by day are kept
-with the rows that they sum up.
+makes it again from place `indexed` on, a page of events at a time, so that an old journal of any size is taken in
+without keeping writers waiting: a page is read and folded beside them, and only its rows are written under their lock,
+if neither another process nor an erasure came between. Texts of a run are searchable only once it has ended, its task
+before that. An erasure takes a run's texts out in its own transaction (`forget_texts`), and a run that was erased is
+never searchable again. A run whose events make no run is kept with the status "", so that lists can say so. The sums by
+day are kept with the rows that they sum up.
 """
 
 import unicodedata
@@ -43,7 +44,7 @@ from shikisha.journal.stored_events import EventRow, RunOverview, last_erasures,
 if TYPE_CHECKING:
     from shikisha.journal.drivers import JournalDriver
 
-PAGE_EVENTS = 1_000  # events taken in by one transaction: some 30 ms in which other writers wait
+PAGE_EVENTS = 500  # events taken in at once: other writers wait some milliseconds for the rows that come of them
 _MERGE_STEPS = 1_000
 MAX_SEARCHED = 4_000  # characters of a text that can be found
 NO_PACE = -1_000_000  # of what took no time that counts
@@ -84,7 +85,8 @@ async def index_events(
     """Take in what is new, at most so many pages of events; return how far that led."""
     progress = await driver.read(index_progress)
     while not progress.complete and (pages is None or pages > 0):
-        progress = await driver.write(partial(_index_page, page_events=page_events))
+        page = await driver.read(partial(_read_page, page_events=page_events))
+        progress = await driver.write(partial(_write_page, page=page))
         pages = None if pages is None else pages - 1
     return progress
 
@@ -150,22 +152,6 @@ def _merge_words(connection: Connection) -> bool:
     return bool(connection.execute(text("SELECT total_changes()")).scalar_one() - before >= 2)
 
 
-def _index_page(connection: Connection, page_events: int) -> IndexProgress:
-    """Take in the next page of events."""
-    done = connection.execute(select(INDEXED.c.count).with_for_update()).scalar_one()
-    total = connection.execute(select(HEAD.c.count)).scalar_one()
-    page = select(EVENTS.c.seq, EVENTS.c.run).where(EVENTS.c.seq >= done).order_by(EVENTS.c.seq).limit(page_events)
-    touched = connection.execute(page).all()
-    if touched:
-        for names in queries.in_chunks(row.run for row in touched if row.run != RECORDS):
-            _index_runs(connection, names)
-        done = touched[-1].seq + 1
-    else:
-        done = total  # rows that the head counts are missing: `journal verify` says so
-    connection.execute(update(INDEXED).values(count=done))
-    return IndexProgress(done, total)
-
-
 @dataclass(frozen=True, slots=True)
 class _IndexedRun:
     """A run's rows in the index; `texts` None: those that are there stay."""
@@ -175,11 +161,48 @@ class _IndexedRun:
     texts: list[dict[str, object]] | None
 
 
+@dataclass(frozen=True, slots=True)
+class _IndexPage:
+    """What comes of the events from place `begin` to place `end`, when the chain had `total`.
+
+    `runs` are in parts that a statement takes, each with the runs that the index has already.
+    """
+
+    begin: int
+    end: int
+    total: int
+    runs: Sequence[tuple[Sequence[_IndexedRun], Mapping[str, int]]]
+
+
+def _read_page(connection: Connection, page_events: int) -> _IndexPage:
+    """Read and fold the next page of events."""
+    done = connection.execute(select(INDEXED.c.count)).scalar_one()
+    total = connection.execute(select(HEAD.c.count)).scalar_one()
+    page = select(EVENTS.c.seq, EVENTS.c.run).where(EVENTS.c.seq >= done).order_by(EVENTS.c.seq).limit(page_events)
+    touched = connection.execute(page).all()
+    if not touched:  # rows that the head counts are missing: `journal verify` says so
+        return _IndexPage(done, total, total, ())
+    parts = queries.in_chunks(row.run for row in touched if row.run != RECORDS)
+    return _IndexPage(done, touched[-1].seq + 1, total, [_read_runs(connection, names) for names in parts])
+
+
+def _write_page(connection: Connection, page: _IndexPage) -> IndexProgress:
+    """Write what came of a page, unless another process wrote it, or texts of it may be erased by now."""
+    done = connection.execute(select(INDEXED.c.count).with_for_update()).scalar_one()
+    erased = select(EVENTS.c.seq).where(EVENTS.c.seq >= page.total, EVENTS.c.kind == BodiesErased.kind).limit(1)
+    if done == page.begin and connection.execute(erased).first() is None:
+        for made, known in page.runs:
+            _write_runs(connection, made, known)
+        done = page.end
+        connection.execute(update(INDEXED).values(count=done))
+    return IndexProgress(done, page.total)
+
+
 _ADD_RUNS, _ADD_WORKERS = Statement.of(insert(RUNS)), Statement.of(insert(RUN_WORKERS))
 
 
-def _index_runs(connection: Connection, names: Sequence[str]) -> None:
-    """Make the rows of these runs again."""
+def _read_runs(connection: Connection, names: Sequence[str]) -> tuple[Sequence[_IndexedRun], Mapping[str, int]]:
+    """Return what these runs came to, and how many texts the index has of those that it has."""
     by_run: dict[str, list[_StoredEvent]] = {name: [] for name in names}
     for row in queries.event_rows(connection, EVENTS.c.run.in_(names)):
         by_run[row.run].append(_StoredEvent.of(row))
@@ -191,8 +214,14 @@ def _index_runs(connection: Connection, names: Sequence[str]) -> None:
         _index_run(own, bodies, orders.get(root_run_id(name), _NO_ORDER), known.get(name, 0))
         for name, own in by_run.items()
     ]
+    return made, known
+
+
+def _write_runs(connection: Connection, made: Sequence[_IndexedRun], known: Mapping[str, int]) -> None:
+    """Make the rows of these runs again."""
+    names = [str(each.row["run"]) for each in made]
     if known:
-        _sum_days(connection, names, -1)
+        _sum_days(connection, list(known), -1)
         connection.execute(delete(RUN_WORKERS).where(RUN_WORKERS.c.run.in_(list(known))))
         connection.execute(delete(RUNS).where(RUNS.c.run.in_(list(known))))
     _ADD_RUNS.execute(connection, [each.row for each in made])

@@ -18,10 +18,16 @@ from shikisha.core.budget import ZERO, Amount
 from shikisha.core.errors import JournalTampered, UnknownRun
 from shikisha.core.events import (
     EVENT_CLASSES,
+    AnswerGraded,
+    BodiesErased,
+    EffectKept,
+    EffectUndone,
     Event,
     PlanProposed,
     QuestionAsked,
     QuestionKind,
+    RewardGiven,
+    RunFinished,
     RunStarted,
     RunStatus,
 )
@@ -196,6 +202,19 @@ def fold_run(events: Iterable[Event]) -> Run:
         return Run.fold(events)
     except ValueError as error:
         raise JournalTampered(str(error)) from error
+
+
+_ENDS = (RunFinished.kind, EffectUndone.kind, EffectKept.kind)
+_FOLLOWING = (AnswerGraded.kind, RewardGiven.kind, BodiesErased.kind)
+
+
+def last_of_performance(own: Sequence[EventRow]) -> int:
+    """Return the place before which every child run of a run with these events began: it goes on with its parent.
+
+    A grade, a reward and an erasure follow the end, perhaps years later, and nothing is performed for them.
+    """
+    performed = [row for row in own if row.kind not in _FOLLOWING]
+    return performed[-1].seq if performed and performed[-1].kind in _ENDS else 2**62
 
 
 def children_among(begun: Iterable[EventRow], run: str) -> list[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _MAX_PAUSE = 2.5  # seconds between two looks, however long the lease: people wait for what they approved elsewhere
-_INDEX_PAGES = 10  # pages of events that a look takes into the index: an old journal is taken in over some minutes
+_INDEX_PAGES = 20  # pages of events that a look takes into the index: an old journal is taken in over some minutes
 _RESUMED_AT_ONCE = 8  # runs that are read at once, as many as the database has connections to spare
 
 

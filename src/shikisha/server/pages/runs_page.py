@@ -34,7 +34,7 @@ from shikisha.server.store import RunFilter, RunOrder, RunPage, ServedRun, Serve
 
 PAGE_SIZE = 50
 MAX_EXPORTED = 20_000  # runs in one file
-INDEX_PAGES = 3  # pages of new events that a look takes into the index first; the server takes in the others
+INDEX_PAGES = 6  # pages of new events that a look takes into the index first; the server takes in the others
 _MAX_FIELD = 200
 SHOWN_STATUSES = tuple(RunStatus)
 

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,7 +26,14 @@ from shikisha.engine.worker import Card, ChatMessage, Json, Speaker
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
 from shikisha.workers.chat import ChatSettings, build
 from shikisha.workers.chat_reply import EventStreamParser
-from shikisha.workers.chat_usage import UntrueUsage, merge_usage, read_cost, stated_usage, with_minimum_tokens
+from shikisha.workers.chat_usage import (
+    UntrueUsage,
+    count_changes,
+    merge_usage,
+    read_cost,
+    stated_usage,
+    with_minimum_tokens,
+)
 from support import AT_ONCE
 
 PRICE = Price(input=1.0, output=2.0)
@@ -453,3 +461,11 @@ def test_the_clients_tools_and_its_limit_count_in_what_a_call_can_use() -> None:
     assert stated_usage(long, said, card) == Usage(9, 150_000)
     with pytest.raises(UntrueUsage):
         stated_usage(long, said, card, ClientOptions(options={"max_completion_tokens": 10}))
+
+
+@pytest.mark.parametrize("letters", ["ab", "a\x00b", "aé", "指揮a", "\ud800\udc00😀a"])
+def test_changes_are_counted_as_one_by_one(letters: str) -> None:
+    made = random.Random(7)
+    for length in (0, 1, 2, 3, 17, 1_000):
+        text = "".join(made.choices(letters, k=length))
+        assert count_changes(text) == sum(place == 0 or text[place] != text[place - 1] for place in range(length))

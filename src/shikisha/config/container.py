@@ -100,6 +100,7 @@ class Container:
     _catalogues: dict[str, "ToolCatalogue"] = field(default_factory=dict)
     _teams: dict[str, Team] = field(default_factory=dict)
     _confirmed: tuple[AutonomyClass, ...] | None = None
+    _watched: tuple[str, ...] | None = None  # the files whose change shows in `learned_stamp`
     gathers: ContextSource | None = None  # built by `context_source`
 
     @property
@@ -237,7 +238,9 @@ class Container:
     @property
     def learned_stamp(self) -> tuple[tuple[int, int], ...]:
         """What changes when a switch is turned, or a learned file: conductors are built anew then."""
-        return (self.switches.stamp, *map(file_stamp, self.learned_files))
+        if self._watched is None:
+            self._watched = tuple(map(str, (self.switches.file, *self.learned_files)))
+        return tuple([file_stamp(file) for file in self._watched])
 
     @property
     def learned_files(self) -> tuple[Path, ...]:

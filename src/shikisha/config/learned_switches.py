@@ -38,11 +38,6 @@ class LearnedSwitches:
 
     file: Path
 
-    @property
-    def stamp(self) -> tuple[int, int]:
-        """What changes when the file does."""
-        return file_stamp(self.file)
-
     def read(self) -> Mapping[str, SwitchedOff]:
         """Return what is switched off; ConfigError where the file is there and says something else."""
         try:
@@ -86,10 +81,10 @@ def check_switch(name: str) -> str:
     return name
 
 
-def file_stamp(file: Path) -> tuple[int, int]:
+def file_stamp(file: str) -> tuple[int, int]:
     """Return the time and size of a file; zeros where there is none."""
     try:
-        found = file.stat()
+        found = os.stat(file)
     except OSError:
         return 0, 0
     return found.st_mtime_ns, found.st_size

@@ -11,7 +11,7 @@ stopped. Deliberately absent: stand-ins (see `step`) and opinions on the answer 
 """
 
 import asyncio
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from math import isnan
 from time import perf_counter, time
 
@@ -332,10 +332,10 @@ def _validate_reply(context: RunContext, card: Card, request: Request, reply: Re
         why = f"what came with the calls is larger than {MAX_ENVELOPE_BYTES:,} bytes, and has to go back with them"
         return Fault(FaultKind.TOO_LARGE, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
     notes = reply.notes and tuple([context.clean(str(note))[:_MAX_NOTE] for note in reply.notes[:_MAX_NOTES]])
-    cleaned = replace(
-        reply, text=text, model=model, calls=calls, confidence=sure, envelope=envelope if calls else "", notes=notes
-    )
-    return reply if cleaned == reply else cleaned
+    clean = {"text": text, "model": model, "calls": calls, "confidence": sure, "notes": notes}
+    clean["envelope"] = envelope if calls else ""
+    changed = {name: value for name, value in clean.items() if value != getattr(reply, name)}
+    return replace(reply, **changed) if changed else reply  # type: ignore[arg-type]  # fields of a reply
 
 
 def _reached_client_limit(card: Card, request: Request, reply: Reply) -> bool:
@@ -346,7 +346,7 @@ def _reached_client_limit(card: Card, request: Request, reply: Reply) -> bool:
 
 def _billable(reply: Reply) -> bool:
     usage, uncertain = reply.usage, reply.uncertain
-    countable = all(map(_countable, (*astuple(usage), uncertain.tokens)))
+    countable = all(map(_countable, (*usage.counts, uncertain.tokens)))
     countable = countable and usage.cacheable_tokens <= usage.input_tokens
     return countable and _payable(reply.dollars) and _payable(uncertain.dollars)
 

@@ -61,7 +61,8 @@ class JournalWriter:
 
     def add(self, event: Event) -> None:
         """Append an event; JournalUnavailable when closed, or when it begins a run and too many events wait already."""
-        self._check_open()
+        if not self._open or self._failure:
+            self._check_open()
         if self._failure and self.left >= MAX_WAITING_EVENTS and isinstance(event, RunStarted):
             self._wake.set()
             raise JournalUnavailable(f"no new run while {self.left} events wait to be stored: {self._failure}")

@@ -93,7 +93,17 @@ ROUTERS = (
 
 
 class _ServerApp(FastAPI):
-    """FastAPI, with OpenAPI's 422 entries removed: wrong parameters are a 400 in OpenAI's shape here."""
+    """FastAPI, with OpenAPI's 422 entries removed: wrong parameters are a 400 in OpenAI's shape here.
+
+    `front` is what every request passes first: the middleware, which may answer it without FastAPI's own layers.
+    """
+
+    front: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        scope["app"] = self
+        await (self.front or super().__call__)(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
@@ -148,17 +158,12 @@ def create_app(service: RunService) -> FastAPI:
     metrics.install_metrics(app, service)
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
-    app.add_middleware(_DirectDispatch, routes=chat_routes.direct_routes())  # first added, so inside all the others
-    app.add_middleware(
-        RequestLimits,
-        most_bytes=service.settings.max_body_bytes,
-        max_held=service.settings.max_pending_bytes,
-        known=_require_login_or_key,
-    )
-    if service.settings.origins:
-        app.add_middleware(ApiOrigins, origins=service.settings.origins)
-    app.add_middleware(HostCheck, settings=service.settings)
-    app.add_middleware(AccessLog, counters=app.state.watch.counters)  # last added, so around all the others
+    settings = service.settings
+    inner: ASGIApp = _DirectDispatch(super(_ServerApp, app).__call__, chat_routes.direct_routes())
+    inner = RequestLimits(inner, settings.max_body_bytes, settings.max_pending_bytes, _require_login_or_key)
+    if settings.origins:
+        inner = ApiOrigins(inner, settings.origins)
+    app.front = AccessLog(HostCheck(inner, settings), app.state.watch.counters)
     return app
 
 
@@ -184,6 +189,9 @@ class _DirectDispatch:
             response = await route.answer(request)
         except (ApiError, ShikishaError, HTTPException) as error:
             response = await _handler_of(error)(request, error)
+        except Exception as error:
+            await (await _on_unexpected_error(request, error))(scope, receive, send)
+            raise  # for the log of the process, as the router does
         await response(scope, receive, send)
 
 

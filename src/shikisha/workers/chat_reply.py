@@ -17,6 +17,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha256
 from math import exp, fsum, isfinite
 from typing import TypeAlias, cast
@@ -561,11 +562,18 @@ def _error_in(body: Object) -> object:
 _SPACE = re.compile(r"\s*")
 
 
+@cache
+def _any_mark() -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(mark) for marks in vocabulary().marks for mark in marks))
+
+
 def without_thoughts(text: str) -> str:
     """Return a text without the thoughts at its beginning, where marks show where they end.
 
     The opening mark may be in the prompt, so that only the closing one comes; it then ends a line.
     """
+    if not _any_mark().search(text):
+        return text
     marks = vocabulary().marks
     at = _after_thoughts(text)
     if at is None:

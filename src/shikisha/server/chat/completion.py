@@ -24,6 +24,7 @@ from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.http.run_result import (
     NO_RETRY,
+    NO_RUN_USAGE,
     RunAnswer,
     RunUsage,
     answer_or_error,
@@ -186,7 +187,7 @@ class RunCompletion:
     options: RequestOptions
     nested: bool = False
     owned: bool = True
-    before: RunUsage = field(default_factory=RunUsage)
+    before: RunUsage = NO_RUN_USAGE
     done: bool = False
     live: LiveRun | None = None
     _last: LastUpdate = None

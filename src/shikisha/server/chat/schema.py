@@ -61,6 +61,7 @@ PARAMETERS: Mapping[str, tuple[ParameterTreatment, str]] = {
     "moderation": (_R, "a check is configured in the pool, not by a request"),
 }
 _REASONS: Mapping[str, str] = {name: why for name, (_, why) in PARAMETERS.items()}
+_REFUSED = frozenset(name for name, (treatment, _) in PARAMETERS.items() if treatment is ParameterTreatment.REFUSED)
 _NO_OP_VALUES: Mapping[str, tuple[JsonValue, ...]] = {
     "logprobs": (False,),
     "top_logprobs": (0,),
@@ -336,9 +337,8 @@ class ChatRequest(RequestModel):
 
 def check_supported(body: Mapping[str, object]) -> None:
     """Raise ApiError for an unsupported parameter of a raw body."""
-    for name, (treatment, _) in PARAMETERS.items():
-        value = body.get(name)
-        if treatment is ParameterTreatment.REFUSED and value is not None and value not in _NO_OP_VALUES.get(name, ()):
+    for name, value in body.items():
+        if name in _REFUSED and value is not None and value not in _NO_OP_VALUES.get(name, ()):
             raise unsupported_parameter(_REASONS, name, value)
     _check_format(body.get("response_format"))
     _check_tools(body.get("tools"))

@@ -26,7 +26,6 @@ from contextvars import ContextVar
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -62,7 +61,8 @@ class AccessLog:
             return
         answer = _LoggedResponse(send, f"req_{secrets.token_hex(8)}")
         scope.setdefault("state", {})["request_id"] = answer.request
-        TRACEPARENT.set(Headers(scope=scope).get("traceparent"))
+        parent = next((value for name, value in scope["headers"] if name == b"traceparent"), None)
+        TRACEPARENT.set(None if parent is None else parent.decode("latin-1"))
         began = perf_counter()
         try:
             await self._app(scope, receive, answer)
@@ -108,9 +108,11 @@ class _LoggedResponse:
         """Send a message on."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            headers.setdefault("x-request-id", self.request)
-            self.run = headers.get("x-shikisha-run-id")
+            given = dict(message.get("headers", ()))  # names are lower-case here
+            if b"x-request-id" not in given:
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.request.encode())]
+            run = given.get(b"x-shikisha-run-id")
+            self.run = None if run is None else run.decode("latin-1")
         await self._send(message)
 
 
@@ -149,7 +151,7 @@ class RequestLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if sum(len(name) + len(value) for name, value in scope["headers"]) > _MAX_HEADER_BYTES:
+        if sum([len(name) + len(value) for name, value in scope["headers"]]) > _MAX_HEADER_BYTES:
             problem = ApiError(431, f"the headers are larger than {_MAX_HEADER_BYTES:,} bytes", "headers_too_large")
             await _send_refusal(problem, scope, receive, send)
             return
@@ -247,8 +249,10 @@ class _LimitedBody:
 
     async def receive(self) -> Message:
         """Return what comes next, counted; HTTPException, the kind that FastAPI lets pass, when it is refused."""
+        if not self._more:  # nothing of it is to come: it is asked whether the client is still there
+            return await self._receive()
         try:
-            async with asyncio.timeout(min(self._silent, self._until - monotonic()) if self._more else None):
+            async with asyncio.timeout(min(self._silent, self._until - monotonic())):
                 message = await self._receive()
         except TimeoutError:
             raise self._no(ApiError(408, "the body did not come whole in time", "body_too_slow")) from None
@@ -372,14 +376,13 @@ class HostCheck:
         if scope["type"] != "http" or scope["path"] in PROBE_PATHS:
             await self._app(scope, receive, send)
             return
-        given, origins = (
-            [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
-            for wanted in (b"host", b"origin")
-        )
-        if scope["path"].startswith(_AGENT_PATHS) and not all(self._is_own(each, given) for each in origins):
-            problem = ApiError(403, "the Origin header names a page of another site", "foreign_origin")
-            await JSONResponse(problem.body(), problem.status)(scope, receive, send)
-            return
+        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if scope["path"].startswith(_AGENT_PATHS):
+            origins = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
+            if not all(self._is_own(each, given) for each in origins):
+                problem = ApiError(403, "the Origin header names a page of another site", "foreign_origin")
+                await JSONResponse(problem.body(), problem.status)(scope, receive, send)
+                return
         if self._names is None:
             await self._app(scope, receive, send)
             return

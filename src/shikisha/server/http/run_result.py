@@ -68,6 +68,8 @@ class RunUsage:
 
     def less(self, earlier: "RunUsage") -> "RunUsage":
         """Return the usage since an earlier response of the same run; the answering call belongs to this one."""
+        if earlier is NO_RUN_USAGE and self.uncertain.dollars is not None:
+            return self
         before = earlier.answer + earlier.others
         others = self.others - before
         unknown = self.dollars is None or earlier.dollars is None
@@ -106,6 +108,9 @@ class RunUsage:
         if self.uncertain != ZERO:
             fields |= {"uncertain_tokens": self.uncertain.tokens, "uncertain_cost": self.uncertain.dollars}
         return fields
+
+
+NO_RUN_USAGE = RunUsage()
 
 
 def run_usage(run: Run, family: Iterable[Run] = ()) -> RunUsage:

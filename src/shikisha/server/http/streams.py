@@ -80,20 +80,22 @@ async def run_unless_disconnected(
     request: Request, making: Coroutine[object, object, T], gone: Callable[[], Awaitable[None]]
 ) -> T:
     """Return the result; if the client disconnects meanwhile, call `gone`, which makes the work end early."""
-    made, leaving = asyncio.ensure_future(making), asyncio.ensure_future(_wait_for_disconnect(request))
+    left = asyncio.Event()
+
+    async def leave() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+        await gone()
+
+    leaving = asyncio.ensure_future(leave())
     try:
-        await asyncio.wait({made, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not made.done():
-            await gone()
-        return await made
+        made = await making
+        if left.is_set():
+            await leaving
+        return made
     finally:
         leaving.cancel()
-        made.cancel()
-
-
-async def _wait_for_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 REVOCATION_CHECK_SECONDS = 2.0  # seconds between two looks at a stream's key

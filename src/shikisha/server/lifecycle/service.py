@@ -301,7 +301,7 @@ class RunService(RunRecovery):
         REQUEST_DEPTH.set(order.depth)
         task = await with_envelopes(self.store, self.journal, order.by, order.task)
         order = replace(order, task=task).scrubbed(self.container.secret_store.scrub)
-        self.cast(order.conductor, order.pool)
+        pool, conductor = self.cast(order.conductor, order.pool)
         budget = await self.key_budgets.admit(order.by)
         name = new_run_id()
         running = ActiveRun(LiveRun(name), budget)
@@ -309,7 +309,7 @@ class RunService(RunRecovery):
             running.booked = self._book(order)
             if running.booked is not None:
                 order = replace(order, conductor=running.booked.conductor)
-            pool, conductor = self.cast(order.conductor, order.pool)
+                pool, conductor = self.cast(order.conductor, order.pool)
             await self.store.add_run(_new_served_run(name, order))
             self._check_open()
             engine = self.engine_for(running)

@@ -82,22 +82,16 @@ class JsonFormatter(logging.Formatter):
 
     def line(self, at: float, level: str, logger: str, message: str, said: Mapping[str, object]) -> str:
         """Return the line of these members."""
-        clean = self._clean
-        told: dict[str, object] = {
-            "at": f"{_second_name(int(at))}.{int(at % 1 * 1000):03d}Z",
-            "level": level.lower(),
-            "logger": logger,
-            "message": clean(message),
-        }
-        for name, value in said.items():
-            if value is not None:
-                told[str(name)] = clean(value)
-        return json.dumps(told, ensure_ascii=False, default=str)
+        told = {"message": message} | {str(name): value for name, value in said.items() if value is not None}
+        # Nearly no line has a key in it, and one look at all of it is enough to know.
+        texts = "\n".join([value for value in told.values() if isinstance(value, str)])
+        if self._clean(texts) != texts:
+            told = {name: self._clean(value) if isinstance(value, str) else value for name, value in told.items()}
+        head = {"at": f"{_second_name(int(at))}.{int(at % 1 * 1000):03d}Z", "level": level.lower(), "logger": logger}
+        return json.dumps(head | told, ensure_ascii=False, default=str)
 
-    def _clean(self, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        return _SECRET_PATTERN.sub(rf"\1{MASK}", self._secret_store.scrub(value))
+    def _clean(self, text: str) -> str:
+        return _SECRET_PATTERN.sub(rf"\1{MASK}", self._secret_store.scrub(text))
 
 
 @lru_cache(4)

@@ -8,9 +8,10 @@ literally.
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from operator import attrgetter
 
 from sqlalchemy import ColumnElement, Connection, Insert, and_, bindparam, exists, func, or_, select, true, update
 
@@ -88,15 +89,20 @@ class ServedRun:
 
     def row(self) -> dict[str, object]:
         """Return the values of its row."""
-        values = {name: getattr(self, name) for name in SERVED_COLUMNS}
-        made = {
+        values: dict[str, object] = dict(zip(SERVED_COLUMNS, _COLUMN_VALUES(self), strict=True)) | {
+            "api": str(self.api),
+            "state": str(self.state),
+            "status": str(self.status),
             "updated": self.updated or self.created,
-            "metadata": json.dumps(dict(self.metadata)),
-            "labels": json.dumps(self.labels),
+            "metadata": json.dumps(dict(self.metadata)) if self.metadata else "{}",
+            "labels": json.dumps(self.labels) if self.labels else "[]",
             "tokens": min(self.tokens, MAX_INTEGER),
             "uncertain_tokens": min(self.uncertain_tokens, MAX_INTEGER),
         }
-        return {name: storable(value) for name, value in (values | made).items()}
+        whole = "".join([value for value in values.values() if type(value) is str])
+        if whole.isascii() and "\x00" not in whole:  # most rows are storable as they are
+            return values
+        return {name: storable(value) for name, value in values.items()}
 
     @classmethod
     def of(cls, row: Mapping[str, object]) -> "ServedRun":
@@ -111,6 +117,7 @@ class ServedRun:
 
 
 SERVED_COLUMNS = tuple(each.name for each in fields(ServedRun))
+_COLUMN_VALUES: Callable[[ServedRun], tuple[object, ...]] = attrgetter(*SERVED_COLUMNS)
 
 
 def storable(value: object) -> object:

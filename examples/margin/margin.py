@@ -26,6 +26,7 @@ import httpx2
 from shikisha.config.container import load_config
 from shikisha.plots.money_curve import Spending, money_curve
 from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
+from shikisha_margin import RatePlanTable
 
 HERE = Path(__file__).parent
 REAL = "http://127.0.0.1:4000/v1"
@@ -165,7 +166,7 @@ async def main(arguments: Sequence[str] | None = None) -> None:
 
 def compare(given: argparse.Namespace, every: Sequence[Asked], served: Sequence[Served]) -> None:
     """Print and draw margins before and after the rise, next to the controls."""
-    plan = load_config(given.folder / "shikisha.toml").settings.plans["pro"]
+    plan = RatePlanTable.model_validate(load_config(given.folder / "shikisha.toml").settings.plans["pro"])
     drawn = random.Random(given.seed)  # noqa: S311  no secret
     half = len(every) // 2
     old = by_rule(every[:half], lambda _: "best"), by_rule(every[:half], lambda _: "cheap")

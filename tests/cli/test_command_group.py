@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from shikisha import __version__
-from shikisha.cli import COMMANDS, FRONT, REMOVED, RENAMED, app, complete_json_option, load_command
+from shikisha.cli import COMMANDS, FRONT, PLUGGED, REMOVED, RENAMED, app, complete_json_option, load_command
 from shikisha.cli.exit_codes import ExitCode
 
 
@@ -24,7 +24,8 @@ def test_the_help_lists_every_command_in_order() -> None:
     front, more = (part.split("Exit codes")[0] for part in shown.partition("Commands:")[2].split("More:"))
     assert [line.split()[0] for line in front.splitlines() if re.match(r"  \w", line)] == list(FRONT)
     listed = [line.split()[0] for line in more.splitlines() if re.match(r"  \w", line)]
-    assert sorted(listed) == sorted(name for name in COMMANDS if name not in FRONT and " " not in name)
+    own = [name for name in COMMANDS if name not in FRONT and " " not in name]
+    assert sorted(listed) == sorted([*own, *PLUGGED])
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if " " in name])

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from paths import ROOT
 
-from shikisha.cli import COMMANDS, load_command
+from shikisha.cli import COMMANDS, PLUGGED, load_command
 from shikisha.config.settings import ShikishaSettings
 from shikisha.config.template import config_schema
 from shikisha.training.settings import TrainSettings
@@ -61,7 +61,7 @@ def parse(words: list[str]) -> None:
     if words[0].startswith("--"):
         return
     name = words.pop(0)
-    assert name in COMMANDS, f"no command {name}"
+    assert name in COMMANDS or name in PLUGGED, f"no command {name}"
     if words and f"{name} {words[0]}" in COMMANDS:
         name = f"{name} {words.pop(0)}"
     command: Any = load_command(name)

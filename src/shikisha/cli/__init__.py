@@ -19,6 +19,7 @@ from shikisha.cli.exit_codes import EXIT_CODES_HELP, ExitCode
 from shikisha.cli.options import command, import_errors_name_extra, report_error
 from shikisha.cli.output import escape_unencodable, print_answer, print_note
 from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.core.kinds import Registry
 
 # By what is typed, in the order of `--help`: the module, the function or Typer group in it, the first line of its help.
 # `--help` shows `FRONT` first. A command of two words is one that its noun's own help names.
@@ -48,7 +49,6 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     ),
     "learn steps": ("learn_values", "steps", "Learn from the journal which worker should do which step."),
     "learned": ("learned", "learned", "Show what was learned from runs, what it brought, and what of it is used."),
-    "margin": ("margin", "margin", "Show what requests brought and cost, by rate plan, key and class."),
     "memory": (
         "memory",
         "group",
@@ -100,12 +100,18 @@ REMOVED: Mapping[tuple[str, str], str] = {
     ): "record with what probability each worker was asked, or ask all for the same tasks",
 }
 
+# A plug-in's command is a function or Typer group of its own; `--help` lists those that are installed.
+PLUGGED: Registry[object] = Registry("commands", "command", object, {}, {"margin": "shikisha-margin"})
+
 
 def load_command(name: str) -> TyperCommand | TyperGroup:
     """Import a command; MissingExtra where it needs a library that is not installed."""
-    module, attribute = COMMANDS[name][:2]
     with import_errors_name_extra(name):
-        found = getattr(import_module(f"shikisha.cli.{module}"), attribute)
+        if name in COMMANDS:
+            module, attribute = COMMANDS[name][:2]
+            found = getattr(import_module(f"shikisha.cli.{module}"), attribute)
+        else:
+            found = PLUGGED[name]
     if not isinstance(found, typer.Typer):
         function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
         found.command(name)(command(function))
@@ -143,6 +149,8 @@ class _LazyGroup(TyperGroup):
         if args and args[0] in RENAMED:
             print_note(f"shikisha: `{args[0]}` is now `{RENAMED[args[0]]}`")
             args = [*RENAMED[args[0]].split(), *args[1:]]
+        if args and args[0] not in self.commands and PLUGGED.knows(args[0]):
+            self.add_command(typer.main.get_command(_placeholder(args[0])), args[0])
         name, known, rest = super().resolve_command(ctx, args)
         if name is None or known is None:
             return name, None, rest
@@ -165,6 +173,9 @@ class _LazyGroup(TyperGroup):
         for title, names in (("Commands", FRONT), ("More", [name for name in self.commands if name not in FRONT])):
             with formatter.section(title):
                 formatter.write_dl([(name, COMMANDS[name][2]) for name in names])
+        if len(PLUGGED):
+            with formatter.section("Plug-ins"):
+                formatter.write_dl([(name, "") for name in PLUGGED])
 
 
 app = typer.Typer(
@@ -196,6 +207,12 @@ def _main_options(
 
 def _not_imported() -> None:
     raise NotImplementedError("the command group replaces this by the command itself")
+
+
+def _placeholder(name: str) -> typer.Typer:
+    made = typer.Typer(add_completion=False)
+    made.command(name)(_not_imported)
+    return made
 
 
 for _name, (_, _, _summary) in COMMANDS.items():

@@ -55,6 +55,8 @@ _REGISTRIES = {
     "gatherers": "shikisha.config.adapters:GATHERER_KINDS",
     "graders": "shikisha.evals.graders.grader_registry:GRADERS",
     "tasksets": "shikisha.evals.tasksets.layouts:LAYOUTS",
+    "admissions": "shikisha.config.adapters:ADMISSIONS",
+    "commands": "shikisha.cli:PLUGGED",
     "importers": "shikisha.outcomes.importers.importer_registry:SOURCE_KINDS",
 }
 _CALL_SECONDS = 30.0  # seconds

@@ -82,6 +82,7 @@ CONDUCTOR_KINDS: Registry[ConductorKind] = Registry(
     {"chat": "shikisha-group-chat", "team": "shikisha-role-teams"},
     OWN_CONDUCTORS,
 )
+ADMISSIONS: Registry[Kind[object]] = Registry("admissions", "admission", Kind, {}, {"plans": "shikisha-margin"})
 GATHERER_KINDS: Registry[Kind[Gatherer]] = Registry("gatherers", "kind of context source", Kind, {}, None, OWN_SOURCES)
 
 # The libraries of each optional extra without which its features cannot work.
@@ -166,6 +167,13 @@ def read_plugged(registry: Registry[KIND], table: PluggedTable, file: str, where
     with toml.error_location(f"{file}: {where}.kind"):
         kind = registry[table.kind]
     return toml.validate_model(kind.settings, table.model_extra or {}, file, where)
+
+
+def read_plan(table: Mapping[str, object], file: str, name: str) -> BaseModel:
+    """Return [plans.NAME] as the plug-in that keeps rate plans reads it."""
+    with toml.error_location(f"{file}: plans.{name}"):
+        kind = ADMISSIONS["plans"]
+    return toml.validate_model(kind.settings, table, file, f"plans.{name}")
 
 
 def build_guards(

@@ -540,6 +540,8 @@ def build_container(
     if settings is not None:
         for name, table in settings.teams.items():
             _read_all(problems, partial(_read_team, table, file, name))
+        for name, table in settings.plans.items():
+            _read_all(problems, partial(adapters.read_plan, table, file, name))
         for name, conductor in settings.conductors.items():
             if isinstance(conductor, PluggedTable):
                 kinds, where = adapters.CONDUCTOR_KINDS, f"conductors.{name}"

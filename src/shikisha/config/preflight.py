@@ -45,9 +45,10 @@ def conductor_problems(composition: Container) -> Iterator[tuple[str, ConfigErro
             "conductor",
             _problem_of(partial(_make_named, composition, "conductor", composition.settings.conductor, default_pool)),
         )
-    for name, plan in composition.settings.plans.items():
+    for name, given in composition.settings.plans.items():
+        plan = adapters.read_plan(given, composition.file, name)
         pool = _described_pool(composition, composition.settings.pool or composition.default_pool)
-        for place, spec in enumerate(plan.conductors):
+        for place, spec in enumerate(getattr(plan, "conductors", ())):
             where = f"plans.{name}.conductors[{place}]"
             yield where, _problem_of(partial(_make_named, composition, where, spec, pool))
     for name, table in composition.workers.items():

@@ -194,11 +194,13 @@ def config_schema() -> Mapping[str, object]:
         "conductors": {kind: adapters.conductor_table(kind) for kind in conductors},
         "sources": {kind: adapters.source_table(kind) for kind in adapters.GATHERER_KINDS},
     }
+    plans = [kind.settings for kind in adapters.ADMISSIONS.values()]
     teams = [kind.settings for kind in adapters.CONDUCTOR_KINDS.values() if kind.team is not None]
     models: list[type[BaseModel]] = [
         ShikishaSettings,
         *(model for kinds in tables.values() for model in kinds.values()),
         *teams,
+        *plans,
     ]
     references, whole = models_json_schema([(model, "validation") for model in models], ref_template="#/$defs/{model}")
     places = {model: references[model, "validation"]["$ref"].rpartition("/")[2] for model in models}
@@ -221,6 +223,8 @@ def config_schema() -> Mapping[str, object]:
         own.remove({"$ref": f"#/$defs/{stand_in.__name__}"})
         own += entries[key]
         del definitions[stand_in.__name__]
+    if plans:
+        settings["properties"]["plans"]["additionalProperties"] = {"$ref": f"#/$defs/{places[plans[0]]}"}
     if teams:
         settings["properties"]["teams"]["additionalProperties"] = {"$ref": f"#/$defs/{places[teams[0]]}"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **settings, "$defs": definitions}

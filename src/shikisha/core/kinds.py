@@ -22,7 +22,18 @@ from shikisha.core.errors import ConfigError, MissingPlugin, UnknownName
 
 GROUPS = tuple(
     f"shikisha.{each}"
-    for each in ("workers", "conductors", "guards", "checks", "gatherers", "graders", "tasksets", "importers")
+    for each in (
+        "workers",
+        "conductors",
+        "guards",
+        "checks",
+        "gatherers",
+        "graders",
+        "tasksets",
+        "importers",
+        "admissions",
+        "commands",
+    )
 )
 P = TypeVar("P")
 K = TypeVar("K")

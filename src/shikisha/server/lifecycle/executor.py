@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from shikisha.core.budget import ZERO, Amount
 from shikisha.core.errors import JournalError, JournalUnavailable, ShikishaError
@@ -22,10 +23,20 @@ from shikisha.engine.engine import Engine
 from shikisha.journal import Journal
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.budgets import KeyBudgets, RunKeyBudget
-from shikisha.server.keys.margins import BookedRequest
 from shikisha.server.lifecycle.broadcast import LiveRun
 from shikisha.server.ops.watchdog import run_context
 from shikisha.server.store import RunStore, ServedState
+
+
+class Booking(Protocol):
+    """A request that an admission let in, with the conductor that is to be used, until it is known what it cost."""
+
+    @property
+    def conductor(self) -> str:
+        """The specification of the conductor."""
+
+    def settle(self, used: Amount, *, paid: bool) -> None:
+        """Charge what the request used; `paid`: it has an answer."""
 
 
 @dataclass(slots=True)
@@ -43,7 +54,7 @@ class ActiveRun:
     known: set[str] = field(default_factory=set)  # the questions whose answers it was performed with
     task: "asyncio.Task[Run | None] | None" = field(default=None, repr=False)
     failure: BaseException | None = None
-    booked: BookedRequest | None = None  # in the account of its rate plan
+    booked: Booking | None = None  # in the account of its rate plan
 
     async def hold(self, need: Amount, worker: str) -> None:
         """Reserve what a call may use in the key's budget (the engine's port)."""

@@ -12,13 +12,15 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from time import time
+from typing import Protocol, cast
 
+from shikisha.config import adapters
 from shikisha.config.container import Container
 from shikisha.config.context_source import answer_steps, context_source
 from shikisha.core.budget import ZERO, Amount
@@ -42,17 +44,37 @@ from shikisha.server.chat.models import ROLLING_MODEL, ModelCatalog
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys import KeyManager
 from shikisha.server.keys.budgets import KeyBudgets
-from shikisha.server.keys.margins import BookedRequest, PlanMargins, rate_plans
+from shikisha.server.keys.key import Principal
 from shikisha.server.keys.passkeys import Passkeys
 from shikisha.server.keys.push_subscriptions import PushSubscriptions
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RunAuthorizer, conductor_of_request
 from shikisha.server.lifecycle.broadcast import LiveRun, RunUpdate, follow_run
-from shikisha.server.lifecycle.executor import ActiveRun, RunExecutor, ServedRunRecorder
+from shikisha.server.lifecycle.executor import ActiveRun, Booking, RunExecutor, ServedRunRecorder
 from shikisha.server.lifecycle.maintenance import ApprovalTimeouts, Retention
 from shikisha.server.lifecycle.tool_calls import with_envelopes
 from shikisha.server.store import RunStore, ServedRun, ServedState
 
 _MAX_CACHED_CASTS = 256  # clients choose workers by header, so pools could be made without end
+
+
+class Admission(Protocol):
+    """Whether a request may be served, and by which conductor: what keeps [plans] (the plug-in `shikisha-margin`)."""
+
+    def admit(self, by: Principal, domain: str, conductor: str, usable: Callable[[str], bool] | None) -> Booking | None:
+        """Book a request; ApiError where it is refused. `usable`: which conductors may be chosen; None: no other."""
+
+    def rebook(self, served: ServedRun, before: Amount) -> Booking | None:
+        """Book the rest of a run that is resumed here, after what it used `before`."""
+
+
+def load_admission(container: Container) -> Admission | None:
+    """Return what keeps the rate plans of a configuration; None where it has none."""
+    plans = container.settings.plans
+    if not plans:
+        return None
+    build = adapters.ADMISSIONS["plans"].build
+    assert build is not None  # noqa: S101 - the registry takes no plug-in without
+    return cast("Admission", build({name: adapters.read_plan(plans[name], container.file, name) for name in plans}))
 
 
 class RunRecovery(RunExecutor):
@@ -62,7 +84,7 @@ class RunRecovery(RunExecutor):
         super().__init__(journal, key_budgets, container.settings.server.drain)
         self.container = container
         self.store = store
-        self.margins = PlanMargins(rate_plans(container.settings.plans))
+        self.admission = load_admission(container)
         self.recorder = ServedRunRecorder(journal, store, self.running)
         self.engine = self._engine_of(container)
         self._casts: OrderedDict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = OrderedDict()
@@ -177,7 +199,7 @@ class RunRecovery(RunExecutor):
             *amounts,
             acknowledged=True,
             known=answered_questions(family),
-            booked=self.margins.rebook(served, used + amounts[1]),
+            booked=self.admission.rebook(served, used + amounts[1]) if self.admission is not None else None,
         )
         self.perform(name, running, self.engine_for(running).resume(name, pool, conductor))
         return live
@@ -283,7 +305,7 @@ class RunService(RunRecovery):
         self.authorizer = RunAuthorizer(container, ModelCatalog(container))
         self.container, self.engine = container, self._engine_of(container)
         if container.settings.plans != kept.plans:  # else what is saved, and what is known of costs, is kept
-            self.margins = PlanMargins(rate_plans(container.settings.plans))
+            self.admission = load_admission(container)
         self._resolved = container.resolved()
         self._casts.clear()
 
@@ -330,8 +352,11 @@ class RunService(RunRecovery):
             raise
         return running.live
 
-    def _book(self, order: AuthorizedRun) -> BookedRequest | None:
+    def _book(self, order: AuthorizedRun) -> Booking | None:
         """Book a run in its key's rate plan, which chooses the conductor where the client leaves that to the server."""
+
+        if self.admission is None:
+            return None
 
         def usable(spec: str) -> bool:
             if order.by.conductors is not None and spec not in order.by.conductors:
@@ -343,7 +368,7 @@ class RunService(RunRecovery):
             return True
 
         chooses = order.model == ROLLING_MODEL and order.api not in (Api.PAGE, Api.EMBEDDINGS)
-        return self.margins.admit(order.by, order.task.domain, order.conductor, usable if chooses else None)
+        return self.admission.admit(order.by, order.task.domain, order.conductor, usable if chooses else None)
 
     def _check_open(self) -> None:
         if self.closing:

@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
-from shikisha.config.settings import RatePlanTable
 from shikisha.core.budget import Amount, format_dollars
+from shikisha.core.kinds import Kind
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.key import Principal
 from shikisha.server.store import ServedRun
+from shikisha_margin import RatePlanTable
 
 OTHER_CLASSES = ""  # the account of the classes that the configuration does not name
 _WEIGHT = 0.1  # of the newest cost in a mean
@@ -188,3 +189,11 @@ def _refusal(plan: RatePlan, account: MarginAccount, domain: str, conductor: str
     most = format_dollars(account.allowance, 6)
     said = f"requests{of_class} cost {cost} each at present, and {most} is what they may cost (plans.{plan.name})"
     return ApiError(402, f"the rate plan {plan.name!r} does not cover this request: {said}", "margin")
+
+
+def build(tables: Mapping[str, RatePlanTable]) -> PlanMargins:
+    """Return the accounts of the rate plans of a configuration."""
+    return PlanMargins(rate_plans(tables))
+
+
+KIND = Kind(settings=RatePlanTable, build=build, double=lambda: PlanMargins(()))

@@ -19,14 +19,14 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
 from shikisha.config.container import load_config
-from shikisha.config.settings import RatePlanTable
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError, TaskError
 from shikisha.core.events import RunStatus
 from shikisha.core.text import one_line
 from shikisha.journal.schema import SERVED
 from shikisha.server.keys.key_tables import read_keys
-from shikisha.server.keys.margins import OTHER_CLASSES, PlanMargins, rate_plans
+from shikisha_margin import RatePlanTable
+from shikisha_margin.margins import OTHER_CLASSES, PlanMargins, rate_plans
 
 _DAY = 86400.0
 _OTHER = "(other)"
@@ -62,7 +62,8 @@ def margin(
     plan: Annotated[str, typer.Option("--plan", help="Only this rate plan.")] = "",
 ) -> ExitCode:
     """Show what requests brought and cost, by rate plan, key and class."""
-    tables = load_config(shared.config).settings.plans
+    given = load_config(shared.config).settings.plans
+    tables = {name: RatePlanTable.model_validate(table) for name, table in given.items()}
     if not tables:
         raise ConfigError("no rate plan is configured: write a table [plans.NAME] with revenue_per_1k")
     if plan and plan not in tables:

@@ -16,8 +16,8 @@ from shikisha.config.container import load_config
 from shikisha.core.budget import Amount
 from shikisha.core.errors import ConfigError
 from shikisha.server.keys.key import KeyScope, Principal
-from shikisha.server.keys.margins import MarginAccount, PlanMargins, RatePlan
 from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
+from shikisha_margin.margins import MarginAccount, PlanMargins, RatePlan
 
 BEST, CHEAP = "fixed:best", "fixed:cheap"
 

@@ -1,5 +1,5 @@
 # Each target does all of its own set-up in .venv and is quick the second time.
-.PHONY: demo learn train-demo train-rehearsal test test-full test-slow docs check fix bench bench-learning mutation mutants night release clean
+.PHONY: demo learn train-demo test test-full test-slow docs check fix bench bench-learning mutation mutants night release clean
 
 demo: .venv/base
 	@.venv/bin/shikisha demo
@@ -9,9 +9,6 @@ learn: .venv/learn  # make learn LOG=outcomes/ [OUT=our.policy] [WORKERS=a,b,c]
 
 train-demo: .venv/train  # make train-demo [OUT=training/train-demo] [TASKS=200] [SEED=1]: the office's pointer conductor
 	@TASKS="$(TASKS)" SEED="$(SEED)" scripts/train-demo "$(or $(OUT),training/train-demo)"
-
-train-rehearsal: .venv/train  # make train-rehearsal [OUT=training/train-rehearsal] [TASKS=1000]: the first world's conductor
-	@TASKS="$(TASKS)" scripts/train-rehearsal "$(or $(OUT),training/train-rehearsal)"
 
 test: .venv/dev  # about six minutes on two cores
 	@scripts/test

@@ -773,27 +773,6 @@ def run_request(_: Path) -> Target:
 
 
 @target
-def tokenizer(place: Path) -> Target:
-    """A checkpoint's tokenizer."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    from shikisha.conductors.onnx_checkpoint import read_tokenizer
-    from shikisha.core.errors import ShikishaError
-
-    file = place / "tokenizer.json"
-
-    def read(data: bytes) -> None:
-        file.write_bytes(data)
-        found, _ = read_tokenizer(file)
-        found.decode(found.encode("What is it? \u0000é").ids)
-
-    words = Tokenizer(models.WordLevel({"[UNK]": 0, "what": 1, "is": 2, "it": 3}, "[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    pairs = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
-    return Target(read, [words.to_str().encode(), pairs.to_str().encode()], (ShikishaError,))
-
-
-@target
 def checkpoint(place: Path) -> Target:
     """A checkpoint of training: manifest, facts, tensors, card."""
     import torch
@@ -817,7 +796,7 @@ def checkpoint(place: Path) -> Target:
             "manifest.json", json.dumps({"format": checkpoint.CHECKPOINT_FORMAT, "files": hashes}).encode()
         )
         (folder / "state" / "manifest.json").write_bytes(manifest)
-        checkpoint.CheckpointStore(place / "steps", 3, lambda _: None).read(checkpoint.CheckpointName("step", 1))
+        checkpoint.CheckpointStore(place / "steps", 3, lambda _: None).read(checkpoint.CheckpointName(1))
         if "card.json" in files:
             model_loader._read_start_card(folder)
 
@@ -830,33 +809,6 @@ def checkpoint(place: Path) -> Target:
         packed({"manifest.json": json.dumps({"format": 1, "files": {"card.json": "0"}}).encode()}),
     ]
     return Target(read, seeds, (ShikishaError,))
-
-
-@target
-def exported_model(place: Path) -> Target:
-    """A file that says it is an exported model, and what it says of itself."""
-    import onnx
-    from onnx import TensorProto, helper
-
-    from shikisha.conductors.onnx_checkpoint import CheckpointFacts, open_onnx
-    from shikisha.core.errors import ShikishaError
-
-    def made(shape: Sequence[str | int | None]) -> bytes:
-        name = "past_key_values.0.key"
-        given = helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        told = helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)
-        graph = helper.make_graph([helper.make_node("Identity", [name], ["logits"])], "g", [given], [told])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        told_of_itself = CheckpointFacts("w", "t", (1, 2), (0,)).metadata() | {"context": "100"}
-        helper.set_model_props(model, told_of_itself)
-        held: bytes = model.SerializeToString()
-        return held
-
-    def read(data: bytes) -> None:
-        CheckpointFacts.read(open_onnx(data, "here").metadata, "here")
-
-    del place, onnx
-    return Target(read, [made([1, 2, "past", 4]), made([1, 2, 0, 4])], (ShikishaError,))
 
 
 # Mutations of values

@@ -1,17 +1,16 @@
-"""A text model learns from outcomes who of the office can do what: text in, text out, by the trainer of the recipes.
+"""A text model learns from outcomes who of the office can do what: text in, text out, as `shikisha train` trains.
 
-    python benchmarks/office_text.py [--size tiny|small|middle] [--lessons 800] [--steps 300] [--seconds 240] [--seed 1]
+    python benchmarks/office_text.py FOLDER [--size tiny|small|middle] [--steps 600] [--seed 1] [--kill N]
 
-The crew is one, of five simulated workers in one order with blank cards (the Conductor paper's bare ordinals), so only
+The crew is one, of five simulated workers in one order, shown as bare ordinals (as in the Conductor paper), so only
 outcomes can tell them apart. A Qwen2-shaped model from scratch first takes lessons: what kind of work each sentence
 asks for, what a plan looks like, who uses whose result. Workers and wordings in them are drawn evenly, so they hold no
-truth about anybody. Then GRPO by TRL, all weights: plans are written out, performed by the engine, and graded.
-`--seconds` is the time for everything up to the last step, at most half of it for lessons. Greedy plans for questions
-by held-out authors are scored at
-the start (the fair one: all that lessons can bring), every so many steps, and at the end, next to controls on the same
-questions: workers at random, the best single worker, and for each part the best worker told what it wants, by the
-truth. One step a part is all that lessons show, so the last is the ceiling.
-Deliberately absent: several crews, notes, checks, votes and conditions.
+truth about anybody. Then GRPO by TRL, all weights, in a run folder: plans are written out, performed by the engine, and
+graded. `--kill N` ends the process by SIGKILL after step N; the same command without it goes on from the last
+checkpoint. Greedy plans for questions by held-out authors are scored at the start (the fair one: all that lessons can
+bring) and every so many steps, next to controls on the same questions: workers at random, the best single worker, and
+for each part the best worker told what it wants, by the truth. One step a part is all that lessons show, so the last is
+the ceiling. Deliberately absent: several crews, notes, checks, votes and conditions.
 """
 
 import argparse
@@ -19,21 +18,23 @@ import asyncio
 import json
 import os
 import random
+import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
+from math import cos, pi
 from pathlib import Path
 from time import perf_counter
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from common import machine
 from shikisha.core.plan import Plan, Step
-from shikisha.core.prompts import compact_prompt, render_plan_lists
+from shikisha.core.prompts import render_plan_lists
 from shikisha.core.subtasks import WORDINGS
 from shikisha.evals.graders import Grade, grade_from_score
 from shikisha.evals.taskset import TaskItem
@@ -41,36 +42,25 @@ from shikisha.simulation.office.office_tasks import OfficeDistribution, OfficeTa
 from shikisha.simulation.office.questions import NO_NOISE, AuthorSplit
 from shikisha.simulation.office.simulated_staff import call_success
 from shikisha.simulation.office.staff import KINDS, CardHonesty, Crew, CrewDistribution, draw_crew
-from shikisha.training.environment import TaskCurriculum
-from shikisha.training.model_loader import Qwen2Size, new_qwen2
+from shikisha.training.environment import TaskCurriculum, TrainingEnvironment, TrainingOrigin
+from shikisha.training.metrics import StepMetrics, ValidationResult
+from shikisha.training.metrics_log import STEPS_FILE, read_steps
+from shikisha.training.model_loader import CHAT_TEMPLATE, load_model
 from shikisha.training.plan_reward import PlanScorer
-from shikisha.training.process_group import default_device
+from shikisha.training.rollout import PlanPrompt
 from shikisha.training.settings import TrainSettings
-from shikisha.training.sft import sft_optimizer, train_sft
-from shikisha.training.sft_data import ChunkSource, make_chunk, parse_tokenizer, prefetch_chunks, serve_chunks
-from shikisha.training.training_run import greedy_plans
+from shikisha.training.training_run import TrainingJob, train, validate_plans
+from shikisha.training.trl import TrlLoop, generate_greedy_plans, wrap_tokenizer
 
-SIZES = {
-    "tiny": Qwen2Size(2, 128, 4, 384, 512),
-    "small": Qwen2Size(3, 192, 6, 512, 512),
-    "middle": Qwen2Size(8, 512, 8, 1408, 512),
-}
+# Layers, width, heads, the feed-forward's width.
+SIZES = {"tiny": (2, 128, 4, 384), "small": (3, 192, 6, 512), "middle": (8, 512, 8, 1408)}
 CREW = CrewDistribution(sizes=(5,), generalist=0.0, honesty={CardHonesty.BLANK: 1.0})
 QUESTIONS = OfficeDistribution(parts=(0.5, 0.5), conditional=0.0, stakes=0.0, noise=NO_NOISE)
 VOCABULARY, VOCABULARY_QUESTIONS = 2_000, 4_000
-LONGEST = 160
+PAD, END, LONGEST, CONTEXT = 0, 1, 160, 512
+TEMPLATE = "{{ messages[-1]['content'] }}\n"  # instructions that never change would only cost time
 _LESSONS, _LEARNED, _JUDGED = 1_000, 2_000, 3_000  # seeds of questions that never meet
 WorkerAndTold = tuple[int, frozenset[str]]
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """A prompt and the plan that is taught after it."""
-
-    prompt: str
-    taught: str
-    shown: str = ""
-    whole: bool = True
 
 
 class OfficeGrader:
@@ -134,14 +124,16 @@ def by_truth(one: OfficeTask, place: int) -> WorkerAndTold:
     return best, frozenset(members[best].wants)
 
 
-def lesson(crew: Crew, seed: int, index: int, _: float) -> Lesson:
-    """Return lesson `index`: of the crew it holds the number of workers and their prices."""
-    one, rng = question(crew, AuthorSplit.TRAIN, _LESSONS + seed, index), random.Random(f"lesson {seed} {index}")
-    return Lesson(compact_prompt(one.task, one.pool.cards), written_plan(one, partial(at_random, rng, len(crew))))
+def lesson(crew: Crew, seed: int, index: int) -> tuple[str, str]:
+    """Return the prompt and the plan of lesson `index`: of the crew it holds the number of workers."""
+    rng = random.Random(f"lesson {seed} {index}")
+    one = question(crew, AuthorSplit.TRAIN, _LESSONS + seed, index)
+    chat = PlanPrompt(TaskItem(one.task, OfficeGrader(one), "", pool=one.pool)).chat(described=False)
+    return f"{chat[-1]['content']}\n", written_plan(one, partial(at_random, rng, len(crew)))
 
 
 def new_tokenizer(crew: Crew, seed: int) -> Tokenizer:
-    """Return byte-level BPE of lessons; padding is token 0 and the end token 1."""
+    """Return byte-level BPE of lessons."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -149,18 +141,70 @@ def new_tokenizer(crew: Crew, seed: int) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY, special_tokens=["[pad]", "[end]"], initial_alphabet=alphabet, show_progress=False
     )
-    lessons = (lesson(crew, seed, -1 - index, 0.0) for index in range(VOCABULARY_QUESTIONS))
-    made.train_from_iterator((text for one in lessons for text in (one.prompt, one.taught)), trainer)
+    lessons = (lesson(crew, seed, -1 - index) for index in range(VOCABULARY_QUESTIONS))
+    made.train_from_iterator((text for one in lessons for text in one), trainer)
     return made
+
+
+def teach(model: Qwen2ForCausalLM, tokenizer: Tokenizer, crew: Crew, given: argparse.Namespace) -> Iterator[float]:
+    """Yield the loss of each step of supervised lessons."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=given.lesson_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    for number in range(given.lessons):
+        share = min(1.0, (number + 1) / 100) * (0.02 + 0.49 * (1 + cos(pi * number / given.lessons)))
+        optimizer.param_groups[0]["lr"] = given.lesson_rate * share
+        drawn = [lesson(crew, given.seed, number * given.batch + place) for place in range(given.batch)]
+        rows = [[tokenizer.encode(text).ids for text in one] for one in drawn]
+        longest = max(len(prompt) + len(taught) + 1 for prompt, taught in rows)
+        tokens = torch.full((given.batch, longest), PAD)
+        labels = torch.full_like(tokens, -100)
+        for place, (prompt, taught) in enumerate(rows):
+            whole = torch.tensor([*prompt, *taught, END])
+            tokens[place, : len(whole)] = whole
+            labels[place, len(prompt) : len(whole)] = whole[len(prompt) :]
+        loss = model(input_ids=tokens.to(model.device), labels=labels.to(model.device)).loss
+        optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        yield float(loss.detach())
+
+
+def make_start(folder: Path, crew: Crew, given: argparse.Namespace) -> None:
+    """Write the model that took the lessons."""
+    layers, width, heads, inner = SIZES[given.size]
+    tokenizer = new_tokenizer(crew, given.seed)
+    torch.manual_seed(given.seed)
+    config = Qwen2Config(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        pad_token_id=PAD,
+        eos_token_id=END,
+        bos_token_id=None,
+    )
+    model = Qwen2ForCausalLM(config).to("cuda" if torch.cuda.is_available() else "cpu")  # type: ignore[arg-type]
+    begun = perf_counter()
+    for number, loss in enumerate(teach(model, tokenizer, crew, given), 1):
+        if number % 50 == 0:
+            print(f"lessons {number}: {loss:.4f} {perf_counter() - begun:.0f} s", file=sys.stderr)
+    part = folder.with_name("start.part")
+    model.save_pretrained(part)
+    tokenizer.save(str(part / "tokenizer.json"))
+    (part / CHAT_TEMPLATE).write_text(TEMPLATE)
+    part.rename(folder)
 
 
 def settings_of(given: argparse.Namespace) -> TrainSettings:
     """Return the run as a training file's tables."""
-    size = SIZES[given.size]
     tables = {
         "seed": given.seed,
-        "model": {name: getattr(size, name) for name in ("layers", "width", "heads", "inner", "longest")},
-        "warm": {"steps": given.lessons, "batch": given.batch, "rate": given.lesson_rate},
+        "model": {"start": str(given.folder / "start"), "described": False},
+        "tasks": {"set": "office", "judged": given.judged, "every": given.every},
         "grpo": {
             **{name: getattr(given, name) for name in ("steps", "tasks", "group", "rate", "kl")},
             "schedule": "constant",
@@ -168,121 +212,120 @@ def settings_of(given: argparse.Namespace) -> TrainSettings:
             "longest": LONGEST,
         },
         "curriculum": {"near_half": False},
+        "keep": {"every": 20, "last": 2},
     }
     return TrainSettings.model_validate(tables)
 
 
-def chunk_maker(request: object) -> ChunkSource:
-    """Return what makes lessons in a process of its own."""
-    assert isinstance(request, dict)
-    settings, tokenizer = TrainSettings.model_validate(request["settings"]), parse_tokenizer(request["tokenizer"])
-    examples = partial(lesson, the_crew(settings.seed), settings.seed)
-    return lambda number: make_chunk(number, examples, tokenizer, settings.warm)
+def judged_questions(crew: Crew, count: int) -> list[OfficeTask]:
+    """Return the questions by held-out authors."""
+    return [question(crew, AuthorSplit.HELDOUT, _JUDGED, index) for index in range(count)]
 
 
-class Judge:
-    """Scores plans for questions by held-out authors."""
-
-    def __init__(self, crew: Crew, scorer: PlanScorer, count: int) -> None:
-        split, self.scorer = AuthorSplit.HELDOUT, scorer
-        self.questions = [question(crew, split, _JUDGED, index) for index in range(count)]
-        self.items = [learned_item(crew, split, _JUDGED, index) for index in range(count)]
-
-    async def score(self, texts: Sequence[str]) -> dict[str, float]:
-        """Return the share of right answers and of valid plans."""
-        found = [one for (one,) in await self.scorer.scores([[text] for text in texts], self.items)]
-        return {
-            "right": sum(one.right for one in found) / len(found),
-            "valid": sum(one.valid for one in found) / len(found),
-        }
-
-    async def controls(self, crew: Crew) -> dict[str, dict[str, float]]:
-        """Return what plans that nobody learned come to."""
-        rng = random.Random(0)
-        found = {"random": await self.score(self._by(lambda *_: at_random(rng, len(crew), 0)))}
-        singles = [await self.score(self._by(partial(by_one, at))) for at in range(len(crew))]
-        found["best single, told what it wants"] = max(singles, key=lambda one: one["right"])
-        found["truth"] = await self.score(self._by(by_truth))
-        return found
-
-    def _by(self, choose: Callable[[OfficeTask, int], WorkerAndTold]) -> list[str]:
-        return [written_plan(one, partial(choose, one)) for one in self.questions]
-
-
-async def learn(given: argparse.Namespace) -> dict[str, object]:
-    """Take the lessons, then the steps; return the curve."""
-    from shikisha.training.trl import TrlLoop
-
-    begun, settings, crew = perf_counter(), settings_of(given), the_crew(given.seed)
-    tokenizer = new_tokenizer(crew, given.seed)
-    model = new_qwen2(tokenizer.get_vocab_size(), SIZES[given.size], given.seed).to(default_device())  # type: ignore[arg-type]
-    request = {"settings": settings.model_dump(mode="json"), "tokenizer": tokenizer.to_str()}
-    losses = list[float]()
-    with prefetch_chunks("office_text", request, given.makers, 0) as chunks:
-        for taken in train_sft(model, sft_optimizer(model, settings.warm), chunks, settings.warm):
-            losses.append(taken.loss)
-            if taken.number % 50 == 0:
-                print(f"lessons {taken.number}: {taken.loss:.4f} {perf_counter() - begun:.0f} s", file=sys.stderr)
-            if perf_counter() - begun > given.seconds / 2:
-                break
-    taught = perf_counter() - begun
-    scorer = PlanScorer(settings.reward.weights())
-    judge = Judge(crew, scorer, given.judged)
-    source = TaskCurriculum(
-        partial(learned_item, crew, AuthorSplit.TRAIN, _LEARNED + given.seed), given.seed, near_half=False
+def environment_of(crew: Crew, given: argparse.Namespace) -> TrainingEnvironment:
+    """Return what the run learns from, and what it is judged by."""
+    judged = tuple(learned_item(crew, AuthorSplit.HELDOUT, _JUDGED, index) for index in range(given.judged))
+    workers = [{"name": name} for name in judged[0].pool.names] if judged[0].pool else []
+    return TrainingEnvironment(
+        TrainingOrigin(
+            "office", {"learned from": "training authors", "judged by": "held-out"}, workers, simulated=True
+        ),
+        {"taskset": "office", "pool": f"crew {given.seed}"},
+        partial(learned_item, crew, AuthorSplit.TRAIN, _LEARNED + given.seed),
+        largest=len(crew),
+        validation_tasks=judged,
     )
-    loop = TrlLoop(model, tokenizer, source, scorer, settings, deepcopy(model) if given.kl else None)
-    looks, curve = list[dict[str, float]](), list[dict[str, float]]()
 
-    async def look(number: int) -> None:
-        texts = greedy_plans(model, tokenizer, judge.items, LONGEST)
-        looks.append({"step": number, "seconds": perf_counter() - begun, **await judge.score(texts)})
-        print(looks[-1], texts[0] if number == 0 else "", file=sys.stderr)
 
-    await look(0)
-    for number in range(1, given.steps + 1):
-        step = await loop.advance()
-        names = ("right", "valid", "worker_entropy", "entropy", "gradient", "tokens")
-        curve.append({"step": number, **{name: float(getattr(step, name)) for name in names}, **step.seconds})
-        print({name: round(value, 3) for name, value in curve[-1].items()}, file=sys.stderr)
-        if perf_counter() - begun > given.seconds:
-            break
-        if number % max(1, given.every) == 0:
-            await look(number)
-    await look(len(curve))
+async def score_start(crew: Crew, given: argparse.Namespace) -> ValidationResult:
+    """Return what the greedy plans of the start come to."""
+    settings, environment = settings_of(given), environment_of(crew, given)
+    settings = settings.model_copy(update={"grpo": settings.grpo.model_copy(update={"kl": 0.0})})
+    loaded, scorer = load_model(settings.model.start), PlanScorer(settings.reward.weights())
+    words: PreTrainedTokenizerFast = wrap_tokenizer(loaded.tokenizer, PAD, END, loaded.template)
+    loop = TrlLoop(loaded.model, words, TaskCurriculum(environment.stream), scorer, settings)
+    texts = generate_greedy_plans(loop.trainer, environment.validation_tasks)
+    return await validate_plans(texts, scorer, environment.validation_tasks)
+
+
+async def controls(crew: Crew, given: argparse.Namespace) -> dict[str, float]:
+    """Return the share right of plans that nobody learned."""
+    questions, rng = judged_questions(crew, given.judged), random.Random(0)
+    items = environment_of(crew, given).validation_tasks
+    scorer = PlanScorer(settings_of(given).reward.weights())
+
+    async def right(choose: Callable[[OfficeTask, int], WorkerAndTold]) -> float:
+        texts = [written_plan(one, partial(choose, one)) for one in questions]
+        return (await validate_plans(texts, scorer, items)).right
+
+    singles = [await right(partial(by_one, at)) for at in range(len(crew))]
     return {
-        "parameters": sum(each.numel() for each in model.parameters()),
-        "lessons": {"count": len(losses) * given.batch, "seconds": taught, "loss": losses[-1:] or [None]},
-        "plans": len(curve) * given.tasks * given.group,
-        "controls": await judge.controls(crew),
-        "greedy": looks,
-        "steps": curve,
-        "strong": [[f"{kind}" for kind in member.strong] for member in crew.members],
+        "random": await right(lambda *_: at_random(rng, len(crew), 0)),
+        "best single, told what it wants": max(singles),
+        "truth": await right(by_truth),
     }
+
+
+def figures(steps: Sequence[StepMetrics], every: int) -> list[dict[str, float]]:
+    """Return the validations, each with the mean share right of what was sampled in the steps before it."""
+    found = []
+    for step in steps:
+        if step.judged is not None:
+            before = [one.right for one in steps if step.number - every < one.number <= step.number][-20:]
+            sampled = sum(before) / len(before)
+            found.append(
+                {"step": step.number, "right": step.judged.right, "valid": step.judged.valid, "sampled": sampled}
+            )
+    return found
 
 
 def main() -> None:
     """Learn and print, as JSON; what happens on the way goes to stderr."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--size", choices=tuple(SIZES), default="middle")
-    learned = {"lessons": 800, "batch": 128, "steps": 300, "tasks": 16, "group": 32, "seed": 1}
-    looked = {"judged": 200, "every": 25, "makers": max(1, (os.cpu_count() or 2) - 4)}
-    for name, least in (learned | looked).items():
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--size", choices=tuple(SIZES), default="tiny")
+    learned = {"lessons": 900, "batch": 32, "steps": 600, "tasks": 8, "group": 16, "seed": 1}
+    for name, least in (learned | {"judged": 200, "every": 60, "kill": 0}).items():
         parser.add_argument(f"--{name}", type=int, default=least)
-    for name, share in {"seconds": 240.0, "rate": 2e-4, "kl": 0.03, "lesson-rate": 1e-3}.items():
+    for name, share in {"rate": 3e-4, "kl": 0.03, "lesson-rate": 3e-3}.items():
         parser.add_argument(f"--{name}", type=float, default=share)
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_float32_matmul_precision("high")
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "processor"
-    found = asyncio.run(learn(given))
-    print(json.dumps({"given": vars(given), "machine": machine(), "device": device, **found}, indent=1))
+    crew = the_crew(given.seed)
+    if not (given.folder / "start").is_dir():
+        given.folder.mkdir(parents=True, exist_ok=True)
+        make_start(given.folder / "start", crew, given)
+
+    def watch(step: StepMetrics) -> None:
+        taken = sum(step.seconds.values())
+        print(
+            f"{step.number} right {step.right:.3f} valid {step.valid:.3f} {taken:.1f} s",
+            step.judged or "",
+            file=sys.stderr,
+        )
+        if step.number == given.kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    run = given.folder / "run"
+    note = partial(print, file=sys.stderr)
+    job = TrainingJob(settings_of(given), environment_of(crew, given), run, (run / STEPS_FILE).exists(), (watch,), note)
+    asyncio.run(train(job))
+    started = asyncio.run(score_start(crew, given))
+    print(
+        json.dumps(
+            {
+                "given": {name: str(value) for name, value in vars(given).items()},
+                "machine": machine(),
+                "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "processor",
+                "start": asdict(started),
+                "controls": asyncio.run(controls(crew, given)),
+                "greedy": figures(read_steps(run), given.every),
+            },
+            indent=1,
+        )
+    )
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 1 and not sys.stdin.isatty() and os.environ.get("OFFICE_TEXT_MAKER"):
-        serve_chunks(sys.stdin, sys.stdout, chunk_maker)
-    else:
-        here = str(Path(__file__).parent)
-        os.environ |= {"OFFICE_TEXT_MAKER": "1", "PYTHONPATH": os.pathsep.join([here, *sys.path[1:]])}
-        main()
+    main()

@@ -2,9 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -18,11 +15,6 @@ from shikisha.core.prompts import render_plan_lists
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.simulation.baseline_conductors import RULES
 from shikisha.simulation.demo_run import BASELINE_CONTENDERS, Contender, run_demo
-
-LEARNED = "shipped conductor (learned)"
-HERE = (files("shikisha") / "shipped" / "model.onnx").is_file()
-if HERE:
-    pytest.importorskip("onnxruntime")
 
 
 class Thinking:
@@ -66,47 +58,6 @@ async def test_without_a_learned_conductor_the_rules_are_shown_and_nothing_is_th
 async def test_no_line_is_wider_than_the_screen(width: int) -> None:
     text = await shown(Contender("a learned one", Thinking()), width=width)
     assert max(map(len, text.splitlines())) <= width
-
-
-@pytest.mark.skipif(not HERE, reason="no conductor is shipped with this build")
-def test_the_table_has_the_shipped_conductor() -> None:
-    told = CliRunner().invoke(app, ["demo", "--tasks", "6", "--pace", "0", "--json"])
-    rows = json.loads(told.stdout)["rows"]
-    assert [row["conductor"] for row in rows] == [*(one.label for one in BASELINE_CONTENDERS), LEARNED]
-    assert "no learned conductor" not in told.stderr
-    assert "At the learned conductor's dollars the best mix of controls (" in " ".join(told.stderr.split())
-
-
-def test_without_the_extra_the_demo_runs_and_says_in_a_line_what_is_missing() -> None:
-    code = "import sys; sys.modules['onnxruntime'] = None; from shikisha.cli import main; main()"
-    command = [sys.executable, "-c", code, "demo", "--tasks", "4", "--pace", "0", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own command
-    assert [row["conductor"] for row in json.loads(done.stdout)["rows"]] == [one.label for one in BASELINE_CONTENDERS]
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("no learned conductor in the table: ")]
-    assert ("pip install 'shikisha[edge]'" if HERE else "this build of shikisha has no shipped/model.onnx") in line
-
-
-@pytest.mark.skipif(not HERE, reason="no conductor is shipped with this build")
-def test_what_ships_is_small_says_what_it_is_and_holds_no_weights_twice() -> None:
-    sizes = {one.name: len(one.read_bytes()) for one in (files("shikisha") / "shipped").iterdir()}
-    assert sum(sizes.values()) <= 4_000_000
-    assert set(sizes) <= {"model.onnx", "tokenizer.json", "config.json", "card.json", "README.md"}
-
-
-UNTORCHED = """
-import sys
-for name in ("torch", "transformers", "safetensors", "shikisha.training"):
-    sys.modules[name] = None  # an import of it is an ImportError
-from shikisha.cli import main
-main()
-"""
-
-
-@pytest.mark.skipif(not HERE, reason="no conductor is shipped with this build")
-def test_the_shipped_conductor_needs_no_torch_and_no_training() -> None:
-    command = [sys.executable, "-W", "error", "-c", UNTORCHED, "demo", "--tasks", "4", "--pace", "0", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own command
-    assert json.loads(done.stdout)["rows"][-1]["conductor"] == LEARNED
 
 
 def test_the_office_shows_every_amount_of_notes_next_to_the_controls(tmp_path: Path) -> None:

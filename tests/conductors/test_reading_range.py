@@ -1,14 +1,11 @@
 """Reading ranges: own tasks are familiar, ordinary requests are not, and the conductor that cannot read says so."""
 
-import asyncio
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shikisha.conductors.fixed_conductors import ScriptedConductor
-from shikisha.conductors.onnx_checkpoint import open_onnx_checkpoint, shipped_checkpoint
 from shikisha.conductors.reading_range import (
     ReadingRange,
     background,
@@ -16,14 +13,9 @@ from shikisha.conductors.reading_range import (
     hash_sentences,
     load_reading_range,
 )
-from shikisha.conductors.trained_model import PlanDecoding, TrainedConductor
-from shikisha.core.errors import ConfigError, UnreadableTask
-from shikisha.core.plan import Plan, Step
-from shikisha.engine.conductor import Situation
+from shikisha.core.errors import ConfigError
 from shikisha.simulation.office.office_tasks import office_tasks
 from shikisha.simulation.office.questions import AuthorSplit, office_authors
-from shikisha.simulation.task_generator import generate_tasks
-from shikisha.simulation.vocabulary import WordingSplit
 
 EVERYDAY = (Path(__file__).parents[2] / "benchmarks/everyday.txt").read_text("utf-8").splitlines()
 
@@ -85,21 +77,3 @@ def test_features_mask_names_and_digits_and_the_background_is_there() -> None:
     first, second = hash_sentences(["who is Ada Abbot in B214?"]), hash_sentences(["who is Uma Xu in B905?"])
     assert np.array_equal(first.places, second.places)
     assert len(background()) > 1_000
-
-
-def test_a_trained_conductor_says_what_is_unlike_its_tasks_and_the_fallback_plans(office: ReadingRange) -> None:
-    author = open_onnx_checkpoint(shipped_checkpoint())
-    tasks = generate_tasks(WordingSplit.HELDOUT, 11, count=50)
-    own = next(item for item in tasks if not office.reads(item.task.prompt))  # the worlds share dates and sums
-    situation = Situation(own.task, own.pool.cards)
-    conductor = TrainedConductor("lm:it", author, taskset="office", reading=office)
-    assert "unlike those of tasks of 'office'" in (conductor.unreadable(own.pool.cards, own.task) or "")
-    assert conductor.unreadable(own.pool.cards) is None
-    with pytest.raises(UnreadableTask, match="name another conductor, or a fallback"):
-        asyncio.run(conductor.propose(situation))
-    stand_in = ScriptedConductor([Plan((Step("stand in", 1),))], "fixed:stand-in")
-    proposal = asyncio.run(TrainedConductor("lm:it", author, stand_in, reading=office).propose(situation))
-    assert proposal.substituted == "fixed:stand-in"
-    assert "unlike those of other tasks" in proposal.note
-    unlimited = TrainedConductor("lm:it", author, manner=PlanDecoding(unknown=1.0), reading=office)
-    assert unlimited.unreadable(own.pool.cards, own.task) is None

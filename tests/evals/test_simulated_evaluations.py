@@ -71,14 +71,3 @@ def test_the_yardsticks_that_a_person_wrote_stand_beside(tmp_path: Path) -> None
     assert parts == {"rehearsal:rules": "asked", "keyword router": "reference", "optimum": "reference"}
     assert all(found[name]["at_equal_dollars"] for name in parts)
     assert found["simulated-generalist"]["at_equal_dollars"] is None
-
-
-def test_a_checkpoint_is_evaluated_on_fresh_held_out_tasks(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    from checkpoints import random
-
-    folder = random(tmp_path / "tiny")
-    asked = ("--split", "heldout", "--tasks", "3", "--conductor", f"tiny=lm:{folder}?unknown=1")
-    found = entries(evaluated(tmp_path, *asked))
-    assert (found["tiny"]["tasks"], found["tiny"]["valid"]) == (3, 1.0)  # held to plans, if to nothing else
-    assert {"tiny", "hand-written rules", "keyword router", "optimum"} <= set(found)

@@ -1,6 +1,6 @@
 """Files that version 0.1 wrote are read by this one: a journal, policies, a training's checkpoint.
 
-They are in `tests/data/v0.1`. The journal holds runs of every end; the training stopped after 4 of its 6 steps.
+They are in `tests/data/v0.1`. The journal holds runs of every end; the training stopped in its sixth step.
 """
 
 import json
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
-from trainings import ground, settings
 from typer.testing import CliRunner
 
 from shikisha.cli import app
+from shikisha.config.container import load_config
+from shikisha.core.errors import ConfigError
 from shikisha.routing.policy_file import load_policy, policy_version, serialize_policy
-from shikisha.training.metrics_log import STEPS_FILE
-from shikisha.training.training_run import TrainingJob, train
+from shikisha.training.metrics_log import read_steps
 
 HELD = ROOT / "tests" / "data" / "v0.1"
 
@@ -71,11 +71,11 @@ def test_a_policy_of_version_0_1_is_read_and_written_the_same(held: Path, name: 
     assert (shown.exit_code, version in shown.stdout) == (0, True)
 
 
-async def test_a_training_of_version_0_1_goes_on_from_its_checkpoint(held: Path) -> None:
-    before = (held / "training" / STEPS_FILE).read_text().splitlines()
-    order = TrainingJob(settings(Path("start"), second={"share": 0.5}), ground(), Path("training"), resume=True)
-    result = await train(order)
-    assert result.steps == 6
-    after = (held / "training" / STEPS_FILE).read_text().splitlines()
-    assert [json.loads(line)["number"] for line in after] == [1, 2, 3, 4, 5, 6]
-    assert after[:4] == before[:4]
+@pytest.mark.usefixtures("held")
+def test_a_training_of_version_0_1_is_shown_and_its_checkpoint_names_what_left() -> None:
+    """Its model read the compact prompt, by the loop that left: steps are read, and nobody goes on with it silently."""
+    shown = CliRunner().invoke(app, ["train-page", "training"])
+    assert (shown.exit_code, len(read_steps(Path("training")))) == (0, 5), shown.stderr
+    for name in ("training/step-000004", "start"):
+        with pytest.raises(ConfigError, match="no chat template; the compact prompt is no longer read"):
+            load_config(Path("shikisha.toml")).conductor(f"lm:{name}")

@@ -14,7 +14,6 @@ from shelves import asking, shelf_of
 from test_pointer_conductor import random_model
 
 import shikisha
-from shikisha.conductors.onnx_checkpoint import ONNX_FILE, open_onnx_checkpoint, shipped_checkpoint
 from shikisha.conductors.pointer_conductor import load_pointer, save_pointer
 from shikisha.conductors.reading_range import fit_reading_range, load_reading_range
 from shikisha.config.learned_parts import load_confirmed_classes
@@ -101,11 +100,6 @@ def write_range(file: Path) -> None:
     fit_reading_range([f"How many metres of rope number {at} are on board?" for at in range(12)]).save(file)
 
 
-def copy_checkpoint(folder: Path) -> Path:
-    shutil.copytree(shipped_checkpoint(), folder / "checkpoint")
-    return folder / "checkpoint" / ONNX_FILE
-
-
 def write_ranker(file: Path) -> None:
     ranker = shipped_ranker()
     assert ranker is not None
@@ -134,7 +128,6 @@ KINDS: Mapping[str, Kind] = {
         written("a.onnx", lambda file: shutil.copy(ENCODER, file)),
         TextEncoder,
     ),
-    "checkpoint": Kind(copy_checkpoint, lambda file: open_onnx_checkpoint(file.parent)),
 }
 
 

@@ -12,8 +12,7 @@ from shikisha.evals.graders import GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.graders.grader_registry import build_grader
 from shikisha.evals.reward import RewardWeights
-from shikisha.evals.taskset import TaskItem, TaskSplit
-from shikisha.evals.tasksets.simulated import TaskDistribution, simulated_item
+from shikisha.evals.taskset import TaskItem
 from shikisha.training.plan_reward import PlanScorer, ScoredPlan
 from support import Answer, member, pool_of, seen
 
@@ -88,23 +87,3 @@ async def test_where_workers_are_steady_once_is_enough_and_the_mean_is_the_same_
     once = await PlanScorer(RewardWeights(cost=0.3)).score(TEXT, replace(item, steady=True), times=7)
     assert once.total == often.total
     assert len(seen(worker)) == 7 + 1
-
-
-async def test_a_rehearsal_without_noise_is_steady_whatever_its_runs_are_called() -> None:
-    items = [simulated_item(TaskSplit.DEV, 3, index, TaskDistribution(noisy=0.4)) for index in range(24)]
-    apart = 0
-    for item in items:
-        assert item.pool is not None
-        count = len(item.pool)
-        plans = [Plan((Step("answer the question", worker),)) for worker in range(count)]
-        plans += [
-            Plan((Step("answer", worker), Step("answer the question", (worker + 1) % count, (0,))))
-            for worker in range(count)
-        ]
-        scorer = PlanScorer(RewardWeights())
-        for text in map(render_plan_lists, plans):
-            totals = {(await scorer._score(text, item, (), number)).total for number in range(3)}
-            assert len(totals) == 1 or not item.steady
-            apart += len(totals) > 1
-    assert apart > 0  # or nothing was noisy
-    assert 5 < sum(item.steady for item in items) < 20

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +15,10 @@ import psutil
 import pytest
 import torch
 import trainings
-from crew_process import TABLES
 from paths import SUPPORT
-from safetensors.torch import load_file
 from test_train_cli import ROWS, TRAINING, WORKERS
-from torch import Tensor
 
 from shikisha.core.errors import ConfigError
-from shikisha.evals.reward import RewardWeights
 from shikisha.training.checkpoint import (
     WEIGHTS,
     CheckpointName,
@@ -34,11 +29,6 @@ from shikisha.training.checkpoint import (
     rng_state_json,
     with_rng_state,
 )
-from shikisha.training.environment import TaskCurriculum
-from shikisha.training.grpo import GRPOLoop, compute_advantages
-from shikisha.training.model_loader import load_model, new_qwen2
-from shikisha.training.plan_reward import PlanScorer, reward_array
-from shikisha.training.rollout import PlanPrompt, RolloutGroup
 from shikisha.training.training_run import TrainingJob, train
 
 HERE = SUPPORT
@@ -66,17 +56,14 @@ def test_processes_hear_each_other_and_end_together() -> None:
 
 
 def test_every_process_has_its_own_sources_of_chance() -> None:
-    model = new_qwen2(9, trainings.SIZE)
-    optimizer, own = torch.optim.AdamW(model.parameters()), torch.Generator().manual_seed(4)
+    optimizer = torch.optim.AdamW(trainings.model().parameters())
     torch.manual_seed(3)
-    state, other = capture_state(optimizer, {"sampling": own}), rng_state_json(capture_state(None, {"sampling": own}))
-    drawn = torch.rand(4), torch.rand(4, generator=own), np.random.rand()
+    state, other = capture_state(optimizer), rng_state_json(capture_state(None))
+    drawn = torch.rand(4), np.random.rand()
     restore_state(
-        with_rng_state(TrainingState({**state.tensors, "optimizer/x": torch.ones(1)}, state.facts), other),
-        None,
-        {"sampling": own},
+        with_rng_state(TrainingState({**state.tensors, "optimizer/x": torch.ones(1)}, state.facts), other), None
     )
-    again = torch.rand(4), torch.rand(4, generator=own), np.random.rand()
+    again = torch.rand(4), np.random.rand()
     assert all(torch.equal(torch.as_tensor(one), torch.as_tensor(two)) for one, two in zip(drawn, again, strict=True))
 
 
@@ -85,56 +72,13 @@ async def test_a_run_goes_on_with_as_many_processes_as_it_began_with(tmp_path: P
     order = TrainingJob(table, trainings.ground(), tmp_path / "run")
     await train(order)
     shelf = CheckpointStore(order.folder, 2, print)
-    kept = shelf.read(CheckpointName("step", 6))
+    kept = shelf.read(CheckpointName(6))
     with_two = TrainingState(kept.state.tensors, {**kept.state.facts, "processes": 2})
-    shelf.save(CheckpointName("step", 7), lambda _: None, with_two)
+    shelf.save(CheckpointName(7), lambda _: None, with_two)
     with pytest.raises(
         ConfigError, match="a checkpoint of 2 processes, and now there are 1: a run continues with as many"
     ):
         await train(replace(order, resume=True))
-
-
-@pytest.mark.slow
-async def test_two_processes_come_to_one_folder_and_to_what_one_comes_to_with_the_samples_of_both(
-    tmp_path: Path,
-) -> None:
-    trainings.start(tmp_path / "start")
-    launched(tmp_path, str(HERE / "crew_process.py"), str(tmp_path))
-    assert {each.name for each in (tmp_path / "run").iterdir()} == {
-        "steps.jsonl",
-        "step-000000",
-        "step-000002",
-        "final",
-    }
-    one, other = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
-    kept = load_file(tmp_path / "run" / "final" / WEIGHTS)
-    assert all(torch.equal(each, other[name]) for name, each in one.items())
-    assert all(torch.equal(each, one[name]) for name, each in kept.items())
-    alone = await in_one_process(tmp_path / "start", 2)
-    # Adam makes whole steps of 1e-3 of gradients that are next to nothing, roundings included
-    assert all(torch.allclose(each, one[name], atol=2e-4) for name, each in alone.items())
-    before = load_file(tmp_path / "start" / WEIGHTS)
-    assert not all(torch.allclose(each, one[name], atol=2e-4) for name, each in before.items())
-
-
-async def in_one_process(start: Path, processes: int) -> Mapping[str, Tensor]:
-    """The weights after the plain loop was given what each of the processes samples with its own dice."""
-    settings, begun, ground = trainings.settings(start, **TABLES), load_model(str(start)), trainings.ground()
-    source, scorer = TaskCurriculum(ground.stream, settings.seed), PlanScorer(RewardWeights(), ground.caps)
-    loop = GRPOLoop(begun.model, begun.tokenizer, source, scorer, settings)  # type: ignore[arg-type]  # it is a Qwen2
-    lots = [torch.Generator().manual_seed(settings.seed + rank) for rank in range(processes)]
-    for _ in range(settings.grpo.steps):
-        groups: list[RolloutGroup] = []
-        items = source.draw(settings.grpo.tasks)
-        share = len(items) // processes
-        for rank, loop.generator in enumerate(lots):
-            asked = [PlanPrompt(item) for item in items[rank * share :][:share]]
-            groups += await loop.rollout(asked, settings.grpo.group)
-        source.update(items, [group.right for group in groups])
-        rewards = np.concatenate([reward_array(group.scored) for group in groups])
-        loop.update(groups, compute_advantages(rewards, np.repeat(np.arange(len(groups)), settings.grpo.group)))
-        loop.step += 1
-    return dict(loop.model.named_parameters())
 
 
 def launched(folder: Path, *command: str, code: int = 0) -> str:
@@ -147,7 +91,7 @@ def launched(folder: Path, *command: str, code: int = 0) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     trainings.start(tmp_path / "start")
-    (tmp_path / "turns.toml").write_text(TRAINING.replace('"plain"', '"trl"'))
+    (tmp_path / "turns.toml").write_text(TRAINING)
     (tmp_path / "shikisha.toml").write_text(WORKERS)
     (tmp_path / "turns.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     return tmp_path
@@ -195,7 +139,5 @@ def test_what_the_main_process_refuses_ends_all_and_is_said_once(folder: Path) -
     said = trained(folder, "run", "--set", "tasks.least=4", code=1)
     assert said.count("shikisha: tasks.least: expected from 2 to 3") == 1
     assert not (folder / "run").exists()
-    said = trained(folder, "run", "--set", 'backend="plain"', code=1)
-    assert said.count('shikisha: backend: the plain one is a single process, found 2: expected "trl"') == 1
     said = trained(folder, "run", "--set", "grpo.tasks=3", code=1)
     assert said.count("shikisha: grpo.tasks: expected a multiple of the 2 processes, found 3") == 1

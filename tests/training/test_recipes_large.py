@@ -16,6 +16,7 @@ from chat_model import TEMPLATE, chat_model
 from paths import ROOT
 from safetensors.torch import load_file
 from test_process_group import launched
+from test_train_cli import ROWS, WORKERS
 from trl.scripts.vllm_serve import ScriptArguments, build_command
 from typer.testing import CliRunner
 
@@ -28,6 +29,7 @@ RECIPES = ROOT / "recipes"
 SIZE = [
     *("--steps", "2", "--set", "grpo.tasks=2", "--set", "grpo.group=4", "--set", "grpo.longest=2"),
     *("--set", "trl.rows=2", "--set", 'trl.vllm=""', "--set", "tasks.judged=3", "--set", "tasks.every=2"),
+    *("--set", "tasks.least=2", "--set", "tasks.most=3"),
 ]
 NAMES = ("conductor-7b", "conductor-7b-lora")
 
@@ -36,6 +38,8 @@ NAMES = ("conductor-7b", "conductor-7b-lora")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     chat_model(tmp_path / "tiny")
+    (tmp_path / "shikisha.toml").write_text(WORKERS)
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     return tmp_path
 
 
@@ -68,7 +72,7 @@ def told(folder: Path, name: str) -> None:
         if card["settings"][table][key] != value
     }
     assert changed == {
-        *("model.start", "tasks.judged", "tasks.every", "trl.rows", "trl.vllm"),
+        *("model.start", "tasks.judged", "tasks.every", "tasks.least", "tasks.most", "trl.rows", "trl.vllm"),
         *("grpo.steps", "grpo.tasks", "grpo.group", "grpo.longest"),
     }
     before, after = (load_file(folder / each / WEIGHTS) for each in ("tiny", "run/final"))
@@ -97,11 +101,7 @@ def test_the_recipe_is_the_papers_setting(name: str) -> None:
     settings = load_settings(RECIPES / f"{name}.toml")
     assert settings.grpo == GrpoTable(rate=settings.grpo.rate)
     assert settings.grpo.rate == {"conductor-7b": GrpoTable().rate, "conductor-7b-lora": 1e-5}[name]
-    assert (settings.model.brief, settings.trl.vllm, settings.model.start) == (
-        False,
-        "server",
-        "Qwen/Qwen2.5-7B-Instruct",
-    )
+    assert (settings.trl.vllm, settings.model.start) == ("server", "Qwen/Qwen2.5-7B-Instruct")
     weights = settings.reward.weights()
     assert (weights.format, weights.correct, weights.cost) == (1.0, 0.0, 0.0)
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
-from trainings import SIZE, TOKENS, ground, pool, settings, start, stream, words
+from tokenizers import normalizers
+from trainings import TOKENS, ground, pool, settings, start, stream, words
+from trainings import model as untrained
 
 from shikisha.core.budget import Caps, Price
 from shikisha.core.errors import CapReached, ConfigError, TrainingDiverged
@@ -20,17 +21,13 @@ from shikisha.core.prompts import render_plan_lists
 from shikisha.engine.pool import Pool
 from shikisha.engine.worker import Request
 from shikisha.evals.reward import RewardWeights
-from shikisha.simulation.sft_examples import SimulatedExample
 from shikisha.training import metrics
 from shikisha.training.checkpoint import CheckpointName, CheckpointStore, hash_file, load_tensors, save_model
-from shikisha.training.environment import SFTSource, TrainingEnvironment
+from shikisha.training.environment import TrainingEnvironment
 from shikisha.training.metrics_log import STEPS_FILE
-from shikisha.training.model_loader import new_qwen2
 from shikisha.training.plan_reward import PlanScorer
 from shikisha.training.process_group import freeze_garbage_collection
 from shikisha.training.settings import KeepTable
-from shikisha.training.sft import SFTStep
-from shikisha.training.sft_data import word_tokenizer
 from shikisha.training.training_run import FINAL_FOLDER, TrainingJob, TrainingResult, train
 from support import member
 
@@ -246,34 +243,6 @@ async def test_spent_dollars_end_training_with_everything_kept_and_more_go_on(
     assert resumed.spent >= whole.spent
 
 
-def school() -> SFTSource:
-    def lesson(index: int, done: float) -> SimulatedExample:
-        return SimulatedExample(f"ask turn left {index}\nplan\n", "", "[[]]" if done < 1 else "[0]")
-
-    return SFTSource(lesson, lesson, lesson, words)
-
-
-@pytest.mark.full
-async def test_a_warm_start_from_scratch_goes_on_as_the_unbroken_one(tmp_path: Path) -> None:
-    sizes = {"layers": 2, "width": 32, "heads": 2, "inner": 64, "longest": 400}
-    wanted = settings(tmp_path, model={"start": "", **sizes}, warm={"steps": 30, "batch": 4}, keep={"every": 1})
-    order = TrainingJob(wanted, replace(ground(), sft_source=school()), tmp_path / "run")
-    whole = await train(replace(order, folder=tmp_path / "whole"))
-
-    def stop(step: SFTStep) -> None:
-        if step.number == 25:
-            raise Broken
-
-    with pytest.raises(Broken):
-        await train(replace(order, on_sft_step=stop))
-    assert [place.folder_name for place in CheckpointStore(order.folder, 1, print).places()] == [
-        "warm-000010",
-        "warm-000020",
-    ]
-    again = await train(replace(order, resume=True))
-    assert weights(again.folder) == weights(whole.folder)
-
-
 @pytest.mark.full
 async def test_a_kill_costs_some_minutes_however_long_it_is_to_the_next_checkpoint(
     tmp_path: Path, order: TrainingJob, whole: TrainingResult
@@ -299,44 +268,6 @@ async def test_a_kill_costs_some_minutes_however_long_it_is_to_the_next_checkpoi
     assert [place.folder_name for place in CheckpointStore(still.folder, 1, print).places()] == ["step-000000"]
 
 
-@pytest.mark.full
-async def test_a_kill_in_the_first_lessons_leaves_something_to_go_on_from(tmp_path: Path) -> None:
-    sizes = {"layers": 2, "width": 32, "heads": 2, "inner": 64, "longest": 400}
-    wanted = settings(tmp_path, model={"start": "", **sizes}, warm={"steps": 12, "batch": 4})
-    order = TrainingJob(wanted, replace(ground(), sft_source=school()), tmp_path / "run")
-
-    def stop(_: SFTStep) -> None:
-        raise Broken
-
-    with pytest.raises(Broken):
-        await train(replace(order, on_sft_step=stop))
-    assert [place.folder_name for place in CheckpointStore(order.folder, 1, print).places()] == ["warm-000000"]
-    whole = await train(replace(order, folder=tmp_path / "whole"))
-    assert weights((await train(replace(order, resume=True))).folder) == weights(whole.folder)
-
-
-@pytest.mark.full
-async def test_lessons_stop_where_they_are_told_to_and_go_on_from_there(tmp_path: Path) -> None:
-    sizes = {"layers": 2, "width": 32, "heads": 2, "inner": 64, "longest": 400}
-    wanted = settings(tmp_path, model={"start": "", **sizes}, warm={"steps": 12, "batch": 4})
-    order = TrainingJob(wanted, replace(ground(), sft_source=school()), tmp_path / "run")
-    whole = await train(replace(order, folder=tmp_path / "whole"))
-    at: list[int] = []
-
-    def stop(step: SFTStep) -> None:
-        at.append(step.number)
-        if step.number == 5:
-            task.cancel()
-
-    task = asyncio.ensure_future(train(replace(order, on_sft_step=stop)))
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert at == [1, 2, 3, 4, 5]
-    again = await train(replace(order, resume=True, on_sft_step=lambda step: at.append(step.number)))
-    assert at == list(range(1, 13))
-    assert weights(again.folder) == weights(whole.folder)
-
-
 async def refused(order: TrainingJob, told: str) -> None:
     """Nothing is begun."""
     with pytest.raises(ConfigError, match=told):
@@ -348,22 +279,7 @@ async def refused(order: TrainingJob, told: str) -> None:
     ("tables", "told"),
     [
         ({"grpo": {"steps": 0}}, "grpo.steps: expected 1 or more, found 0"),
-        ({"model": {"start": ""}}, "model.start: expected a checkpoint's folder"),
         ({"model": {"start": "./nowhere"}}, r"model.start: ./nowhere: expected a folder with a model, or a name"),
-        ({"model": {"brief": False}}, "model.brief: the plain backend knows True only, not False"),
-        ({"model": {"lora": 8}}, 'model.lora: .* use backend = "trl"'),
-        ({"model": {"brief": False}, "backend": "trl"}, "model.brief: .* has no chat template"),
-        ({"model": {"start": ""}, "warm": {"steps": 5}}, "there are no SFT examples for turns"),
-        ({"warm": {"steps": 5}}, "warm.steps: there are no SFT examples for turns: expected 0, found 5"),
-        ({"grpo": {"longest": 4000}}, "grpo.longest: a prompt of .* do not fit into the 400 tokens"),
-        (
-            {"grpo": {"phases": [{"begin": 0.5, "compare": "group", "explore": 0.1}]}},
-            "grpo.choice: expected what two tokens or more begin with, found ''",
-        ),
-        (
-            {"grpo": {"group": 4, "choice": "a", "phases": [{"begin": 0.5, "compare": "group", "explore": 0.75}]}},
-            "explore: expected a share that leaves two or more of a group of 4, found 0.75",
-        ),
         (
             {"spend": {"dollars": 0.4}},
             r"\$0.4 are not likely to suffice for one group, at \$0.48. Estimated from prices",
@@ -381,7 +297,6 @@ async def test_what_cannot_work_is_refused_beforehand(
     [
         (lambda found: replace(found, stream=lambda i: replace(stream(i), pool=pool("left"))), "has a pool of 1"),
         (lambda found: replace(found, stream=lambda i: replace(stream(i), pool=None)), "has a pool of 0"),
-        (lambda found: replace(found, largest=12), "cannot write plans for a pool of 12"),
         (lambda found: replace(found, stream=lambda i: replace(stream(i), pool=unpriced())), "other has no price"),
         (lambda found: replace(found, caps=Caps(dollars=0.0001)), ""),
     ],
@@ -405,14 +320,16 @@ def unpriced() -> Pool:
     return Pool([member("left", price=Price(call=0.01)), member("other", price=None)])
 
 
-def other_words() -> Tokenizer:
-    """A tokenizer that has the words of plans and not their pieces."""
-    return word_tokenizer(["model_id subtasks access_list [ ] , = 0 1 2 answer the question"], [], least=1)
+def lowercase_words(folder: Path) -> None:
+    """A tokenizer that cannot write every plan: it has no capital letters."""
+    told = words()
+    told.normalizer = normalizers.Lowercase()
+    told.save(str(folder / "tokenizer.json"))
 
 
 def without(token: str) -> Callable[[Path], object]:
     def spoil(folder: Path) -> None:
-        model = new_qwen2(words().get_vocab_size(), SIZE)
+        model = untrained()
         model.config.update({token: None})
         save_model(model, folder, {**TOKENS, token: None})
 
@@ -424,10 +341,9 @@ def without(token: str) -> Callable[[Path], object]:
     [
         (without("eos_token_id"), "has no end token"),
         (without("pad_token_id"), "has no pad token"),
-        (lambda folder: save_model(new_qwen2(words().get_vocab_size(), SIZE), folder, {**TOKENS, "eos_token_id": 5}),
-         "takes token 1 for the end token, not 5"),
-        (lambda folder: save_model(new_qwen2(9, SIZE), folder, TOKENS), "and its model knows 9"),
-        (lambda folder: other_words().save(str(folder / "tokenizer.json")), "the tokenizer of .* cannot write plans"),
+        (lambda folder: save_model(untrained(0, 9), folder, TOKENS), "and its model knows 9"),
+        (lowercase_words, "the tokenizer of .* cannot write plans"),
+        (lambda folder: (folder / "chat_template.jinja").unlink(), "has no chat template"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json: not a tokenizer"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "missing: tokenizer.json"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"weights"), "its weights cannot be read"),
@@ -483,8 +399,9 @@ async def test_workers_limits_hold_over_all_runs_and_a_task_may_come_twice() -> 
 
 
 def test_places_are_read_from_names_alone() -> None:
-    assert CheckpointName.parse("step-000012") == CheckpointName("step", 12)
+    assert CheckpointName.parse("step-000012") == CheckpointName(12)
     assert [
         CheckpointName.parse(name) for name in ("step-12", "step-0000012x", "stop-000012", "broken-step-000012")
     ] == [None] * 4
-    assert CheckpointName.parse(CheckpointName("warm", 1_234_567).folder_name) == CheckpointName("warm", 1_234_567)
+    assert CheckpointName.parse(CheckpointName(1_234_567).folder_name) == CheckpointName(1_234_567)
+    assert CheckpointName.parse("warm-000010") is None

@@ -68,7 +68,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "skills": ("skills", "group", "Plans that right runs had in common: mine, show, import and replay them."),
     "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
     "train": ("train", "train", "Train a conductor by reinforcement learning."),
-    "train export": ("train", "export", "Export a checkpoint to ONNX, to conduct without torch."),
+    "train export": ("train", "export", "Export a policy as a page that decides on the device."),
     "train page": ("train_page", "train_page", "Show the progress of a training, and write it as a web page."),
     "train pointer": ("train_pointer", "pointer", "Train a pointer conductor in the simulated office."),
     "tune": ("tune", "tune", "Tune the advice that a prompted conductor gets."),

@@ -1,7 +1,4 @@
-"""`demo`: many conductors on held-out tasks of the simulation, the shipped conductor among them; no key is needed.
-
-The shipped conductor runs on ONNX Runtime. Where that is missing, a note says so, and the demo runs without it.
-"""
+"""`demo`: conductors on held-out tasks of the simulation; no key is needed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,10 +10,8 @@ from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption
 from shikisha.config.adapters import require_extra
-from shikisha.config.conductor_settings import TrainedTable
-from shikisha.config.conductors import SHIPPED_CHECKPOINT, trained_conductor
 from shikisha.core.errors import ConfigError
-from shikisha.simulation.demo_run import Contender, DemoRow, run_demo
+from shikisha.simulation.demo_run import DemoRow, run_demo
 
 Tasks = Annotated[int, typer.Option("--tasks", min=1, max=5000, help="How many questions.")]
 Seed = Annotated[int, typer.Option("--seed", help="The seed of the questions.")]
@@ -49,9 +44,8 @@ def demo(
         return _office(tasks, seed, pointer, json=json)
     if pointer is not None:
         raise ConfigError("--pointer: the model knows the office alone: add --office")
-    learned = _shipped_conductor()
     console = output.make_console(to_stdout=not json)
-    rows = session.run_async(lambda: run_demo(console, tasks=tasks, seed=seed, pace=pace, more=learned))
+    rows = session.run_async(lambda: run_demo(console, tasks=tasks, seed=seed, pace=pace))
     if json:
         output.print_json({"seed": seed, "rows": [_row_json(row) for row in rows]})
     return ExitCode.OK
@@ -72,17 +66,6 @@ def _office(tasks: int, seed: int, file: Path | None, *, json: bool) -> ExitCode
     if json:
         output.print_json({"seed": seed, "rows": [row.summary() for row in rows]})
     return ExitCode.OK
-
-
-def _shipped_conductor() -> tuple[Contender, ...]:
-    """Return the shipped conductor, or print a note of what is missing to run it."""
-    name = f"lm:{SHIPPED_CHECKPOINT}"
-    try:
-        conductor = trained_conductor(name, TrainedTable(kind="trained", path=SHIPPED_CHECKPOINT), Path(), None)
-    except ConfigError as missing:
-        output.print_note(f"no learned conductor in the table: {missing}")
-        return ()
-    return (Contender("shipped conductor (learned)", conductor),)
 
 
 def _row_json(row: DemoRow) -> Mapping[str, object]:

@@ -1,8 +1,8 @@
-"""`train`, which trains a conductor by reinforcement learning, and `export`, which makes it run without torch.
+"""`train`, which trains a conductor by reinforcement learning, and `export`, which makes a page of a policy.
 
 Invariants: everything that can be checked is checked before anything is paid for; the same command with --resume
 continues a run that was stopped or killed; progress goes to stderr, the folder of the conductor to stdout. With --json
-stdout holds one JSON value. A folder that holds other files is never exported into.
+stdout holds one JSON value.
 """
 
 from dataclasses import dataclass, replace
@@ -20,13 +20,6 @@ from shikisha.core.errors import TaskError
 
 SettingsFile = Annotated[
     Path, typer.Argument(metavar="FILE.toml", help="The settings of the training: see `shikisha.training.settings`.")
-]
-CheckpointFolder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="A checkpoint: `final`, or any other that `train` wrote.")
-]
-ExportFolder = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", metavar="FOLDER", help="A new folder without the weights; by default DIR itself."),
 ]
 
 
@@ -56,7 +49,7 @@ def train(file: SettingsFile, options: TrainOptions, config: ConfigOption = None
     checkpoint stays), 3 the settings are refused before anything is paid for, 4 the dollars are spent (continue with
     more of them and --resume), 130 and 143 stopped (continue with --resume).
     """
-    require_extra("train", "shikisha train", "numpy", "safetensors", "tokenizers", "torch", "transformers")
+    require_extra("train", "shikisha train", "numpy", "safetensors", "tokenizers", "torch", "transformers", "trl")
     with import_errors_name_extra("train"):  # torch takes seconds to import, for which `train --help` need not wait
         from shikisha.cli import train_session
 
@@ -70,56 +63,38 @@ class WebOptions:
     """What `--web` exports."""
 
     web: Annotated[bool, typer.Option("--web", help="Export a static page that decides on the device.")] = False
-    device: Annotated[
-        list[str] | None, typer.Option("--device", help="With --web: a worker on the device; may be repeated.")
-    ] = None
-    policy: Annotated[
-        Path | None, typer.Option("--policy", help="With --web: a policy whose table decides what else comes.")
-    ] = None
-    server: Annotated[
-        str, typer.Option("--server", help="With --web: the URL of the server; by default the page's own.")
-    ] = ""
-    runtime: Annotated[
-        Path, typer.Option("--runtime", metavar="DIST", help="With --web: the folder dist of onnxruntime-web.")
-    ] = Path("node_modules/onnxruntime-web/dist")
+    device: Annotated[list[str] | None, typer.Option("--device", help="A worker on the device; may be repeated.")] = (
+        None
+    )
+    server: Annotated[str, typer.Option("--server", help="The URL of the server; by default the page's own.")] = ""
+    runtime: Annotated[Path, typer.Option("--runtime", metavar="DIST", help="The folder dist of onnxruntime-web.")] = (
+        Path("node_modules/onnxruntime-web/dist")
+    )
 
 
 def export(
-    folder: CheckpointFolder,
+    policy: Annotated[Path, typer.Argument(metavar="POLICY", help="A policy whose table decides.")],
+    to: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="The page's new folder.")],
     web: WebOptions,
-    to: ExportFolder = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> ExitCode:
-    """Export a checkpoint to ONNX, to conduct without torch.
+    """Export a policy as a page that decides on the device.
 
-    The folder conducts as lm:DIR. Writes model.onnx next to the weights. With --out it writes all that conducting takes
-    into a new folder: model.onnx, tokenizer.json, config.json, card.json, README.md. Nothing is written unless ONNX
-    Runtime and transformers generate the same tokens. With --web it becomes a page that decides on the device: DIR may
-    be `shipped`, and --out names the page's folder: the pool of the configuration, its workers on the device or behind
-    the server, works without a network.
+    The pool of the configuration, its workers on the device or behind the server, works without a network.
     """
-    if web.web:
-        return _export_web(folder, web, to, config, json=json)
-    require_extra("train", "shikisha train export")
-    with import_errors_name_extra("train export"):
-        from shikisha.cli import train_session
-    return train_session.export_checkpoint(folder, to, json=json)
-
-
-def _export_web(folder: Path, web: WebOptions, to: Path | None, config: Path | None, *, json: bool) -> ExitCode:
-    if to is None:
-        raise TaskError("--out: expected the folder of the page")
+    if policy.is_dir() or not web.web:
+        raise TaskError(
+            "expected a policy and --web, as in `shikisha train export our.policy --web --out page`; a "
+            "checkpoint is served by `vllm serve DIR`, or exported by `optimum-cli export onnx --model DIR OUT`"
+        )
     if web.server and (not web.server.startswith(("http://", "https://")) or set(web.server) & set(" ;'\"<>")):
         raise TaskError("--server: expected a URL such as https://ai.example.com")
-    require_extra("edge", "shikisha train export --web", "numpy", "onnxruntime", "tokenizers")
-    with import_errors_name_extra("train export"):
-        from shikisha.conductors.onnx_checkpoint import SHIPPED, shipped_checkpoint
-        from shikisha.config.web_export import WebExport
-    composition = load_config(config)
-    cards = composition.cards()
-    checkpoint = shipped_checkpoint() if str(folder) == SHIPPED else folder
-    made = WebExport(checkpoint, cards, frozenset(web.device or ()), web.runtime, web.policy, web.server.rstrip("/"))
+    require_extra("eval", "shikisha train export", "numpy")
+    from shikisha.config.web_export import WebExport
+
+    cards = load_config(config).cards()
+    made = WebExport(policy, cards, frozenset(web.device or ()), web.runtime, web.server.rstrip("/"))
     written = made.write(to)
     if json:
         output.print_json({"written": str(to), "files": list(written)})

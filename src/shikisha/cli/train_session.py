@@ -1,4 +1,4 @@
-"""What `train` and `export` do once their options are read; apart from them, so that their help waits for no torch.
+"""What `train` does once its options are read; apart from it, so that its help waits for no torch.
 
 Invariant: everything that can be checked is checked before anything is paid for. `cli.train` alone imports this.
 """
@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode, StopSignal, exit_code_of_error
-from shikisha.config.adapters import require_extra
 from shikisha.config.training_environment import open_environment
 from shikisha.core import toml
 from shikisha.core.budget import format_dollars
@@ -24,14 +22,11 @@ from shikisha.training import training_run
 from shikisha.training.checkpoint import CheckpointStore, claim_folder
 from shikisha.training.console import open_view
 from shikisha.training.environment import TrainingEnvironment
-from shikisha.training.metrics import StepCallback, StepMetrics, ValidationResult, share_of_optimum
+from shikisha.training.metrics import StepCallback, StepMetrics
 from shikisha.training.metrics_log import STEPS_FILE, read_steps
-from shikisha.training.model_card import CARD_FILE
-from shikisha.training.onnx_export import EXPORTED_FILES, ExportReport, export_folder, export_onnx
 from shikisha.training.preflight_checks import refuse_settings
-from shikisha.training.process_group import ProcessGroup, current_process_group, use_all_cores, use_one_core
+from shikisha.training.process_group import ProcessGroup, current_process_group, use_all_cores
 from shikisha.training.settings import TrainSettings
-from shikisha.training.sft import SFTStep
 from shikisha.training.training_charts import accuracy_curve
 from shikisha.training.training_run import TrainingJob, TrainingResult
 
@@ -39,8 +34,6 @@ if TYPE_CHECKING:
     from shikisha.cli.train import TrainOptions
 
 _FOLDER = "training"
-_SFT_LINE_SECONDS = 5.0  # between two lines about supervised steps
-_MB = 1_000_000
 SettingsTables = dict[str, object]
 
 
@@ -64,8 +57,6 @@ def train_conductor(
     """Train as the command line says, show the progress, and print the folder of the conductor."""
     with group.raise_together():
         settings = _load_settings(file, options)
-        if settings.backend == "trl":
-            require_extra("train", 'backend = "trl"', "trl")
     use_all_cores()
     folder = options.to or Path(_FOLDER) / file.stem
     try:
@@ -92,7 +83,7 @@ async def _train_configured(
     group = current_process_group()
     async with AsyncExitStack() as stack:
         with group.raise_together():
-            refuse_settings(settings, group.count)
+            refuse_settings(settings)
             if group.main:
                 stack.enter_context(claim_folder(folder))
         with group.raise_together():  # no process spends before all know what was paid
@@ -102,12 +93,11 @@ async def _train_configured(
 
 
 class _TrainingProgress:
-    """Shows supervised steps in lines, then GRPO steps in the view that suits the terminal, until the stack is left."""
+    """Shows steps in the view that suits the terminal, until the stack is left."""
 
     def __init__(self, folder: Path, quiet: bool, stack: ExitStack) -> None:
         self._folder, self._quiet, self._stack = folder, quiet, stack
         self._show_step: StepCallback | None = None
-        self._next_line = 0.0
 
     def begin(self) -> None:
         """Open the view with the steps of earlier sessions."""
@@ -127,14 +117,6 @@ class _TrainingProgress:
         if self._show_step is not None:
             self._show_step(step)
 
-    def sft_step(self, step: SFTStep) -> None:
-        """Print a supervised step, every few seconds."""
-        if not self._quiet and (monotonic() >= self._next_line or step.number == step.of):
-            self._next_line = monotonic() + _SFT_LINE_SECONDS
-            output.print_note_line(
-                f"lessons {step.number:,} of {step.of:,} · loss {step.loss:.3f} · rate {step.rate:.1e}"
-            )
-
 
 def _job_builder(
     settings: TrainSettings, places: tuple[Path, Path], options: "TrainOptions", view: _TrainingProgress
@@ -143,7 +125,7 @@ def _job_builder(
     folder, home = places
     watchers, resume = (view,), options.resume
     return lambda environment: TrainingJob(
-        settings, environment, folder, resume, watchers, view.sft_step, output.print_note, view.begin, start_folder=home
+        settings, environment, folder, resume, watchers, output.print_note, view.begin, start_folder=home
     )
 
 
@@ -174,16 +156,10 @@ def _print_result(result: TrainingResult, as_json: bool) -> None:
         return
     if judged is not None:
         step, validation = judged
-        optimum = _share_of_optimum(validation)
-        output.print_note(f"right after {step} steps: {validation.right:.1%} of {validation.count} dev tasks{optimum}")
+        output.print_note(f"right after {step} steps: {validation.right:.1%} of {validation.count} dev tasks")
     simulated = " (simulated)" if result.simulated else ""
     output.print_note(f"calls of workers cost {format_dollars(result.spent)}{simulated}; the conductor, with its card:")
     output.print_line(str(result.folder))
-
-
-def _share_of_optimum(validation: ValidationResult) -> str:
-    share = share_of_optimum(validation)
-    return "" if share is None else f", {share:.1%} of the optimum"
 
 
 def override_settings(tables: Mapping[str, object], given: Iterable[str]) -> SettingsTables:
@@ -221,39 +197,3 @@ def _override_key(tables: Mapping[str, object], key: list[str], value: object, g
     if not isinstance(inner, Mapping):
         raise ConfigError(f"--set {given}: {first} is a value, not a table")
     return {**tables, first: _override_key(inner, rest, value, given)}
-
-
-def export_checkpoint(folder: Path, to: Path | None, *, json: bool) -> ExitCode:
-    """Export a checkpoint to ONNX, and print what was compared and written."""
-    use_one_core()
-    try:
-        proof = export_onnx(folder) if to is None else export_folder(folder, to)
-    except OSError as error:
-        raise ConfigError(f"{to or folder}: cannot be written: {error.strerror}") from None
-    sizes = _file_sizes(proof)
-    if json:
-        compared = {"prompts": proof.prompts, "tokens": proof.tokens, "apart": proof.max_difference}
-        output.print_json({"folder": str(proof.file.parent), "bytes": sizes, **compared})
-        return ExitCode.OK
-    _print_proof(proof, sizes)
-    output.print_line(str(proof.file.parent))
-    return ExitCode.OK
-
-
-def _file_sizes(proof: ExportReport) -> dict[str, int]:
-    paths = (proof.file.parent / name for name in EXPORTED_FILES)
-    return {path.name: path.stat().st_size for path in paths if path.is_file()}
-
-
-def _print_proof(proof: ExportReport, sizes: dict[str, int]) -> None:
-    output.print_note(
-        f"ONNX Runtime and transformers generate the same {proof.tokens:,} tokens for {proof.prompts} prompts; their "
-        f"logits differ by at most {proof.max_difference:.1e}"
-    )
-    for name, size in sizes.items():
-        output.print_note(f"  {name:<15}{size / _MB:8.3f} MB")
-    output.print_note(f"  {'together':<15}{sum(sizes.values()) / _MB:8.3f} MB in all")
-    if CARD_FILE not in sizes:
-        output.print_note(
-            f"there is no {CARD_FILE}: what it was trained on is unknown, and it is taken to plan one round"
-        )

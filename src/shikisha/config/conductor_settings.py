@@ -8,7 +8,7 @@ from pydantic import Field, Tag, model_validator
 from shikisha.conductors.topologies import TOPOLOGIES
 from shikisha.config.config_table import ConfigTable, PluggedTable, own_or_plugged
 from shikisha.config.learned_settings import ValueTable
-from shikisha.core.prompts import MAX_UNKNOWN_SHARE, PlanFormat, RepeatedTask
+from shikisha.core.prompts import PlanFormat, RepeatedTask
 
 OWN_CONDUCTORS = ("lm", "fixed", "rules", "policy", "trained", "value")
 
@@ -111,23 +111,12 @@ class TrainedTable(ConfigTable):
     """[conductors.NAME] kind = "trained": a checkpoint writes the plans in this process."""
 
     kind: Literal["trained"] = Field(description="a trained checkpoint writes the plans in this process")
-    path: str = Field(min_length=1, description='the folder of a checkpoint, relative to this file; or "shipped"')
+    path: str = Field(min_length=1, description="the folder of a checkpoint, relative to this file")
     fallback: str | None = Field(
         default=None, description="the conductor that plans when this one writes no valid plan"
     )
     rounds: int | None = Field(default=None, ge=1, description="the most rounds it plans; by default as it was trained")
-    temperature: float = Field(
-        default=0.0, ge=0, allow_inf_nan=False, description="sampling temperature; 0: always the most probable plan"
-    )
-    seed: int = Field(default=0, description="the seed of sampling, where the temperature is above 0")
-    constrained: bool = Field(default=True, description="whether decoding is constrained to valid plans")
-    unknown: float = Field(
-        default=MAX_UNKNOWN_SHARE,
-        ge=0,
-        le=1,
-        allow_inf_nan=False,
-        description="the share of words outside its vocabulary above which it refuses a task; 1: it refuses nothing",
-    )
+    longest: int = Field(default=1024, ge=1, description="the most tokens that a plan may have")
 
 
 ConductorTable = Annotated[

@@ -1,18 +1,15 @@
 """Conductors by name: `fixed:NAME`, `rules:FILE`, `lm:ENDPOINT`, `value:FILE`, ..., or one of [conductors].
 
 Invariants: with a pool, a conductor is made only if every worker that it names is in that pool; an unknown name is an
-error that lists the known ones. Of a checkpoint, `model.onnx` takes precedence over weights, because it needs no torch;
-a checkpoint is loaded once, and again when its files have changed. Adapters that need an optional library are imported
-when their conductor is made.
+error that lists the known ones. A checkpoint is loaded once, and again when its files have changed. Adapters that need
+an optional library are imported when their conductor is made.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from importlib.util import find_spec
+from hashlib import file_digest
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
@@ -38,99 +35,68 @@ from shikisha.config.conductor_settings import (
 from shikisha.config.config_table import PluggedTable
 from shikisha.config.learned_settings import ValueTable
 from shikisha.core import toml
-from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
+from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.prompts import PlanFormat, PromptStyle
-from shikisha.core.text import one_line
 from shikisha.engine.conductor import Conductor, ConductorParts, Team
 from shikisha.engine.pool import Member, Pool
+from shikisha.engine.worker import Card, Worker
 
-if TYPE_CHECKING:
-    from shikisha.conductors.trained_model import PlanModel
-
-SHIPPED_CHECKPOINT = "shipped"
-_CARD_FILE, _MAX_CARD_BYTES, _MAX_TASKSET_NAME = "card.json", 1 << 22, 100
-_RUNTIMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "model.onnx": ("edge", ("numpy", "onnxruntime", "tokenizers")),
-    "*.safetensors": ("train", ("numpy", "tokenizers", "torch", "transformers")),
-}
+SHIPPED = "shipped"
+_SHIPPED_LEFT = (
+    "lm:shipped left the package: it planned for the first simulated world only. Write lm:WORKER with a chat worker "
+    "that plans, lm:DIR with a checkpoint that `shikisha train` wrote, or pointer:shipped, which knows an office"
+)
+_RUNTIME = ("tokenizers", "torch", "transformers")
 
 
 def is_checkpoint(path: str, folder: Path = Path()) -> bool:
-    """Return whether this names a checkpoint: the shipped one, or an existing folder."""
-    return path == SHIPPED_CHECKPOINT or (bool(path) and (folder / path).is_dir())
+    """Return whether this names an existing folder; ConfigError for the shipped checkpoint of earlier versions."""
+    if path == SHIPPED:
+        raise ConfigError(_SHIPPED_LEFT)
+    return bool(path) and (folder / path).is_dir()
 
 
-def trained_conductor(name: str, table: TrainedTable, folder: Path, fallback: Conductor | None) -> Conductor:
+def trained_conductor(
+    name: str, table: TrainedTable, folder: Path, fallback: Conductor | None
+) -> LanguageModelConductor:
     """Return the conductor of a checkpoint, whose relative path begins in `folder`; ConfigError when it has none."""
-    require_extra("edge", name, "numpy")
-    from shikisha.conductors.reading_range import READING_FILE, load_reading_range
-    from shikisha.conductors.trained_model import PlanDecoding, TrainedConductor
+    place = folder / table.path
+    if not is_checkpoint(table.path, folder):
+        raise ConfigError(f"{place}: there is no such folder")
+    if not any(place.glob("*.safetensors")):
+        onnx = (
+            "; a model.onnx is no longer run: train it again, or serve it" if (place / "model.onnx").is_file() else ""
+        )
+        raise ConfigError(f"{place}: no checkpoint: expected *.safetensors{onnx}")
+    require_extra("train", name, *_RUNTIME)
+    from shikisha.training.inference import trained_prompt
 
-    place = _checkpoint_folder(table.path, folder)
     stamps = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in _checkpoint_files(place))
-    manner = PlanDecoding(table.temperature, table.seed, table.constrained, table.unknown)
-    author = _open_checkpoint(place, stamps)
-    reading = load_reading_range(place / READING_FILE) if (place / READING_FILE).is_file() else None
-    return TrainedConductor(name, author, fallback, manner, table.rounds, _taskset_of(place), reading)
+    worker = _open_checkpoint(place, table.longest, stamps)
+    card = Card(name, kind="trained", max_output_tokens=table.longest, attempts=1)
+    described, rounds = trained_prompt(place)
+    style = PromptStyle(described=described)
+    return LanguageModelConductor(name, Member(card, worker), fallback, style, table.rounds or rounds, shown=40)
 
 
 def checkpoint_hashes(path: str, folder: Path) -> Iterator[str]:
     """Yield the hashes of the files of a checkpoint; none where there is no such folder."""
-    from shikisha.conductors.onnx_checkpoint import file_hash
-
-    place = _checkpoint_folder(path, folder)
-    if place.is_dir():
-        yield from (file_hash(one) for one in _checkpoint_files(place))
-
-
-def _taskset_of(folder: Path) -> str:
-    """Return the taskset that a checkpoint was trained on, by its card; empty where the card does not say it."""
-    try:
-        with (folder / _CARD_FILE).open("rb") as opened:
-            name = json.loads(opened.read(_MAX_CARD_BYTES))["data"]["taskset"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return ""
-    return one_line(name, _MAX_TASKSET_NAME) if isinstance(name, str) else ""
-
-
-def _checkpoint_folder(path: str, folder: Path) -> Path:
-    if path != SHIPPED_CHECKPOINT:
-        return folder / path
-    from shikisha.conductors.onnx_checkpoint import shipped_checkpoint
-
-    return shipped_checkpoint()
+    place = folder / path
+    for file in _checkpoint_files(place) if place.is_dir() else ():
+        with file.open("rb") as opened:
+            yield file_digest(opened, "sha256").hexdigest()
 
 
 def _checkpoint_files(folder: Path) -> list[Path]:
     """Return the files that decide the plans of a checkpoint."""
-    return sorted(path for pattern in (*_RUNTIMES, "*.json") for path in folder.glob(pattern))
+    return sorted(path for pattern in ("*.safetensors", "*.json", "*.jinja") for path in folder.glob(pattern))
 
 
 @lru_cache(maxsize=4)
-def _open_checkpoint(folder: Path, stamps: tuple[object, ...]) -> "PlanModel":  # noqa: ARG001 - part of the cache key
-    """Load a checkpoint with the first runtime that can."""
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: there is no such folder")
-    lacking = ""
-    for pattern, (extra, modules) in _RUNTIMES.items():
-        if not any(folder.glob(pattern)):
-            continue
-        if all(find_spec(module) for module in modules):
-            return _load_runtime(folder, extra)
-        lacking = lacking or extra
-    if lacking:
-        raise MissingExtra(lacking, f"the checkpoint in {folder}")
-    raise ConfigError(f"{folder}: no checkpoint: expected {' or '.join(_RUNTIMES)}")
-
-
-def _load_runtime(folder: Path, extra: str) -> "PlanModel":
-    if extra == "edge":
-        from shikisha.conductors.onnx_checkpoint import open_onnx_checkpoint
-
-        return open_onnx_checkpoint(folder)
+def _open_checkpoint(folder: Path, longest: int, stamps: tuple[object, ...]) -> Worker:  # noqa: ARG001 - in the cache key
     from shikisha.training.inference import open_checkpoint
 
-    return open_checkpoint(folder)
+    return open_checkpoint(folder, longest)
 
 
 SIMULATION_CONDUCTOR = "rehearsal:rules"  # the conductor of the simulated pool when none is named
@@ -281,7 +247,7 @@ class ConductorFactory:
         if unknown := options.keys() - {"fallback"}:
             raise ConfigError(f"{name}: unknown option {min(unknown)!r}; known is fallback")
         fallback = self.make(options["fallback"], pool, depth + 1) if options.get("fallback") else None
-        file = shipped_pointer() if target == SHIPPED_CHECKPOINT else Path(target)
+        file = shipped_pointer() if target == SHIPPED else Path(target)
         return PointerConductor(name, load_pointer(file), fallback=fallback)
 
     def _lm(self, name: str, table: LmTable, pool: Pool | None, depth: int) -> LanguageModelConductor:

@@ -9,7 +9,7 @@ Invariants: a row's task and pool are those that its prompt showed, or it is a C
 through `PlanScorer.score`, the seam of all training; no call begins once this process's share of the dollars is spent;
 two processes never write the same replies. A run that a worker's fault spoiled is performed again, and in the end it
 counts as a plan with a wrong answer (`spoilt` says so), because these trainers have no masks. Needs no torch.
-Deliberately absent: the curriculum (trainers shuffle), phases (they name no step), sampling.
+Deliberately absent: the curriculum (trainers shuffle), sampling.
 """
 
 import asyncio

@@ -59,7 +59,7 @@ def conductor_problems(composition: Container) -> Iterator[tuple[str, ConfigErro
 
 @dataclass(frozen=True, slots=True)
 class ConductorNotice:
-    """The purpose of a trained conductor, named at `where`; `unreadable`: why it refuses every task of its pool."""
+    """The purpose of a pointer conductor, named at `where`; `unreadable`: why it refuses every task of its pool."""
 
     where: str
     purpose: str
@@ -71,7 +71,7 @@ class ConductorNotice:
 
 
 def conductor_notices(composition: Container) -> Iterator[ConductorNotice]:
-    """Yield a notice for each trained conductor of the configuration that can be made."""
+    """Yield a notice for each pointer conductor of the configuration that can be made."""
     default_pool = _described_pool(composition, composition.settings.pool or composition.default_pool)
     known = composition.conductors(_described_pool(composition, composition.names).named)
     named = [(f"conductors.{name}", name) for name in composition.settings.conductors]
@@ -88,9 +88,8 @@ def _notice_of(where: str, conductor: Conductor, pool: Pool) -> ConductorNotice 
     if find_spec("numpy") is None:
         return None
     from shikisha.conductors.pointer_conductor import PointerConductor
-    from shikisha.conductors.trained_model import TrainedConductor
 
-    if not isinstance(conductor, TrainedConductor | PointerConductor) or not conductor.purpose:
+    if not isinstance(conductor, PointerConductor) or not conductor.purpose:
         return None
     return ConductorNotice(where, conductor.purpose, conductor.unreadable(pool.cards), conductor.fallback is not None)
 

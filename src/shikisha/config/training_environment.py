@@ -1,8 +1,8 @@
 """Builds the environment of a training (tasks, pools, budget) from the training file and `shikisha.toml`.
 
-Simulated tasks bring their pools. For any other taskset each task gets a random subset of the workers in random order,
-half of the time without the most expensive. Paid replies are kept in the run's folder, so that a run which was killed
-pays for nothing twice; of several processes each keeps its own, and may spend an equal share of the dollars.
+Each task gets a random subset of the workers in random order, half of the time without the most expensive. Paid replies
+are kept in the run's folder, so that a run which was killed pays for nothing twice; of several processes each keeps its
+own, and may spend an equal share of the dollars.
 Invariants: item i is a function of (settings, tasks, workers, i); a worker that needs a person is refused before the
 first paid call. Deliberately absent: training itself (`cli.train_session`), so that rewards are had without torch.
 """
@@ -18,36 +18,26 @@ from pathlib import Path
 
 from shikisha.config.container import Container, load_config
 from shikisha.config.grader_services import sandbox_named
-from shikisha.config.sft_source import sft_source
 from shikisha.core import toml
+from shikisha.core.budget import Usage
 from shikisha.core.call import ApprovalMode, Card
 from shikisha.core.errors import ConfigError
-from shikisha.core.prompts import price_level
-from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.evals.graders import GradeMark, GraderTools, no_answer_grade
+from shikisha.evals.graders import GraderTools
 from shikisha.evals.response_cache import UNCACHED_KINDS, CachedWorker, EvaluationBudget, ResponseCache
-from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit, content_key
-from shikisha.evals.tasksets.simulated import SIMULATED_DISTRIBUTIONS, simulated_item, simulated_items
+from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit
 from shikisha.evals.tasksets.taskset_loader import load_taskset
-from shikisha.simulation import baseline_conductors
-from shikisha.simulation.task_generator import TaskDistribution
-from shikisha.simulation.vocabulary import WordingSplit
-from shikisha.simulation.worker_profiles import WorkerProfile
 from shikisha.training.environment import TrainingEnvironment, TrainingOrigin
 from shikisha.training.settings import TrainSettings
 
-REHEARSAL = "rehearsal"
-REHEARSALS = (REHEARSAL, f"{REHEARSAL}-large")
 _NEEDS_DESCRIPTIONS = (
     "model.described: ordinals alone say nothing where each task brings workers of its own: expected true, or tasks "
     "that bring none (tasks.set) and one pool for all of them (tasks.pool)"
 )
 _DROP_MOST_EXPENSIVE = 0.5  # share of tasks without the most expensive worker
-_VALIDATION_SEED = 0  # the same for every seed of training, so that runs can be compared
-_IDENTITY_TASKS = 32  # simulated tasks whose hash identifies a version of the simulation
+_TYPICAL_USAGE = Usage(100, 20)  # a call, to tell prices apart by
 
 
 @asynccontextmanager
@@ -61,9 +51,6 @@ async def open_environment(
     async with AsyncExitStack() as stack:
         container = load_config(file)
         stack.push_async_callback(container.aclose)
-        if settings.tasks.set in REHEARSALS:
-            yield _simulated_environment(settings, container)
-            return
         purse = None
         if container.workers:
             calls, purse = _reply_cache_and_budget(settings, folder, process)
@@ -82,64 +69,6 @@ def _reply_cache_and_budget(
     paid = 0.0 if rank else all_paid
     limit = None if cap is None else paid + (cap - all_paid) / count
     return ResponseCache(folder, str(rank)), EvaluationBudget(limit, paid)
-
-
-def _simulated_environment(settings: TrainSettings, container: Container) -> TrainingEnvironment:
-    if settings.tasks.pool:
-        raise ConfigError("tasks.pool: simulated tasks bring their own workers: expected none")
-    if settings.tasks.sets or settings.tasks.count:
-        key = "sets" if settings.tasks.sets else "count"
-        raise ConfigError(f"tasks.{key}: simulated tasks are unlimited and cannot be mixed with others: expected none")
-    if not settings.model.described:
-        raise ConfigError(_NEEDS_DESCRIPTIONS)
-    name = settings.tasks.set
-    standard = SIMULATED_DISTRIBUTIONS[name]
-    tasks = settings.tasks
-    recipe = replace(standard, parts=tasks.parts, lacking=tasks.lacking, noisy=tasks.noisy)
-    stream = partial(simulated_item, TaskSplit.TRAIN, settings.seed, recipe=recipe)
-    judged = tuple(
-        simulated_item(TaskSplit.DEV, _VALIDATION_SEED, place, standard) for place in range(settings.tasks.judged)
-    )
-    probed = [stream(place) for place in range(_IDENTITY_TASKS)]
-    origin = TrainingOrigin(
-        name,
-        _splits(f"train (seed {settings.seed}, without end)", f"dev (seed {_VALIDATION_SEED})", len(judged)),
-        [{"name": profile.name, "description": _describe_profile(profile)} for profile in standard.edition.everyone],
-        simulated=True,
-        lessons=_describe_sft(settings),
-    )
-    return TrainingEnvironment(
-        origin,
-        {"taskset": name, "pool": _digest([[one.task.content_hash, *_pool_identity(one.pool)] for one in probed])},
-        stream,
-        largest=max(len(one.pool) for one in (*probed, *judged) if one.pool is not None),
-        validation_tasks=judged,
-        caps=container.caps,
-        sft_source=sft_source(settings),
-        baselines=partial(_baseline_accuracies, judged, container, standard),
-    )
-
-
-def _describe_profile(profile: WorkerProfile) -> str:
-    return " and ".join(offer.by_split[WordingSplit.TRAIN][0] for offer in profile.descriptions)
-
-
-def _describe_sft(settings: TrainSettings) -> str:
-    table, auxiliary = settings.warm, settings.replay
-    parts: list[str] = []
-    if table.steps:
-        begin, end = table.follow
-        share = table.demonstrations
-        shown = f"; {share:.0%} of the plans are the optimal policy's instead" if share else ""
-        parts.append(
-            f"{table.steps * table.batch:,} of the simulation's training split (how to read questions and workers, "
-            f"how to write plans); a plan follows its thought in {begin:.0%} of those with both at the "
-            f"beginning and {end:.0%} at the end, the others are random{shown}"
-        )
-    for count, what in ((auxiliary.lessons, "reading pools"), (auxiliary.copies, "writing an ordinal of pools")):
-        if count and settings.grpo.steps:
-            parts.append(f"{count} per GRPO step in {what} that its tasks do not have")
-    return "; ".join(parts)
 
 
 def _configured_environment(
@@ -265,8 +194,8 @@ def _most_expensive(cards: Sequence[Card]) -> str | None:
     """Return the worker that is more expensive than all others, if there is one."""
     if any(card.price is None for card in cards):
         return None
-    levels = sorted(((price_level(card.price), card.name) for card in cards), reverse=True)
-    return levels[0][1] if len(levels) > 1 and levels[0][0] != levels[1][0] else None
+    costs = sorted(((card.price.of(_TYPICAL_USAGE), card.name) for card in cards if card.price), reverse=True)
+    return costs[0][1] if len(costs) > 1 and costs[0][0] > costs[1][0] else None
 
 
 def refuse_pool(pool: Pool, settings: TrainSettings) -> None:
@@ -281,7 +210,7 @@ def refuse_pool(pool: Pool, settings: TrainSettings) -> None:
             f"tasks.least: expected from 2 to {min(table.most, len(pool))} (tasks.most, and the {len(pool)} workers), "
             f"found {table.least}"
         )
-    counted = settings.reward.cost or any(phase.cost for phase in settings.grpo.phases)
+    counted = settings.reward.cost
     for card in pool.cards:
         if card.kind == "human" or card.approval is not ApprovalMode.NEVER:
             raise ConfigError(f"workers.{card.name}: it waits for a person, and training cannot ask one")
@@ -313,32 +242,3 @@ def _pool_identity(pool: Pool | None) -> list[str]:
 
 def _digest(data: object) -> str:
     return sha256(json.dumps(data).encode()).hexdigest()[:12]
-
-
-async def _baseline_accuracies(
-    items: Sequence[TaskItem], container: Container, recipe: TaskDistribution
-) -> Mapping[str, float]:
-    """Return the accuracy of the generalist alone and of the hand-written conductors on these tasks."""
-    generalist = recipe.edition.generalist
-    drawn = simulated_items("dev", _VALIDATION_SEED, len(items), recipe)
-    alone = [replace(item, pool=one.with_workers(generalist).pool) for item, one in zip(items, drawn, strict=True)]
-    conductors: dict[str, Conductor] = {
-        "random": baseline_conductors.random_baseline(recipe.edition),
-        "keyword router": baseline_conductors.KEYWORD_ROUTER,
-        "rules": baseline_conductors.rules_baseline(recipe.edition),
-        "optimum": baseline_conductors.OPTIMAL,
-    }
-    found = {"generalist": await _accuracy(baseline_conductors.single_worker(generalist), alone, container)}
-    return found | {name: await _accuracy(conductor, items, container) for name, conductor in conductors.items()}
-
-
-async def _accuracy(conductor: Conductor, items: Sequence[TaskItem], container: Container) -> float:
-    count = 0
-    for item in items:
-        key = f"{content_key(item.task)[:24]}-{conductor.name}"
-        run = await Engine(MemoryRecorder()).run(
-            item.task, item.pool or Pool(()), conductor, container.caps, run_id=key
-        )
-        grade = no_answer_grade(item.grader.name, "") if run.answer is None else await item.grader.grade(run.answer)
-        count += grade.mark is GradeMark.RIGHT
-    return count / max(1, len(items))

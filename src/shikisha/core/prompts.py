@@ -1,24 +1,13 @@
 """What a language-model conductor reads and how plans are written for it. Pure text in, pure text out.
 
-The full prompt follows the Conductor paper (arXiv 2512.04388): the three lists, few-shot plans from everyday life (no
+The prompt follows the Conductor paper (arXiv 2512.04388): the three lists, few-shot plans from everyday life (no
 benchmark domain), models as bare ordinals or with description and price, and, after a round, its plan and results with
-the choice to revise or to keep the answer by three empty lists. The compact prompt is for small models that were
-trained on exactly this form:
+the choice to revise or to keep the answer by three empty lists.
 
-    ask what is the tally listed for kalo?
-    0 $4 looks up facts in the register
-    1 $5 a strong and dear general model
-    plan
-
-It has a line for the question, one (`given`) for its context and the end of the conversation before it, one for each
-worker (ordinal, price level, description), one for each step of earlier rounds (`did`; a step whose result equals an
-earlier one's of its round names that: `did 2 =0 read the gauge: 47`), and `plan`, after which the model writes.
-
-Invariants: in the full prompt, text that others wrote (question, descriptions, answers, reasons of checks, parse
-errors) is on lines of its own that begin with "| ", and none of our own lines do, so no such text can pass for an
-instruction, a heading or another model's answer. In the compact one it is put on one line, behind our own word.
-Deliberately absent: workers' names (a famous name biases a plan) and any care for a model's special tokens (its
-tokenizer must not read them out of text).
+Invariants: text that others wrote (question, descriptions, answers, reasons of checks, parse errors) is on lines of its
+own that begin with "| ", and none of our own lines do, so no such text can pass for an instruction, a heading or
+another model's answer. Deliberately absent: workers' names (a famous name biases a plan) and
+any care for a model's special tokens (its tokenizer must not read them out of text).
 """
 
 import json
@@ -26,9 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import log10
 
-from shikisha.core.budget import Price, Usage
+from shikisha.core.budget import Price
 from shikisha.core.call import Card
 from shikisha.core.errors import PlanError
 from shikisha.core.messages import Attachment, ChatMessage, Json, dump_json, exchange_messages
@@ -424,85 +412,3 @@ _EXAMPLES = (
         ),
     ),
 )
-
-
-_TYPICAL_USAGE = Usage(100, 20)  # a call, to tell prices apart by
-_CARD_PRICE = re.compile(r"^(\d+ )(\$\d)(?= )", re.MULTILINE)  # of a worker's line in the compact prompt
-_PRICE_LEVELS = 9  # the dearest price level: a dollar a call and more
-_MAX_ANSWER = 200  # characters of an earlier answer
-MAX_UNKNOWN_SHARE = (
-    0.05  # share of a briefing that a model may not know: own tasks have 4 % at most, everyday ones 12 % and more
-)
-_MAX_HISTORY = 1_000  # of the conversation before the prompt, whose end says most of what the prompt means
-
-
-def compact_prompt(task: Task, cards: Sequence[Card], rounds: Sequence[RoundResult] = ()) -> str:
-    """Return the prompt; it ends where the plan's text begins."""
-    lines = [f"ask {_one_line(task.prompt)}"]
-    given = " ".join([_one_line(task.context), *_history_tail(task)]).strip()
-    if given:
-        lines.append(f"given {given}")
-    lines += [f"{number} {price_level(card.price)} {_one_line(card.description)}" for number, card in enumerate(cards)]
-    for past in rounds:
-        lines += [
-            f"did {step.worker} {_repeat_mark(past.results, place)}{_one_line(step.subtask)}: "
-            f"{_outcome_text(past.results[place])}"
-            for place, step in enumerate(past.plan.steps)
-        ]
-    return "\n".join([*lines, "plan\n"])
-
-
-def _history_tail(task: Task) -> list[str]:
-    """Return the end of the conversation before the prompt."""
-    said = _one_line(" ".join(f"{turn.speaker} {turn.text}" for turn in task.history if turn.text))
-    return [said[-_MAX_HISTORY:]] if said else []
-
-
-def price_level(price: Price | None) -> str:
-    """Return what a typical call costs as `$0` (free) to `$9` (a dollar or more), two levels a power of ten."""
-    if price is None:
-        return "$?"
-    dollars = price.of(_TYPICAL_USAGE)
-    return f"${0 if dollars <= 0 else max(1, min(_PRICE_LEVELS, round(_PRICE_LEVELS + 2 * log10(dollars))))}"
-
-
-def with_nearest_prices(prompt: str, levels: Sequence[int]) -> str:
-    """Return a compact prompt in which each price level that is none of `levels` is the nearest one that is.
-
-    A model from scratch knows the levels that it was trained on as words; any other would be an unknown word.
-    """
-    return _CARD_PRICE.sub(lambda found: found[1] + nearest_price_level(found[2], levels), prompt) if levels else prompt
-
-
-def nearest_price_level(level: str, levels: Sequence[int]) -> str:
-    """Return the one of `levels` that is nearest, the cheaper of two; the level itself where there are none."""
-    number = level.removeprefix("$")
-    if not levels or not number.isdigit():
-        return level
-    return f"${min(levels, key=lambda known: (abs(known - int(number)), known))}"
-
-
-def repeated_result(results: Sequence[Result], place: int) -> int | None:
-    """Return the first step of a round with the same answer as the one at `place`; None where that is new, or none."""
-    if _is_silent(results[place]):
-        return None
-    said = _one_line(results[place].text or "")
-    same = (at for at in range(place) if not _is_silent(results[at]) and _one_line(results[at].text or "") == said)
-    return next(same, None)
-
-
-def _repeat_mark(results: Sequence[Result], place: int) -> str:
-    earlier = repeated_result(results, place)
-    return "" if earlier is None else f"={earlier} "
-
-
-def _outcome_text(result: Result) -> str:
-    return "nothing" if _is_silent(result) else _one_line(result.text or "")[:_MAX_ANSWER]
-
-
-def _is_silent(result: Result) -> bool:
-    return result.text is None or result.fault is not None
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -33,7 +33,6 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from shikisha.conductors.onnx_checkpoint import unknown_token
 from shikisha.core.errors import ConfigError
 
 _BASE_LAYER, _LORA = ".base_layer", ".lora_"
@@ -85,12 +84,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 CHECKPOINT_FORMAT = 1
-# In the order in which training goes through them.
-TRAINING_STAGES = ("warm", "step")
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 _TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_config.json"  # for others
-_NAME = re.compile(rf"({'|'.join(TRAINING_STAGES)})-(\d{{6,}})")
+_NAME = re.compile(r"step-(\d{6,})")
 _TENSORS, _FACTS, _MANIFEST = "state/tensors.safetensors", "state/facts.json", "state/manifest.json"
 _PARTIAL = ".partial-"
 # Times as long as a checkpoint takes to write passes before the clock asks for another.
@@ -105,28 +102,22 @@ class TrainingState:
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class CheckpointName:
-    """How far training has come: so many steps of a stage. It names the checkpoint's folder."""
+    """How far training has come, in steps. It names the checkpoint's folder."""
 
-    stage: str
     step: int
 
     @property
     def folder_name(self) -> str:
         """The checkpoint's folder."""
-        return f"{self.stage}-{self.step:06}"
-
-    @property
-    def order(self) -> tuple[int, int]:
-        """Its place in time."""
-        return TRAINING_STAGES.index(self.stage), self.step
+        return f"step-{self.step:06}"
 
     @classmethod
     def parse(cls, name: str) -> "CheckpointName | None":
         """Return what a folder's name says, if it is a checkpoint's."""
         found = _NAME.fullmatch(name)
-        return cls(found[1], int(found[2])) if found else None
+        return cls(int(found[1])) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +150,7 @@ class CheckpointStore:
         """Return what is there, oldest first, complete or not."""
         names = [each.name for each in self.folder.iterdir() if each.is_dir()] if self.folder.is_dir() else []
         found = [place for place in map(CheckpointName.parse, names) if place is not None]
-        return sorted(found, key=lambda place: place.order)
+        return sorted(found)
 
     def newest(self) -> Checkpoint | None:
         """Return the newest complete checkpoint; newer ones are set aside. ConfigError where none is complete."""
@@ -195,9 +186,9 @@ class CheckpointStore:
             write_json(partial / _FACTS, dict(state.facts))
             hashes = {name: hash_file(partial / name) for name in _files(partial)}
             write_json(partial / _MANIFEST, {"format": CHECKPOINT_FORMAT, "files": hashes})
-        stay = [each for each in self.places() if each.order <= place.order]
+        stay = [each for each in self.places() if each <= place]
         for old in stay[: -self._last]:
-            if old != CheckpointName("step", 0):
+            if old.step:
                 shutil.rmtree(self.folder / old.folder_name)
         self._saved = self._clock()
         self._took = self._saved - started
@@ -273,17 +264,8 @@ def _remove_untrained(folder: Path, before: set[Path]) -> None:
     """Remove the checkpoint of step 0 that this process wrote, where it is the only one."""
     there = [each for each in folder.iterdir() if CheckpointName.parse(each.name) is not None]
     firsts = [each for each in there if (place := CheckpointName.parse(each.name)) and not place.step]
-    if len(firsts) == len(there) == 1 and firsts[0] not in before and not _has_sft(firsts[0]):
+    if len(firsts) == len(there) == 1 and firsts[0] not in before:
         shutil.rmtree(firsts[0])
-
-
-def _has_sft(folder: Path) -> bool:
-    """Whether SFT came before this checkpoint: then it took long to make."""
-    try:
-        settings = json.loads((folder / _FACTS).read_text(encoding="utf-8"))["settings"]
-        return folder.name.startswith(TRAINING_STAGES[1]) and bool(settings["warm.steps"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return True
 
 
 def _lock(lock: int, path: Path) -> None:
@@ -327,7 +309,7 @@ def save_transformers_files(
 
     Our own readers need `tokenizer.json` and `config.json` alone. End tokens that the model started with stay.
     """
-    pad, end, unknown = tokens["pad_token_id"], tokens["eos_token_id"], unknown_token(tokenizer)
+    pad, end, unknown = tokens["pad_token_id"], tokens["eos_token_id"], _unknown_token(tokenizer)
     special = {"pad_token": pad, "eos_token": end, "unk_token": unknown}
     named = {name: tokenizer.id_to_token(token) for name, token in special.items() if token is not None}
     settings: dict[str, object] = {"tokenizer_class": _TOKENIZER_CLASS, "clean_up_tokenization_spaces": False, **named}
@@ -383,6 +365,15 @@ def _refuse_broken(folder: Path) -> None:
             raise ConfigError(f"{folder}: not a complete checkpoint: {name} is not what was written")
 
 
+def _unknown_token(tokenizer: "Tokenizer") -> int | None:
+    """Return a tokenizer's unknown token; None where it knows every byte."""
+    model = json.loads(tokenizer.to_str())["model"]
+    named, place = model.get("unk_token"), model.get("unk_id")
+    if isinstance(named, str):
+        return tokenizer.token_to_id(named)
+    return place if isinstance(place, int) else None
+
+
 def _files(folder: Path) -> list[str]:
     return sorted(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
 
@@ -400,30 +391,25 @@ def _remove_folder(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-Generators = Mapping[str, torch.Generator]
-
 _OPTIMIZER_PREFIX, _RNG_PREFIX = "optimizer/", "random/"
 _TORCH_RNG = f"{_RNG_PREFIX}torch"
 _RNG_FACTS = ("python", "numpy")  # facts
 
 
-def capture_state(optimizer: torch.optim.Optimizer | None, generators: Generators) -> TrainingState:
-    """Return the state of an optimizer (None: of none), of these generators, and of the process-wide ones."""
+def capture_state(optimizer: torch.optim.Optimizer | None) -> TrainingState:
+    """Return the state of an optimizer (None: of none), and of the process-wide random generators."""
     held = {"state": {}, "param_groups": []} if optimizer is None else optimizer.state_dict()
     tensors = {f"{_OPTIMIZER_PREFIX}{place}/{name}": value for place, name, value in _optimizer_slots(held["state"])}
-    tensors |= {f"{_RNG_PREFIX}own/{name}": each.get_state() for name, each in generators.items()}
     tensors[_TORCH_RNG] = torch.get_rng_state()
     facts = {"optimizer": held["param_groups"], "python": random.getstate(), "numpy": _numpy_state()}
     return TrainingState({name: each.detach().clone() for name, each in tensors.items()}, facts)
 
 
-def restore_state(state: TrainingState, optimizer: torch.optim.Optimizer | None, generators: Generators) -> None:
+def restore_state(state: TrainingState, optimizer: torch.optim.Optimizer | None) -> None:
     """Restore everything; ConfigError where something is missing."""
     try:
         if optimizer is not None:
             _restore_optimizer(state, optimizer)
-        for name, each in generators.items():
-            each.set_state(state.tensors[f"{_RNG_PREFIX}own/{name}"])
         torch.set_rng_state(state.tensors[_TORCH_RNG])
         version, numbers, gauss = cast("tuple[int, list[int], float | None]", state.facts["python"])
         random.setstate((version, tuple(numbers), gauss))

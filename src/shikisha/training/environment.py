@@ -6,19 +6,14 @@ Deliberately absent: where tasks and workers come from (`config`), difficulty by
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError
 from shikisha.engine.engine import Engine
 from shikisha.evals.response_cache import EvaluationBudget
 from shikisha.evals.taskset import TaskItem
-from shikisha.training.sft_data import SFTExamples
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 # Items that are checked before a run begins.
 _PREVIEW = 32
@@ -32,30 +27,13 @@ CurriculumState = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class SFTSource:
-    """SFT examples for a model from scratch, and the tokenizer of their words.
-
-    `reading_examples` end with the reasoning, `copy_examples` teach one ordinal. Processes that run `worker_module`
-    with `worker_settings` make the same `examples` (`sft_data.prefetch_chunks`); "": there is none.
-    """
-
-    examples: SFTExamples
-    reading_examples: SFTExamples
-    copy_examples: SFTExamples
-    tokenizer: "Callable[[], Tokenizer]"
-    worker_module: str = ""
-    worker_settings: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class TrainingOrigin:
-    """What a checkpoint learned from: taskset, splits, SFT examples; the workers, and whether they are simulated."""
+    """What a checkpoint learned from: taskset, splits; the workers, and whether they are simulated."""
 
     taskset: str
     splits: Mapping[str, str]
     pool: Sequence[Mapping[str, object]]
     simulated: bool
-    lessons: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -64,7 +42,7 @@ class TrainingEnvironment:
     """A `stream` of tasks to learn from and `validation_tasks`; the `largest` pool; the `caps` of one run.
 
     `identity` distinguishes it from other environments. `purse` holds the money where calls are paid (None: the scorer
-    counts what runs cost). `engine` knows the workers' keys. `baselines` scores other policies on the validation tasks.
+    counts what runs cost). `engine` knows the workers' keys.
     """
 
     origin: TrainingOrigin
@@ -73,10 +51,8 @@ class TrainingEnvironment:
     largest: int
     validation_tasks: tuple[TaskItem, ...] = ()
     caps: Caps = field(default_factory=Caps)
-    sft_source: SFTSource | None = None
     purse: EvaluationBudget | None = None
     engine: Engine | None = None
-    baselines: Callable[[], Awaitable[Mapping[str, float]]] | None = None
 
     def preview(self) -> list[TaskItem]:
         """Return the first items, which stay in the stream."""

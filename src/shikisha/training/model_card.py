@@ -26,22 +26,10 @@ CARD_FILE, README_FILE = "card.json", "README.md"
 LICENSE = "Apache-2.0"
 _LIBRARIES = ("shikisha", "torch", "transformers", "tokenizers", "safetensors", "numpy", "trl", "peft", "accelerate")
 _LONGEST = 300  # characters of a description
-_SIMULATION_LIMIT = (
-    "It was trained on simulated workers: small tools and two simulated language models that make random mistakes. How "
-    "it performs with real workers was not measured."
-)
+_SIMULATION_LIMIT = "It was trained on simulated workers. How it performs with real workers was not measured."
 _DESCRIPTION_LIMIT = (
     "It reads workers' descriptions and decides by them alone: a description that promises what its worker cannot do "
     "misleads it."
-)
-_SFT_LIMIT = (
-    "Its reading was supervised: the kinds of work in a question, and the workers that claim to do them, are labels of "
-    "its SFT examples, from the generator of the tasks. Outcomes decided which shape of plan follows from that, not "
-    "what words mean."
-)
-_PROMPT_LIMIT = (
-    "It reads the compact prompt (`shikisha.core.compact_prompt`) and nothing else: it is no chat model. Where its "
-    "tokenizer has words and no bytes, it refuses to plan for tasks or workers that are described in other words."
 )
 
 
@@ -72,10 +60,9 @@ def model_card_data(folder: Path, about: CardFacts) -> dict[str, object]:
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "licence": _license(about),
         "training": {
-            "stage": about.place.stage,
+            "stage": "step",
             "step": about.place.step,
-            "of": stage_length(about.place, about.settings),
-            "backend": about.settings.backend,
+            "of": about.settings.grpo.steps,
             "dollars": about.spent,
             "seed": about.settings.seed,
             "start": dict(about.start),
@@ -83,7 +70,6 @@ def model_card_data(folder: Path, about: CardFacts) -> dict[str, object]:
         "data": {
             "taskset": about.origin.taskset,
             "splits": dict(about.origin.splits),
-            "lessons": about.origin.lessons,
             "notes": list(about.origin.notes),
         },
         "pool": {"simulated": about.origin.simulated, "workers": [dict(worker) for worker in about.origin.pool]},
@@ -96,11 +82,6 @@ def model_card_data(folder: Path, about: CardFacts) -> dict[str, object]:
         "versions": library_versions(),
         "limits": list(_limits(about)),
     }
-
-
-def stage_length(place: CheckpointName, settings: TrainSettings) -> int:
-    """Return how many steps the stage has."""
-    return settings.grpo.steps if place.stage == "step" else settings.warm.steps
 
 
 def settings_hash(settings: TrainSettings) -> str:
@@ -131,25 +112,17 @@ def _installed() -> tuple[tuple[str, str], ...]:
 
 
 def _summary(about: CardFacts) -> str:
-    stage = (
-        "reinforcement from finished tasks (GRPO)" if about.place.stage == "step" else "supervised fine-tuning (SFT)"
-    )
-    count = about.place.step
     return (
         "A conductor: it reads a question and the descriptions of a pool of workers, and writes a plan (which worker "
-        "does what, and which results it sees). "
-        f"Weights after {count} of {stage_length(about.place, about.settings)} steps of {stage}."
+        f"does what, and which results it sees). Weights after {about.place.step} of {about.settings.grpo.steps} steps "
+        "of reinforcement from finished tasks (GRPO)."
     )
 
 
 def _license(about: CardFacts) -> str:
-    """Return ours for a model from scratch, else that on the card of the model it started from."""
-    start = about.settings.model.start
-    return (
-        str(about.start.get("licence") or f"that of the model it started from ({Path(start).name})")
-        if start
-        else LICENSE
-    )
+    """Return what the card of the model it started from says."""
+    start = Path(about.settings.model.start).name
+    return str(about.start.get("licence") or f"that of the model it started from ({start})")
 
 
 def _limits(about: CardFacts) -> Iterator[str]:
@@ -158,22 +131,12 @@ def _limits(about: CardFacts) -> Iterator[str]:
     else:
         yield "It was trained with the workers on this card; how it performs with others was not measured."
     yield _DESCRIPTION_LIMIT
-    if about.settings.model.brief:
-        yield _PROMPT_LIMIT
-    if about.origin.lessons or _sft_before(about):
-        yield _SFT_LIMIT
     if about.judged is None:
         yield "Its accuracy on tasks that it did not learn from was not measured."
     elif about.judged[0] != about.place.step:
         yield f"The figures are those of step {about.judged[0]}, not of these weights."
     else:
         yield "The figures are of the development split, by which settings may have been chosen, and of one seed."
-
-
-def _sft_before(about: CardFacts) -> str:
-    """Return the SFT examples on the card of the model it started from."""
-    data = about.start.get("data")
-    return str(data.get("lessons") or "") if isinstance(data, Mapping) else ""
 
 
 def _readme_lines(data: Mapping[str, object], about: CardFacts) -> Iterator[str]:
@@ -212,9 +175,6 @@ def _figures(about: CardFacts) -> Iterator[str]:
 def _data(about: CardFacts) -> Iterator[str]:
     yield f"- taskset: {about.origin.taskset} (seed {about.settings.seed})"
     yield from (f"- {use}: {split}" for use, split in about.origin.splits.items())
-    yield f"- SFT examples: {about.origin.lessons or 'none in this run'}"
-    if before := _sft_before(about):
-        yield f"- SFT examples of the model it started from: {before}"
     if about.start:
         yield f"- started from: {about.start.get('what', 'a model without a card')} ({about.start.get('weights', '')})"
     yield f"- calls of workers cost {format_dollars(about.spent)}{' (simulated)' if about.origin.simulated else ''}"

@@ -1,8 +1,8 @@
-"""Loading what training starts from: a folder of ours, a model of the hub, or weights from scratch.
+"""Loading what training starts from: a folder of ours, or a model of the hub.
 
 Invariants: what is loaded is complete (a weight that is missing, or has another shape, is an error and never random);
-weights lie in memory of their own, so a model that was read continues like the one that was written, to the bit; the
-same seed gives the same weights from scratch. Deliberately absent: whether a model can be trained
+weights lie in memory of their own, so a model that was read continues like the one that was written, to the bit.
+Deliberately absent: whether a model can be trained
 (`preflight_checks`), and architectures other than those of `transformers`.
 """
 
@@ -158,44 +158,3 @@ def _load_tokenizer(path: Path) -> "Tokenizer":
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:300]
-
-
-if TYPE_CHECKING:
-    from transformers import Qwen2ForCausalLM
-
-
-@dataclass(frozen=True, slots=True)
-class Qwen2Size:
-    """Layers, width, heads, the feed-forward's width, and the longest text in tokens."""
-
-    layers: int = 3
-    width: int = 128
-    heads: int = 4
-    inner: int = 384
-    longest: int = 512
-
-
-def new_qwen2(vocabulary: int, size: Qwen2Size = Qwen2Size(), seed: int = 0) -> "Qwen2ForCausalLM":
-    """Return a model with random weights; padding is token 0 and the end is token 1, as in `sft_data`."""
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return Qwen2ForCausalLM(
-            Qwen2Config(
-                vocab_size=vocabulary,
-                hidden_size=size.width,
-                intermediate_size=size.inner,
-                num_hidden_layers=size.layers,
-                num_attention_heads=size.heads,
-                num_key_value_heads=size.heads,
-                max_position_embeddings=size.longest,
-                tie_word_embeddings=True,
-                use_cache=True,
-                attention_dropout=0.0,
-                pad_token_id=0,
-                eos_token_id=1,
-                bos_token_id=None,
-            )
-        )

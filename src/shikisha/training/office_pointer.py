@@ -11,7 +11,6 @@ Deliberately absent: another world than the office, and checkpoints in between (
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +19,16 @@ from shikisha.conductors.pointer_conductor import PointerModel
 from shikisha.conductors.pointer_network import PointerNetwork
 from shikisha.conductors.reading_range import ReadingRange, fit_reading_range
 from shikisha.conductors.task_reader import TaskReader
+from shikisha.core.errors import ConfigError
 from shikisha.routing.arrays import Floats32
 from shikisha.simulation.office.language_lessons import OFFICE_KINDS, card_lessons, draw_lesson, draw_question_text
 from shikisha.simulation.office.office_batches import OfficeBatches
 from shikisha.training.pointer_grpo import PointerTraining, train_pointer
 from shikisha.training.task_reader_fit import fit_task_reader, read_trunk
 
-READER_TRUNK = Path(str(files("shikisha.training") / "reader_trunk.safetensors"))
+READER_TRUNK = (
+    Path(__file__).resolve().parents[3] / "recipes" / "reader_trunk.safetensors"
+)  # of a checkout; only training needs it
 RANGE_TASKS, RANGE_REFUSED = 2_400, 0.01
 
 
@@ -59,7 +61,12 @@ class OfficeProgress:
 
 
 def teach_office_reader(lessons: int, seed: int, report: Callable[[float], None] | None = None) -> TaskReader:
-    """Return a reader that so many lessons taught; `report` is told the share that is done."""
+    """Return a reader that so many lessons taught; `report` is told the share that is done.
+
+    ConfigError without the pretrained trunk, which the package does not bring.
+    """
+    if not READER_TRUNK.is_file():
+        raise ConfigError(f"{READER_TRUNK}: missing: lessons in reading need a checkout, or take --reader shipped")
     rng = random.Random(seed)  # noqa: S311 - no secret
     texts = [[(each.text, str(each.role), each.uses) for each in draw_lesson(rng)] for _ in range(lessons)]
     reader = fit_task_reader(

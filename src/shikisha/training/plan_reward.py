@@ -1,6 +1,6 @@
 """The reward of a plan's text: the engine performs it, and a grader scores the answer. The seam of all training.
 
-`PlanScorer.score(text, item, before)` is what every sampler of plans calls: `grpo`, `trl`, or verl.
+`PlanScorer.score(text, item, before)` is what every sampler of plans calls: `trl`, verl, or another.
 
 Invariants: a text reaches workers only as a plan that the strict parser accepted, within the pool and the caps; a run
 that a worker's fault spoiled has no reward (None) and is never the policy's fault; equal texts for the same item are
@@ -9,8 +9,6 @@ begins once the dollars are spent. Deliberately absent: advantages and models.
 """
 
 import asyncio
-import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 
 from shikisha.core.budget import Caps
 from shikisha.core.errors import CapReached, ConfigError, PlanError
-from shikisha.core.plan import Plan, step_depths
+from shikisha.core.plan import Plan
 from shikisha.core.plan_parser import parse_plan
 from shikisha.core.run import RoundResult, Run
 from shikisha.engine.conductor import NoPlan, Proposal, Rejection, Situation
@@ -37,7 +35,6 @@ Ints = NDArray[np.int64]
 
 # The shape of a text that is none.
 NO_PLAN = "no plan"
-_NUMBER = re.compile(r"\d+")
 # A text that is performed several times is read once.
 _parse_cached = lru_cache(maxsize=1024)(parse_plan)
 
@@ -47,8 +44,7 @@ class ScoredPlan:
     """The result of a text: `total` is its reward (None: a worker failed), `right` whether the answer was.
 
     `shape` is the last plan's topology and length, `workers` those that performed steps, `dollars` the cost of all
-    rounds, `rounds` what was performed. `intended_steps` is how many steps a text that is no plan was to have; `ranks`
-    how many steps of a plan wait for none, how many for those, and so on.
+    rounds, `rounds` what was performed.
     """
 
     total: float | None
@@ -58,16 +54,6 @@ class ScoredPlan:
     workers: tuple[str, ...] = ()
     dollars: float = 0.0
     rounds: tuple[RoundResult, ...] = field(default=(), repr=False)
-    intended_steps: int = 0
-    ranks: tuple[int, ...] = ()
-
-    @property
-    def comparison_key(self) -> str:
-        """What it is compared as: its shape and its ranks; of a text that is no plan, how many steps it was to have."""
-        if not self.valid:
-            return f"{NO_PLAN} {self.intended_steps}"
-        topology, _, length = self.shape.rpartition(" ")
-        return f"{topology} {'-'.join(map(str, self.ranks))} {length}" if self.ranks else self.shape
 
     @property
     def valid(self) -> bool:
@@ -107,8 +93,7 @@ class PlanScorer:
     """Performs texts as plans, `at_once` at a time, and scores them by these weights.
 
     `dollars` may be spent in all (None: no cap), or what is in `purse`, where calls are paid; after that CapReached.
-    `engine` knows the keys that workers must not repeat. `dollar_weight` replaces the weights' `cost` (None: it does
-    not) and may change between calls of `scores`. Use one in each event loop.
+    `engine` knows the keys that workers must not repeat. Use one in each event loop.
     """
 
     def __init__(
@@ -127,7 +112,6 @@ class PlanScorer:
         self._purse = purse
         self._engine = engine or Engine(MemoryRecorder())
         self.dollars_spent = 0.0
-        self.dollar_weight: float | None = None
 
     async def score(self, text: str, item: TaskItem, before: tuple[str, ...] = (), times: int = 1) -> ScoredPlan:
         """Perform the text as a plan for the item's task, after the rounds `before`; return its score.
@@ -167,9 +151,7 @@ class PlanScorer:
             )
         self.dollars_spent += run.counted.dollars or 0.0  # the cap on what training costs counts what is uncertain too
         grade = await _grade_run(item, run)
-        weights = self._weights if self.dollar_weight is None else replace(self._weights, cost=self.dollar_weight)
-        found = _score_run(run, grade, run_reward(run, grade, weights), len(before))
-        return found if found.valid else replace(found, intended_steps=_intended_steps(text))
+        return _score_run(run, grade, run_reward(run, grade, self._weights), len(before))
 
     async def scores(
         self,
@@ -205,7 +187,6 @@ def _score_run(run: Run, grade: Grade, found: Reward | None, before: int) -> Sco
         step_workers(run),
         run.charged.dollars or 0.0,
         tuple(_performed_rounds(run)),
-        ranks=() if plan is None else plan_ranks(plan),
     )
 
 
@@ -215,20 +196,6 @@ def _performed_rounds(run: Run) -> Iterator[RoundResult]:
         results = tuple(result for result in turn.results if result is not None)
         if turn.plan is not None and turn.plan.steps and len(results) == len(turn.plan):
             yield RoundResult(turn.plan, results)
-
-
-def _intended_steps(text: str) -> int:
-    """Return how many workers the text's last `model_id` names."""
-    return len(_NUMBER.findall(text.rpartition("model_id")[2].partition("]")[0]))
-
-
-def plan_ranks(plan: Plan) -> tuple[int, ...]:
-    """Return how many steps see none, how many see those at most, and so on: 1, 3, 1 for one, three after it, a join.
-
-    A mixed topology may be many things: a vote that work continues from, or work that is read again and voted on.
-    """
-    counts = Counter(step_depths([step.access for step in plan.steps]))
-    return tuple(counts[depth] for depth in range(len(counts)))
 
 
 def plan_shape(plan: Plan) -> str:

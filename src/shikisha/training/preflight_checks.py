@@ -13,56 +13,29 @@ from shikisha.core.budget import Usage
 from shikisha.core.call import Card
 from shikisha.core.errors import ConfigError
 from shikisha.core.plan import Plan, Step
-from shikisha.core.prompts import compact_prompt, render_plan_lists
+from shikisha.core.prompts import render_plan_lists
 from shikisha.evals.taskset import TaskItem
 from shikisha.training.environment import TrainingEnvironment
 from shikisha.training.model_loader import LoadedModel
-from shikisha.training.rollout import END_ID, PAD_ID, choice_tokens
 from shikisha.training.settings import TrainSettings
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_PLAIN_BACKEND = "plain"
-# The layout that `qwen2` reads.
-_PLAIN_MODEL_TYPE = "qwen2"
 _SUBTASK = "Answer the question."
 # Where the cost of a call is estimated; tokens.
 _BYTES_A_TOKEN, _INSTRUCTION_TOKENS, _UNLIMITED = 4, 50, 10**9
 
 
-def refuse_settings(settings: TrainSettings, processes: int = 1) -> None:
+def refuse_settings(settings: TrainSettings) -> None:
     """Refuse settings that can be seen to fail without loading anything."""
-    if settings.backend == _PLAIN_BACKEND and processes > 1:
-        raise ConfigError(f'backend: the plain one is a single process, found {processes}: expected "trl"')
-    if settings.trl.vllm and settings.backend != _PLAIN_BACKEND and find_spec("vllm") is None:
+    if settings.trl.vllm and find_spec("vllm") is None:
         raise ConfigError(
             f'trl.vllm: vLLM is not installed: pip install vllm, or expected "" (sampled without it), not '
             f"{settings.trl.vllm!r}"
         )
-    if not settings.grpo.steps and not settings.warm.steps:
-        raise ConfigError("grpo.steps: expected 1 or more, found 0 (and warm.steps is 0 too): nothing would be learned")
-    for phase in settings.grpo.phases:
-        if round(phase.explore * settings.grpo.group) > settings.grpo.group - 2:
-            raise ConfigError(
-                f"grpo.phases: explore: expected a share that leaves two or more of a group of {settings.grpo.group}, "
-                f"found {phase.explore:g}"
-            )
-    if settings.model.brief and not settings.model.described:
-        raise ConfigError("model.described: the compact prompt shows descriptions: expected true, or brief = false")
-    if not settings.model.start and not settings.warm.steps:
-        raise ConfigError(
-            "model.start: expected a checkpoint's folder or a model on the hub; a model from scratch needs SFT "
-            "first (warm.steps is 0)"
-        )
-    if settings.backend == _PLAIN_BACKEND:
-        for key, given, plain in (
-            ("model.lora", settings.model.lora, 0),
-            ("model.dtype", settings.model.dtype, "float32"),
-            ("model.brief", settings.model.brief, True),
-        ):
-            if given != plain:
-                raise ConfigError(f'{key}: the plain backend knows {plain!r} only, not {given!r}: use backend = "trl"')
+    if not settings.grpo.steps:
+        raise ConfigError("grpo.steps: expected 1 or more, found 0: nothing would be learned")
 
 
 def refuse_environment(settings: TrainSettings, environment: TrainingEnvironment) -> None:
@@ -80,49 +53,32 @@ def refuse_environment(settings: TrainSettings, environment: TrainingEnvironment
 
 def refuse_model(loaded: LoadedModel, settings: TrainSettings, environment: TrainingEnvironment) -> None:
     """Refuse a model that cannot read the prompts or write the plans."""
-    start = settings.model.start or "the model from scratch"
-    if not settings.model.brief and not loaded.template:
-        raise ConfigError(
-            f"model.brief: {start} has no chat template for the prompt in English: "
-            "expected a chat template, or brief = true"
-        )
-    for name, token, ours in (("end", loaded.end, END_ID), ("pad", loaded.pad, PAD_ID)):
+    start = settings.model.start
+    if not loaded.template:
+        raise ConfigError(f"model.start: {start} has no chat template: expected a model that reads chats")
+    for name, token in (("end", loaded.end), ("pad", loaded.pad)):
         if token is None:
             raise ConfigError(f"model.start: {start} has no {name} token: expected one in its config.json")
-        if settings.backend == _PLAIN_BACKEND and token != ours:
-            raise ConfigError(
-                f"model.start: {start}: the plain backend takes token {ours} for the {name} token, not {token}: "
-                'use backend = "trl"'
-            )
     config, words = loaded.model.config, loaded.tokenizer.get_vocab_size()
     if words > config.vocab_size:
         raise ConfigError(
             f"model.start: {start}: its tokenizer has {words} tokens, and its model knows {config.vocab_size}"
         )
-    if settings.backend == _PLAIN_BACKEND and config.model_type != _PLAIN_MODEL_TYPE:
-        raise ConfigError(
-            f"model.start: {start}: the plain backend trains the layout {_PLAIN_MODEL_TYPE!r} only, not "
-            f'{config.model_type!r}: use backend = "trl"'
-        )
-    if settings.grpo.explores:
-        choice_tokens(settings, loaded.tokenizer)
     _refuse_unwritable(loaded.tokenizer, environment, start)
-    if settings.model.brief:
-        _refuse_too_long(loaded, settings, environment)
 
 
-def sample_plans(size: int, most: int, subtask: str = _SUBTASK) -> Iterator[Plan]:
+def sample_plans(size: int, most: int) -> Iterator[Plan]:
     """Yield plans that name every worker of a pool of this size: alone, in chains, and each seeing all before it."""
     for worker in range(size):
-        yield Plan((Step(subtask, worker),))
+        yield Plan((Step(_SUBTASK, worker),))
     for first in range(0, size, most):
         workers = [(first + place) % size for place in range(most)]
-        yield Plan(tuple(Step(subtask, who, (at - 1,) if at else ()) for at, who in enumerate(workers)))
-        yield Plan(tuple(Step(subtask, who, tuple(range(at))) for at, who in enumerate(workers)))
+        yield Plan(tuple(Step(_SUBTASK, who, (at - 1,) if at else ()) for at, who in enumerate(workers)))
+        yield Plan(tuple(Step(_SUBTASK, who, tuple(range(at))) for at, who in enumerate(workers)))
 
 
 def _refuse_unwritable(tokenizer: "Tokenizer", environment: TrainingEnvironment, start: str) -> None:
-    for plan in sample_plans(environment.largest, environment.caps.plan_steps, _trial_subtask(tokenizer)):
+    for plan in sample_plans(environment.largest, environment.caps.plan_steps):
         text = render_plan_lists(plan)
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         back = tokenizer.decode(ids, skip_special_tokens=False)
@@ -131,23 +87,6 @@ def _refuse_unwritable(tokenizer: "Tokenizer", environment: TrainingEnvironment,
                 f"model.start: the tokenizer of {start} cannot write plans for a pool of {environment.largest}: "
                 f"{text!r} decodes to {back!r}"
             )
-
-
-def _trial_subtask(tokenizer: "Tokenizer") -> str:
-    """Return a subtask to try: a single token, if the tokenizer has whole phrases, else a sentence."""
-    phrases = [token[1:-1] for token in tokenizer.get_vocab() if len(token) > 3 and token[0] == token[-1] == '"']
-    return min((phrase for phrase in phrases if '"' not in phrase), default=_SUBTASK)
-
-
-def _refuse_too_long(loaded: LoadedModel, settings: TrainSettings, environment: TrainingEnvironment) -> None:
-    room = loaded.model.config.max_position_embeddings
-    prompts = [compact_prompt(item.task, item.pool.cards) for item in environment.preview() if item.pool is not None]
-    longest = max(len(loaded.tokenizer.encode(prompt).ids) for prompt in prompts)
-    if longest + settings.grpo.longest > room:
-        raise ConfigError(
-            f"grpo.longest: a prompt of {longest} tokens and a completion of {settings.grpo.longest} do not fit into "
-            f"the {room} tokens that the model reads: expected {max(1, room - longest)} or fewer"
-        )
 
 
 def _refuse_small_budget(

@@ -26,8 +26,6 @@ _LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # se
 # For the slowest of a step's workers, wherever its plan is performed.
 _TIMEOUT = timedelta(hours=2)
 _STOPPED = "stopped"
-# One GPU takes no more examples than these make.
-_MAX_SFT_WORKERS = 12
 _ERROR_TYPES = {kind.__name__: kind for kind in (ConfigError, TrainingDiverged, ShikishaError)}
 
 
@@ -162,22 +160,6 @@ def use_all_cores() -> None:
     """Compute on every core that this process may use, unless OMP_NUM_THREADS says how many."""
     if not os.environ.get("OMP_NUM_THREADS"):
         torch.set_num_threads(len(os.sched_getaffinity(0)))
-
-
-def default_device() -> torch.device:
-    """Return this process's GPU, or the processor.
-
-    On a GPU, float32 products use TF32: 10 bits of mantissa, sums in 32 bits.
-    """
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    torch.set_float32_matmul_precision("high")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-
-
-def sft_worker_count() -> int:
-    """Return how many processes make SFT examples for a GPU: one for each core but this process's own."""
-    return max(1, min(_MAX_SFT_WORKERS, len(os.sched_getaffinity(0)) - 1))
 
 
 def use_one_core() -> None:

@@ -1,23 +1,20 @@
 """The settings of a training run: one TOML file, validated before anything is loaded or paid for.
 
-    [model]            start = "build/warm"         # a folder of ours, a hub name, or "" for a model from scratch
-    [tasks]            set = "rehearsal"            # any taskset; its training split
-    [warm]             steps = 2400                 # SFT first; 0: none
-    [grpo]             steps = 260, tasks = 16, group = 32, rate = 4e-4
+    [model]            start = "Qwen/Qwen2.5-0.5B-Instruct"   # a folder, or a name on the hub; it reads chats
+    [tasks]            set = "tasks.jsonl"          # any taskset; its training split
+    [grpo]             steps = 200, tasks = 4, group = 64
     [reward]           format = 1.0, cost = 5.0     # as in `shikisha.toml`
     [spend]            dollars = 5.0                # calls of workers, all of training
 
 The defaults of `[grpo]` are the Conductor paper's (arXiv 2512.04388), for a pretrained model. Invariant: a file that
-loads can be run; a contradiction is a ConfigError that names the key.
+loads can be run; a contradiction is a ConfigError that names the key, and so is a key that left with the own loop.
 """
 
-from dataclasses import dataclass
-from enum import StrEnum
 from math import cos, pi
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shikisha.core import toml
 from shikisha.evals.reward import RewardWeights
@@ -33,36 +30,25 @@ SignedWeight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Dollars = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Minutes = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=100_000)]  # of what is held at once
-Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
 Steps = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Every = Annotated[int, Field(ge=1, le=1_000_000_000)]
 CountOrZero = Annotated[int, Field(ge=0, le=100_000)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
-
-class ComparisonScope(StrEnum):
-    """Which completions a completion is compared with."""
-
-    GROUP = "group"  # the others that were sampled for its prompt
-    WITHIN = "within"  # those of its group whose plan has the same shape
-    BETWEEN = "between"  # its group; then each shape's mean advantage over the batch is taken out
-
-
-@dataclass(frozen=True, slots=True)
-class AdvantageSettings:
-    """How rewards become advantages in a step.
-
-    `scale_by_std` divides by the group's standard deviation (GRPO), or by `min_std` where that is more; without it,
-    only the mean is taken away (Dr. GRPO). `shape_bonus` is the weight of `advantage_variants.shape_balance_bonus`.
-    """
-
-    scope: ComparisonScope = ComparisonScope.GROUP
-    scale_by_std: bool = True
-    min_std: float = 0.0
-    shape_bonus: float = 0.0
-
-
-GROUP_RELATIVE = AdvantageSettings()
+_SCRATCH = "a model from scratch left with the own training loop; start with a model that reads chats (model.start)"
+_SIMULATION = "it shaped tasks of the first simulated world, which left; name tasks of your own (tasks.set)"
+_SHAPES = "it left with the own training loop: groups are compared as wholes, and TRL samples"
+# What left, by dotted key: the values that still mean what happens now (None: none), and what to do.
+_REMOVED: dict[str, tuple[object, str]] = {
+    "backend": ("trl", "TRL is the one training loop: remove the key"),
+    "warm": (None, _SCRATCH),
+    "replay": (None, _SCRATCH),
+    "model.brief": (False, "the compact prompt left; models read the prompt in English by their chat template"),
+    **dict.fromkeys((f"model.{key}" for key in ("layers", "width", "heads", "inner", "longest")), (None, _SCRATCH)),
+    **dict.fromkeys((f"tasks.{key}" for key in ("parts", "lacking", "noisy")), (None, _SIMULATION)),
+    **dict.fromkeys((f"grpo.{key}" for key in ("phases", "hold", "diversity", "choice")), (None, _SHAPES)),
+    **dict.fromkeys(("grpo.entropy", "grpo.entropy_floor"), (0.0, "the entropy bonus left with the own training loop")),
+}
 
 
 class SettingsTable(BaseModel):
@@ -72,15 +58,9 @@ class SettingsTable(BaseModel):
 
 
 class ModelTable(SettingsTable):
-    """Where the model comes from; `layers` to `longest` are for one from scratch; `lora` is its rank (0: none)."""
+    """Where the model comes from; `lora` is the rank of adapters (0: none, all weights are trained)."""
 
-    start: str = ""
-    layers: Annotated[int, Field(ge=1, le=1_000)] = 3
-    width: Count = 128
-    heads: Count = 4
-    inner: Count = 384
-    longest: Tokens = 512
-    brief: bool = True  # the compact prompt; otherwise the one in English
+    start: Annotated[str, Field(min_length=1)]
     described: bool = True  # workers with descriptions and prices; otherwise bare ordinals, of one pool in one order
     lora: CountOrZero = 0
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -93,48 +73,14 @@ class TasksTable(SettingsTable):
     as far as each taskset has so many.
     """
 
-    set: str = "rehearsal"
+    set: Annotated[str, Field(min_length=1)]
     sets: tuple[str, ...] = ()
     count: CountOrZero = 0
     judged: Annotated[int, Field(ge=0, le=1_000_000)] = 300
     every: Every = 50
-    parts: tuple[Share, ...] = (0.4, 0.35, 0.25)  # of demo tasks: shares of one-, two-, three-part questions and so on
-    lacking: Share = 0.12  # of demo tasks: how often the pool has no specialist for a part
-    noisy: Share = 0.0  # of demo tasks: how often a part is noisy work and a worker takes votes
     pool: tuple[str, ...] = ()  # workers, where the tasks bring none; empty: all of `shikisha.toml`
     least: Count = 2  # how few and how many of them a task shows, drawn for each task (k of n)
     most: Count = 8
-
-
-class WarmTable(SettingsTable):
-    """SFT before GRPO; `follow` is how often a plan follows its reasoning, at the beginning and at the end.
-
-    `demonstrations` is the share of plans from the optimal policy, which knows every worker's skill. With any of them,
-    training is no longer from outcomes alone: only baselines have them (`recipes/demonstrations.toml`).
-    """
-
-    steps: Steps = 0
-    batch: Count = 64
-    rate: Rate = 2e-3
-    follow: tuple[Share, Share] = (0.6, 0.15)
-    demonstrations: Share = 0.0
-
-
-class TrainingPhase(SettingsTable):
-    """From which share of the steps on completions are compared how, and what else changes there.
-
-    `hold`: whether rare shapes have a bonus (None: unless whole groups are compared). `performances` and `least_spread`
-    replace those of `grpo`, `cost` that of `reward`: cost may matter more once much is right. `explore` is the share of
-    a group that explores: it chooses among the tokens of `grpo.choice` evenly.
-    """
-
-    begin: Share
-    compare: ComparisonScope
-    hold: bool | None = None
-    performances: Count | None = None
-    least_spread: Weight | None = None
-    cost: Weight | None = None
-    explore: Share = 0.0
 
 
 class GrpoTable(SettingsTable):
@@ -150,22 +96,11 @@ class GrpoTable(SettingsTable):
     clip: Clip = 0.2
     clip_high: Clip | None = None  # clip-higher; None: the same as `clip`
     kl: Weight = 0.0
-    entropy: Weight = 0.0  # bonus a nat while below `entropy_floor`
-    entropy_floor: Weight = 0.0
     temperature: Temperature = 1.0
     performances: Count = 1  # of each plan: its reward is their mean, where workers vary
-    longest: Tokens = 1024  # tokens of a completion
+    longest: Count = 1024  # tokens of a completion
     scaled: bool = True  # advantages divided by the group's standard deviation
     least_spread: Weight = 0.0  # a lower bound of that standard deviation
-    phases: tuple[TrainingPhase, ...] = ()
-    hold: Weight = 0.0  # weight of the bonus for shapes that are rare in the batch (`phases`)
-    diversity: Weight = 0.0  # reward of a shape that is rare in its group; falls to zero
-    choice: str = ""  # prefix of the tokens that exploration chooses among (`phases`)
-
-    @property
-    def explores(self) -> bool:
-        """Whether any phase does."""
-        return any(phase.explore for phase in self.phases)
 
 
 class SecondTable(SettingsTable):
@@ -180,17 +115,6 @@ class SecondTable(SettingsTable):
     firsts: Count = 4  # different first rounds of a task that are followed
     discount: Share = 0.0
     across: bool = False
-
-
-class ReplayTable(SettingsTable):
-    """Auxiliary SFT next to GRPO (`sft.AuxiliarySFT`): how many examples a step, and the weight of their mean loss.
-
-    `lessons` end with the reasoning, `copies` teach one ordinal after it.
-    """
-
-    lessons: CountOrZero = 0
-    copies: CountOrZero = 0
-    weight: Weight = 1.0
 
 
 class CurriculumTable(SettingsTable):
@@ -222,7 +146,7 @@ class SpendTable(SettingsTable):
 
 
 class TrlTable(SettingsTable):
-    """What TRL alone can do: vLLM, and `rows` completions at once through the model on each device (0: all)."""
+    """TRL's machine: vLLM, and `rows` completions at once through the model on each device (0: all)."""
 
     rows: CountOrZero = 0
     vllm: Literal["", "server", "colocate"] = ""  # where vLLM samples; "": the training processes sample
@@ -244,53 +168,37 @@ class TrainSettings(SettingsTable):
     """The file."""
 
     seed: Seed = 0
-    backend: Literal["trl", "plain"] = "trl"
-    model: ModelTable = ModelTable()
-    tasks: TasksTable = TasksTable()
-    warm: WarmTable = WarmTable()
+    model: ModelTable
+    tasks: TasksTable
     grpo: GrpoTable = GrpoTable()
     second: SecondTable = SecondTable()
-    replay: ReplayTable = ReplayTable()
     curriculum: CurriculumTable = CurriculumTable()
     reward: TrainingRewardTable = TrainingRewardTable()
     spend: SpendTable = SpendTable()
     keep: KeepTable = KeepTable()
     trl: TrlTable = TrlTable()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_removed_keys(cls, data: object) -> object:
+        """Drop a key that left where its value is what happens anyway; ValueError that names any other."""
+        if not isinstance(data, dict):
+            return data
+        tables = {key: dict(table) if isinstance(table, dict) else table for key, table in data.items()}
+        for place, (harmless, advice) in _REMOVED.items():
+            name, _, key = place.rpartition(".")
+            table = tables.get(name) if name else tables
+            if not isinstance(table, dict) or key not in table:
+                continue
+            if harmless is None or table[key] != harmless:
+                raise ValueError(f"{place}: {advice}")
+            del table[key]
+        return tables
+
     @property
     def second_group(self) -> int:
         """How many completions are sampled for the prompt of a second round."""
         return max(2, self.grpo.group // self.second.firsts)
-
-    def diversity_at(self, step: int) -> float:
-        """Return this step's reward of a shape that no other completion of the group has."""
-        return self.grpo.diversity * (1 - step / max(1, self.grpo.steps))
-
-    def comparison_at(self, step: int) -> AdvantageSettings:
-        """Return how completions are compared in this step."""
-        table, phase = self.grpo, self._phase_at(step)
-        bonus = phase.compare is not ComparisonScope.GROUP if phase.hold is None else phase.hold
-        least = table.least_spread if phase.least_spread is None else phase.least_spread
-        return AdvantageSettings(phase.compare, table.scaled, least, table.hold if bonus else 0.0)
-
-    def performances_at(self, step: int) -> int:
-        """Return how often a first round's plan is performed in this step."""
-        return self._phase_at(step).performances or self.grpo.performances
-
-    def dollar_weight_at(self, step: int) -> float | None:
-        """Return the weight of a dollar in this step, where its phase says so."""
-        return self._phase_at(step).cost
-
-    def exploration_count_at(self, step: int) -> int:
-        """Return how many of a group of first rounds explore in this step."""
-        return round(self._phase_at(step).explore * self.grpo.group)
-
-    def _phase_at(self, step: int) -> TrainingPhase:
-        done = step / max(1, self.grpo.steps)
-        started = [phase for phase in self.grpo.phases if phase.begin <= done]
-        return max(
-            started, key=lambda phase: phase.begin, default=TrainingPhase(begin=0.0, compare=ComparisonScope.GROUP)
-        )
 
     def learning_rate_at(self, step: int) -> float:
         """Return the learning rate of this step: a linear warm-up, then the schedule."""

@@ -1,22 +1,20 @@
-"""A training run from beginning to end: SFT, then steps of GRPO, each recorded, reported and kept in checkpoints.
+"""A training run from beginning to end: steps of GRPO by TRL, each recorded, reported and kept in checkpoints.
 
-Everything that can be refused is refused first: settings, tasks and money, the model. Then SFT, if there is any; then
-GRPO, by our own loop (`grpo`) or by TRL. Every so many steps greedy plans for the validation tasks are scored.
+Everything that can be refused is refused first: settings, tasks and money, the model. Every so many steps greedy plans
+for the validation tasks are scored.
 
 Invariants: a run that is killed at any point and resumed continues like the unbroken one (same weights, same figures
 but seconds) and repeats at most the steps since its last checkpoint; a step's line is on disk before any watcher is
 called, and before its checkpoint; weights that are not finite are never kept; of several processes the main one alone
-writes and reports, and all end together; validation draws nothing at random, so it changes no later sample.
+writes and reports, and all end together; validation draws nothing that a later sample depends on.
 Deliberately absent: where settings, tasks and workers come from (`config`), views (`console`).
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from time import monotonic
@@ -42,51 +40,33 @@ from shikisha.training.checkpoint import (
     save_transformers_files,
     with_rng_state,
 )
-from shikisha.training.environment import SFTSource, TaskCurriculum, TrainingEnvironment
-from shikisha.training.grpo import GRPOLoop
+from shikisha.training.environment import TaskCurriculum, TrainingEnvironment
 from shikisha.training.metrics import StepCallback, StepMetrics, ValidationResult
 from shikisha.training.metrics_log import StepLog
 from shikisha.training.model_card import CardFacts, library_versions, write_model_card
-from shikisha.training.model_loader import CHAT_TEMPLATE, LoadedModel, Qwen2Size, load_model, new_qwen2, resolve_start
+from shikisha.training.model_loader import CHAT_TEMPLATE, LoadedModel, load_model, resolve_start
 from shikisha.training.plan_reward import PlanScorer, ScoredPlan
 from shikisha.training.preflight_checks import refuse_environment, refuse_model, refuse_settings
-from shikisha.training.process_group import (
-    current_process_group,
-    default_device,
-    first_error,
-    freeze_garbage_collection,
-    sft_worker_count,
-)
-from shikisha.training.rollout import END_ID, PAD_ID, PlanPrompt, SamplingParams, sample
+from shikisha.training.process_group import current_process_group, first_error, freeze_garbage_collection
 from shikisha.training.settings import TrainSettings
-from shikisha.training.sft import SFTStep, make_auxiliary_sft, sft_optimizer, train_sft
-from shikisha.training.sft_data import BATCHES_PER_CHUNK, ChunkSource, make_chunk, prefetch_chunks
+from shikisha.training.trl import TrlLoop, gather_weights, generate_greedy_plans, wrap_tokenizer
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from torch import Tensor
-    from transformers import Qwen2ForCausalLM
-
-    from shikisha.training.trl import TrlLoop
+    from transformers import PreTrainedModel
 
 FINAL_FOLDER = "final"
-_PROMPTS_AT_ONCE = 64  # of validation
-# Imported only by runs that use it: it takes seconds.
-_TRL_MODULE = "shikisha.training.trl"
-# Between checkpoints: steps of SFT are about ten times as short as those of GRPO.
-_SFT_STEPS_FACTOR = 10
 # No figure depends on these, so they may change on a resume.
 _CHANGEABLE_TABLES = frozenset({"keep", "spend"})
 T = TypeVar("T")
-TrlBackend = Callable[["TrainingRun", Checkpoint | None], Awaitable["TrainingResult"]]
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """What to train with which settings, where it is kept, and the callbacks: of steps, of SFT steps, of notes.
+    """What to train with which settings, where it is kept, and the callbacks: of steps, of notes.
 
     A relative `model.start` begins in `start_folder`, that of the training file. `on_start` is called before the first
-    step of GRPO, when nothing was refused. `clock` decides when a checkpoint is old.
+    step, when nothing was refused. `clock` decides when a checkpoint is old.
     """
 
     settings: TrainSettings
@@ -94,7 +74,6 @@ class TrainingJob:
     folder: Path
     resume: bool = False
     watchers: Sequence[StepCallback] = ()
-    on_sft_step: Callable[[SFTStep], None] = lambda _: None
     note: Callable[[str], None] = lambda _: None
     on_start: Callable[[], None] = lambda: None
     start_folder: Path = Path()
@@ -120,10 +99,10 @@ async def train(job: TrainingJob) -> TrainingResult:
     """
     processes = current_process_group()
     if not processes.main:
-        job = replace(job, watchers=(), on_sft_step=lambda _: None, note=lambda _: None, on_start=lambda: None)
+        job = replace(job, watchers=(), note=lambda _: None, on_start=lambda: None)
     store = CheckpointStore(job.folder, job.settings.keep.last, job.note, job.clock)
     with processes.raise_together():
-        refuse_settings(job.settings, processes.count)
+        refuse_settings(job.settings)
         checkpoint = _checkpoint_to_resume(job, store, processes.count) if processes.main else None
     found = processes.gather_texts("" if checkpoint is None else checkpoint.name.folder_name)[0]
     with processes.raise_together():
@@ -132,21 +111,14 @@ async def train(job: TrainingJob) -> TrainingResult:
         refuse_environment(job.settings, job.environment)
         loaded = _load_start(job, checkpoint)
         refuse_model(loaded, job.settings, job.environment)
-        done = checkpoint.name.step if checkpoint is not None and checkpoint.name.stage == "step" else 0
+        done = 0 if checkpoint is None else checkpoint.name.step
         job.note(f"the run is kept in {job.folder}")
         run = TrainingRun(job, store, loaded, StepLog(job.folder, done) if processes.main else None)
     try:
-        if checkpoint is None or checkpoint.name.stage == "warm":
-            with processes.raise_together():
-                await run.run_sft(checkpoint)
-            checkpoint = None
-        if not job.settings.grpo.steps:
-            return run.finish(0)
+        if checkpoint is None:
+            run.save(CheckpointName(done), TrainingState())
         with freeze_garbage_collection():
-            if job.settings.backend == "plain":
-                return await run.run_grpo(checkpoint)
-            run_trl = cast("TrlBackend", import_module(_TRL_MODULE).run_trl)
-            return await run_trl(run, checkpoint)
+            return await run.run_grpo(checkpoint)
     finally:
         if run.record is not None:
             run.record.close()
@@ -155,19 +127,15 @@ async def train(job: TrainingJob) -> TrainingResult:
 class TrainingRun:
     """A run in progress: what it trains, and everything that it writes.
 
-    `record` is the main process's. A backend may replace `weights`, which returns all weights in one piece (None: the
-    model holds them), and `greedy_plans`; every process calls these.
+    `record` is the main process's.
     """
 
     def __init__(self, job: TrainingJob, store: CheckpointStore, loaded: LoadedModel, record: StepLog | None) -> None:
         self.job, self.checkpoints, self.loaded, self.record = job, store, loaded, record
         self.processes = current_process_group()
-        self.weights: Callable[[], Mapping[str, Tensor] | None] = lambda: None
-        self.greedy_plans: Callable[[Sequence[TaskItem]], list[str]] = self._greedy_plans
+        self.loop: TrlLoop | None = None
         settings, environment = job.settings, job.environment
-        self.model = cast("Qwen2ForCausalLM", loaded.model)
-        if settings.backend == "plain" or settings.warm.steps:  # TRL moves a model by itself
-            torch.nn.Module.to(self.model, default_device())
+        self.model = loaded.model
         self.curriculum = TaskCurriculum(
             environment.stream, settings.seed, near_half=settings.curriculum.near_half, floor=settings.curriculum.floor
         )
@@ -180,58 +148,24 @@ class TrainingRun:
             environment.engine,
         )
 
-    async def run_sft(self, checkpoint: Checkpoint | None) -> None:
-        """Take the remaining SFT steps; then keep the model with which GRPO begins.
-
-        A cancellation is raised between two steps, after a checkpoint.
-        """
-        table, source = self.job.settings.warm, self.job.environment.sft_source
-        if table.steps:
-            if source is None:
-                raise ConfigError(
-                    f"warm.steps: there are no SFT examples for {self.job.environment.origin.taskset}: "
-                    f"expected 0, found {table.steps}"
-                )
-            optimizer = sft_optimizer(self.model, table)
-            if checkpoint is not None:
-                restore_state(checkpoint.state, optimizer, {})
-            else:
-                self.save(CheckpointName("warm", 0), capture_state(optimizer, {}))
-            first = checkpoint.name.step if checkpoint is not None else 0
-            every = self.job.settings.keep.every * _SFT_STEPS_FACTOR
-            with _sft_chunks(self, source, first) as chunks:
-                for step in train_sft(self.model, optimizer, chunks, table, first):
-                    self.job.on_sft_step(step)
-                    stopped = await _pending_cancellation()
-                    if any(self.processes.gather_texts("stopped" if stopped else "")):
-                        stopped = stopped or asyncio.CancelledError()
-                    if step.number < table.steps and (stopped or self.checkpoint_is_old() or step.number % every == 0):
-                        self.save(CheckpointName("warm", step.number), capture_state(optimizer, {}))
-                    if stopped:
-                        raise stopped
-        self.save(CheckpointName("step", 0), TrainingState())
-
-    async def run_grpo(
-        self, checkpoint: Checkpoint | None, backend: "Callable[..., GRPOLoop | TrlLoop]" = GRPOLoop
-    ) -> TrainingResult:
-        """Take the remaining steps of GRPO, by our own loop or another backend."""
-        settings = self.job.settings
+    async def run_grpo(self, checkpoint: Checkpoint | None) -> TrainingResult:
+        """Take the remaining steps."""
+        settings, loaded = self.job.settings, self.loaded
+        if loaded.pad is None or loaded.end is None:
+            raise ConfigError("model.start: expected a model with a pad and an end token")
         with self.processes.raise_together():
-            loop = backend(
-                self.model, self.loaded.tokenizer, self.curriculum, self.scorer, settings, self.reference(checkpoint)
-            )
-            generators = {"sampling": loop.generator}
-            loop.auxiliary_sft = make_auxiliary_sft(settings, self.job.environment, self.loaded.tokenizer)
+            tokenizer = wrap_tokenizer(loaded.tokenizer, loaded.pad, loaded.end, loaded.template)
+            reference = self.reference(checkpoint)
+            self.loop = loop = TrlLoop(self.model, tokenizer, self.curriculum, self.scorer, settings, reference)
             if checkpoint is not None and checkpoint.name.step:
                 if loop.optimizer is None:
                     self.job.note("the optimizer's state was not kept (FSDP, DeepSpeed): its averages start again")
-                restore_state(checkpoint.state, loop.optimizer, generators)
+                restore_state(checkpoint.state, loop.optimizer)
                 self.restore(checkpoint)
                 loop.step = checkpoint.name.step
             self.job.on_start()
-            baselines = await self.baselines() if loop.step < settings.grpo.steps else {}
         while loop.step < settings.grpo.steps:
-            at, drawn, rng_state = loop.step, self.curriculum.state(), loop.generator.get_state()
+            at, drawn = loop.step, self.curriculum.state()
             try:
                 with self.processes.raise_together():
                     step = await unwrap_errors(loop.advance())
@@ -239,24 +173,22 @@ class TrainingRun:
                 # No weight has changed: what was learned since the last checkpoint is kept.
                 if loop.step == at:
                     self.curriculum.restore(drawn)
-                    loop.generator.set_state(rng_state)
-                    self.save(CheckpointName("step", at), capture_state(loop.optimizer, generators))
+                    self.save(CheckpointName(at), capture_state(loop.optimizer))
                 raise
-            texts = self.validation_plans(step.number)
+            texts = self.validation_plans(step.number, loop)
             with self.processes.raise_together():
-                await self.record_step(step, texts, baselines)
+                await self.record_step(step, texts)
             if self.due(step.number):
-                self.save(CheckpointName("step", step.number), capture_state(loop.optimizer, generators))
+                self.save(CheckpointName(step.number), capture_state(loop.optimizer))
         return self.finish(loop.step)
 
-    def reference(self, checkpoint: Checkpoint | None) -> "Qwen2ForCausalLM | None":
+    def reference(self, checkpoint: Checkpoint | None) -> "PreTrainedModel | None":
         """Return the model that GRPO began with, where the KL divergence from it is counted."""
         if not self.job.settings.grpo.kl:
             return None
         if checkpoint is None or not checkpoint.name.step:
             return deepcopy(self.model)
-        first = load_model(str(self.checkpoints.read(CheckpointName("step", 0)).folder)).model
-        return cast("Qwen2ForCausalLM", torch.nn.Module.to(first, self.model.device))
+        return load_model(str(self.checkpoints.read(CheckpointName(0)).folder), self.job.settings.model.dtype).model
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore adapters, the curriculum and the dollars spent."""
@@ -265,26 +197,20 @@ class TrainingRun:
         self.curriculum.restore(cast("dict[str, object]", facts["source"]))
         self.scorer.dollars_spent = float(cast("float", facts["spent"])) / self.processes.count
 
-    async def baselines(self) -> Mapping[str, float]:
-        """Return the scores of other policies on the validation tasks."""
-        environment = self.job.environment
-        wanted = self.processes.main and environment.validation_tasks
-        return await environment.baselines() if wanted and environment.baselines is not None else {}
-
-    def validation_plans(self, number: int) -> list[str]:
+    def validation_plans(self, number: int, loop: TrlLoop) -> list[str]:
         """Return the greedy plans for the validation tasks where validation follows this step, else nothing."""
         settings, items = self.job.settings, self.job.environment.validation_tasks
         due = number % settings.tasks.every == 0 or number == settings.grpo.steps
-        return self.greedy_plans(items) if items and due else []
+        return generate_greedy_plans(loop.trainer, items) if items and due else []
 
-    async def record_step(self, step: StepMetrics, texts: Sequence[str], baselines: Mapping[str, float]) -> None:
+    async def record_step(self, step: StepMetrics, texts: Sequence[str]) -> None:
         """Validate, write the step down, call the watchers; TrainingDiverged where a figure is not finite."""
         if not (isfinite(step.loss) and isfinite(step.gradient)):
             raise TrainingDiverged(f"step {step.number}: the loss is {step.loss}, the gradient norm {step.gradient}")
         if self.record is None:
             return
         if texts:
-            exam = validate_plans(texts, self.scorer, self.job.environment.validation_tasks, baselines)
+            exam = validate_plans(texts, self.scorer, self.job.environment.validation_tasks)
             step = replace(step, judged=await unwrap_errors(exam))
         self.record.add(step)
         for watcher in self.job.watchers:
@@ -304,7 +230,7 @@ class TrainingRun:
 
     def save(self, place: CheckpointName, state: TrainingState) -> None:
         """Write a checkpoint; TrainingDiverged, the one before staying, where a weight is not finite."""
-        weights, spent = self.weights(), self.processes.sum(self._spent())
+        weights, spent = self._weights(), self.processes.sum(self._spent())
         rng_states = (
             self.processes.gather_texts(rng_state_json(state)) if self.processes.count > 1 and state.tensors else []
         )
@@ -321,7 +247,7 @@ class TrainingRun:
 
     def finish(self, steps: int) -> TrainingResult:
         """Write the conductor without the state of its training; return where it is."""
-        place, weights, spent = CheckpointName("step", steps), self.weights(), self.processes.sum(self._spent())
+        place, weights, spent = CheckpointName(steps), self._weights(), self.processes.sum(self._spent())
         with self.processes.raise_together():
             if self.processes.main:
                 with atomic_folder(self.job.folder / FINAL_FOLDER) as folder:
@@ -340,10 +266,9 @@ class TrainingRun:
         """Return what each of the processes may spend."""
         return None if dollars is None else dollars / self.processes.count
 
-    def _greedy_plans(self, items: Sequence[TaskItem]) -> list[str]:
-        if not self.processes.main:
-            return []
-        return greedy_plans(self.model, self.loaded.tokenizer, items, self.job.settings.grpo.longest)
+    def _weights(self) -> "Mapping[str, Tensor] | None":
+        """Return all weights in one piece; None where the model holds them."""
+        return None if self.loop is None else gather_weights(self.loop.trainer)
 
     def _fill(self, folder: Path, place: CheckpointName, spent: float, weights: "Mapping[str, Tensor] | None") -> None:
         loaded, judged = self.loaded, None if self.record is None else self.record.last_validation
@@ -370,33 +295,12 @@ class TrainingRun:
         }
 
 
-@contextmanager
-def _sft_chunks(run: TrainingRun, source: SFTSource, first: int) -> Iterator[ChunkSource]:
-    """Yield a run's SFT examples as tokens; for a GPU other processes make them ahead of time."""
-    table, tokenizer = run.job.settings.warm, run.loaded.tokenizer
-    if not source.worker_module or run.model.device.type == "cpu":
-        yield lambda number: make_chunk(number, source.examples, tokenizer, table)
-        return
-    settings = {**source.worker_settings, "tokenizer": tokenizer.to_str()}
-    with prefetch_chunks(source.worker_module, settings, sft_worker_count(), first // BATCHES_PER_CHUNK) as chunks:
-        yield chunks
-
-
 async def unwrap_errors(work: Awaitable[T]) -> T:
     """Await what performs many runs at once; raise the first error of one of them instead of an ExceptionGroup."""
     try:
         return await work
     except ExceptionGroup as group:
         raise first_error(group) from None
-
-
-async def _pending_cancellation() -> asyncio.CancelledError | None:
-    """Let the event loop run once; return the cancellation of this task, if there is one."""
-    try:
-        await asyncio.sleep(0)
-    except asyncio.CancelledError as stop:
-        return stop
-    return None
 
 
 def _checkpoint_to_resume(job: TrainingJob, store: CheckpointStore, processes: int) -> Checkpoint | None:
@@ -438,7 +342,7 @@ def _refuse_mismatch(checkpoint: Checkpoint, job: TrainingJob, processes: int) -
         )
     before, now = cast("dict[str, object]", facts["settings"]), _fixed_settings(job.settings)
     # A key that is newer than the checkpoint had its default.
-    before = _fixed_settings(TrainSettings()) | before
+    before = _fixed_settings(TrainSettings(model=job.settings.model, tasks=job.settings.tasks)) | before
     for key in sorted({*before, *now}):
         if before.get(key) != now.get(key):
             raise ConfigError(
@@ -468,49 +372,20 @@ def _fixed_settings(settings: TrainSettings) -> dict[str, object]:
 def _load_start(job: TrainingJob, checkpoint: Checkpoint | None) -> LoadedModel:
     """Load what the run resumes from, or starts with."""
     table = job.settings.model
-    if checkpoint is not None:
-        first = checkpoint.folder.with_name(CheckpointName("step", 0).folder_name)  # what adapters were added to
-        found = load_model(
-            str(first if table.lora and checkpoint.name.stage == "step" else checkpoint.folder), table.dtype
-        )
-        return replace(found, start=cast("dict[str, object]", checkpoint.state.facts["start"]))
-    if table.start:
+    if checkpoint is None:
         return load_model(resolve_start(table.start, job.start_folder), table.dtype)
-    source = job.environment.sft_source
-    if source is None:
-        raise ConfigError(
-            f"model.start: there are no SFT examples for {job.environment.origin.taskset}, so it cannot begin from "
-            "scratch: expected a checkpoint's folder or a model on the hub"
-        )
-    job.note("counts the words of the SFT examples, for a tokenizer")
-    tokenizer = source.tokenizer()
-    size = Qwen2Size(table.layers, table.width, table.heads, table.inner, table.longest)
-    return LoadedModel(new_qwen2(tokenizer.get_vocab_size(), size, job.settings.seed), tokenizer, PAD_ID, END_ID)
+    first = checkpoint.folder.with_name(CheckpointName(0).folder_name)  # what adapters were added to
+    found = load_model(str(first if table.lora else checkpoint.folder), table.dtype)
+    return replace(found, start=cast("dict[str, object]", checkpoint.state.facts["start"]))
 
 
-def greedy_plans(
-    model: "Qwen2ForCausalLM", tokenizer: "Tokenizer", items: Sequence[TaskItem], longest: int
-) -> list[str]:
-    """Return the plan of each item by greedy decoding, as text, of a model that `rollout` samples."""
-    found: list[str] = []
-    for first in range(0, len(items), _PROMPTS_AT_ONCE):
-        prompts = [
-            tokenizer.encode(PlanPrompt(item).text(tokenizer)).ids for item in items[first : first + _PROMPTS_AT_ONCE]
-        ]
-        drawn = sample(model, prompts, 1, longest, params=SamplingParams(temperature=0.0))
-        found += [tokenizer.decode(rows[0], skip_special_tokens=False) for rows in drawn.rows()]
-    return found
-
-
-async def validate_plans(
-    texts: Sequence[str], scorer: PlanScorer, items: Sequence[TaskItem], baselines: Mapping[str, float]
-) -> ValidationResult:
-    """Score the texts, one for each item; `baselines` are the scores of other policies on the same tasks."""
+async def validate_plans(texts: Sequence[str], scorer: PlanScorer, items: Sequence[TaskItem]) -> ValidationResult:
+    """Score the texts, one for each item."""
     scored = await scorer.scores([[text] for text in texts], items)
-    return summarize_validation([one for (one,) in scored], baselines)
+    return summarize_validation([one for (one,) in scored])
 
 
-def summarize_validation(found: Sequence[ScoredPlan], baselines: Mapping[str, float]) -> ValidationResult:
+def summarize_validation(found: Sequence[ScoredPlan]) -> ValidationResult:
     """Return the figures of scored plans, one a task; a run that a worker's fault spoiled counts as wrong."""
     count = len(found)
     shapes = Counter(one.shape for one in found)
@@ -520,5 +395,4 @@ def summarize_validation(found: Sequence[ScoredPlan], baselines: Mapping[str, fl
         valid=sum(one.valid for one in found) / count,
         dollars=sum(one.dollars for one in found) / count,
         shapes={name: times / count for name, times in shapes.most_common()},
-        beside=dict(baselines),
     )

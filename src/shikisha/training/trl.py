@@ -1,19 +1,19 @@
-"""GRPO by TRL: its optimizer steps, processes, adapters and vLLM, with our tasks, rewards and advantages.
+"""GRPO by TRL: its sampling, optimizer steps, processes, adapters and vLLM, with our tasks, rewards and formulas.
 
-A model of Qwen2's layout is sampled by `rollout` through TRL's `rollout_func`, and plans are performed by its reward
-function. A small model on a processor is also read by our own pass, through `compute_loss`, with an exact KL; any other
-model is read by TRL. TRL trains in a thread that waits between steps, so `training_run` drives it as it drives `grpo`.
+Plans are performed by the reward function that TRL calls; advantages and loss are those of `grpo`. TRL trains in a
+thread that waits between steps, so `training_run` drives it step by step.
 
-Invariants: tokens and, where `rollout` samples, log-probabilities are the sampler's; a plan that a worker's fault
-spoiled has no advantage and is counted as masked; a loss or gradient that is not finite stops training before any
-weight changes; a step that is canceled has changed no weight, or is complete when the cancellation arrives; an error in
-one process stops all of them, after the same collective calls.
+Invariants: a plan that a worker's fault spoiled has no advantage and is counted as masked; a loss or gradient that is
+not finite stops training before any weight changes; a step that is canceled has changed no weight, or is complete when
+the cancellation arrives; every step draws from a seed of its own, so a resumed run samples what the unbroken one would;
+an error in one process stops all of them, after the same collective calls.
 
 Where TRL's documented hooks do not suffice, its private methods are overridden or called (lines of TRL 1.16's
 `grpo_trainer.py`):
 - `_generate_and_score_completions`: the number of completions is that of the data loader's rows (1581), so second
   rounds could not join a batch; advantages have no hook (2763-2793); a data loader reads ahead, so tasks drawn there
   would be a step behind the curriculum.
+- `_get_per_token_logps_and_entropies`: there is no other way to the log-probabilities that a loss needs.
 - `_get_grad_norm` (transformers): `on_pre_optimizer_step` does not get the norm, and `on_step_end` comes too late.
 - `_tokenize_prompts`, `_generate_single_turn`: there is no public way to generate without training.
 - `_send_telemetry`: the environment variable that switches it off is read before this module can set it.
@@ -30,8 +30,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from dataclasses import dataclass, field, fields
 from itertools import cycle, islice
 from math import isfinite
 from threading import Semaphore, Thread
@@ -46,7 +45,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import GenerationConfig, PreTrainedTokenizerFast, PrinterCallback, Qwen2ForCausalLM
+from transformers import GenerationConfig, PreTrainedTokenizerFast, PrinterCallback
 from trl.models.utils import prepare_deepspeed, prepare_fsdp
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -55,39 +54,32 @@ from trl.trainer.utils import add_fused_lm_head
 from shikisha.core.errors import ConfigError, TrainingDiverged
 from shikisha.evals.taskset import TaskItem
 from shikisha.training.environment import TaskCurriculum
-from shikisha.training.grpo import MAX_GRAD_NORM, step_advantages, without_exploration
+from shikisha.training.grpo import MAX_GRAD_NORM, grpo_loss, step_advantages
 from shikisha.training.metrics import SAMPLES_PER_STEP, StepMetrics, rollout_metrics, second_round_shares
 from shikisha.training.plan_reward import Floats, PlanScorer
 from shikisha.training.process_group import current_process_group
-from shikisha.training.rollout import END_ID, PAD_ID, PlanPrompt, RolloutGroup, full_logprobs, sample
+from shikisha.training.rollout import PlanPrompt, RolloutGroup, second_round_prompts
 from shikisha.training.settings import TrainSettings
-from shikisha.training.sft import AuxiliarySFT
 from shikisha.training.trl_batch import (
     GroupSummary,
     PlanRewardFunction,
-    ReferenceLogprobs,
-    average_gradients,
     gather_groups,
     join_batches,
     max_over_processes,
-    rows_loss,
-    to_trl_rows,
 )
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedModel
 
-    from shikisha.training.checkpoint import Checkpoint
-    from shikisha.training.training_run import TrainingResult, TrainingRun
-
-# TRL's data loaders draw from the seed that sampling uses: each step gets one of its own.
+# Each step samples from a seed of its own.
 _SEED_STRIDE = 1_000_003
 # In each process, where greedy plans are generated.
 _PROMPTS_AT_ONCE = 16
 _SAMPLING_OPTIONS = ("temperature", "top_p", "top_k", "min_p")
 # Such completions are masked and counted.
 _UNSCORED_MESSAGE = "All reward functions returned None"
+_NO_PROBABILITIES = "probability tensor contains"  # how torch refuses to draw
 # Transformers renamed it after 5.17.
 _NAMES = {each.name for each in fields(GRPOConfig)}
 _CHECKPOINTING = "activation_checkpointing" if "activation_checkpointing" in _NAMES else "gradient_checkpointing"
@@ -96,40 +88,19 @@ _IGNORED_WARNINGS: tuple[tuple[str, type[Warning]], ...] = (
 )
 
 
-async def run_trl(run: "TrainingRun", checkpoint: "Checkpoint | None") -> "TrainingResult":
-    """Take the remaining steps of a run; where the model reads a chat, by its chat template."""
-    loaded = run.loaded
-    tokenizer: Tokenizer | PreTrainedTokenizerFast = loaded.tokenizer
-    if not run.job.settings.model.brief:
-        if loaded.pad is None or loaded.end is None:
-            raise ConfigError("model.start: expected a model with a pad and an end token")
-        tokenizer = wrap_tokenizer(loaded.tokenizer, loaded.pad, loaded.end, loaded.template)
-
-    def loop(model: "PreTrainedModel", _: "Tokenizer", *more: object) -> TrlLoop:
-        made = TrlLoop(model, tokenizer, *more)  # type: ignore[arg-type]  # as they come
-        run.weights = partial(gather_weights, made.trainer)
-        if not made.trainer.own_forward:
-            run.greedy_plans = partial(generate_greedy_plans, made.trainer)
-        return made
-
-    return await run.run_grpo(checkpoint, loop)
-
-
 class TrlLoop:
-    """A policy and the state of its training: what `grpo.GRPOLoop` is, by TRL. `advance` takes one step."""
+    """A policy and the state of its training. `advance` takes one step."""
 
     def __init__(
         self,
         model: "PreTrainedModel",
-        tokenizer: "Tokenizer | PreTrainedTokenizerFast",
+        tokenizer: PreTrainedTokenizerFast,
         curriculum: TaskCurriculum,
         scorer: PlanScorer,
         settings: TrainSettings,
         reference: "PreTrainedModel | None" = None,
     ) -> None:
         self.trainer = PlanGRPOTrainer(model, tokenizer, curriculum, scorer, settings, reference)
-        if settings.grpo.explores and self.trainer.rollout_func is None:
-            raise ConfigError("grpo.phases: explore: expected 0 where TRL or vLLM samples, or weights lie in pieces")
         self._steps = settings.grpo.steps
         self._thread: Thread | None = None
         self._taken: Future[StepMetrics] = Future()
@@ -141,11 +112,6 @@ class TrlLoop:
         return None if self.trainer.sharded else self.trainer.policy_optimizer
 
     @property
-    def generator(self) -> torch.Generator:
-        """What samples are drawn with."""
-        return self.trainer.generator
-
-    @property
     def step(self) -> int:
         """How many steps were taken."""
         return self.trainer.step
@@ -153,15 +119,6 @@ class TrlLoop:
     @step.setter
     def step(self, taken: int) -> None:
         self.trainer.step = taken
-
-    @property
-    def auxiliary_sft(self) -> AuxiliarySFT | None:
-        """SFT examples next to reinforcement."""
-        return self.trainer.auxiliary_sft
-
-    @auxiliary_sft.setter
-    def auxiliary_sft(self, examples: AuxiliarySFT | None) -> None:
-        self.trainer.auxiliary_sft = examples
 
     async def advance(self) -> StepMetrics:
         """Take one step and return its metrics."""
@@ -203,39 +160,29 @@ class PlanGRPOTrainer(GRPOTrainer):
     def __init__(
         self,
         model: "PreTrainedModel",
-        tokenizer: "Tokenizer | PreTrainedTokenizerFast",
+        tokenizer: PreTrainedTokenizerFast,
         curriculum: TaskCurriculum,
         scorer: PlanScorer,
         settings: TrainSettings,
         reference: "PreTrainedModel | None" = None,
     ) -> None:
-        table, pad, end = settings.grpo, model.config.pad_token_id, model.config.eos_token_id
+        table = settings.grpo
         if table.kl and reference is None and not settings.model.lora:
             raise ConfigError("grpo.kl: a divergence needs the model that training began with")
-        fast = tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) else wrap_tokenizer(tokenizer, pad, end)
-        bare = tokenizer.backend_tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) else tokenizer
-        self.curriculum, self.settings, self.current = curriculum, settings, TrlStep()
+        self.curriculum, self.settings, self.current, self._begun = curriculum, settings, TrlStep(), 0
         self.processes = current_process_group()
-        self.rollouts = PlanRewardFunction(bare, fast.eos_token_id, scorer, settings)
-        self.own_forward, self._begun = uses_own_forward(model, settings), 0
+        self.rollouts = PlanRewardFunction(tokenizer.backend_tokenizer, tokenizer.eos_token_id, scorer, settings)
         with quiet_trl():
             super().__init__(
                 model=model,
                 reward_funcs=cast("Callable[..., list[float | None]]", self.rollouts.perform),  # TRL takes async ones
-                args=grpo_config(settings, self.processes.count, self.own_forward),
+                args=grpo_config(settings, self.processes.count),
                 train_dataset=Dataset.from_dict({"prompt": [""] * table.tasks * max(1, table.steps)}),
-                processing_class=fast,
+                processing_class=tokenizer,
                 peft_config=lora_config(settings),
             )
-        if uses_own_sampler(model, settings) and not self.sharded:
-            self.rollout_func = self._sample
-        self.auxiliary_sft: AuxiliarySFT | None = None
         self.remove_callback(PrinterCallback)
-        self.generator = torch.Generator().manual_seed(settings.seed + self.accelerator.process_index)
-        self._reference: ReferenceLogprobs | None = None
-        if table.kl and self.own_forward:
-            self._reference = _reference_logprobs(self.model, reference, table.temperature)
-        elif table.kl:
+        if table.kl:
             self.beta, self.ref_model = table.kl, _prepare_reference(self, reference)
         if not self.sharded:
             # Now, so that its state can be restored.
@@ -254,7 +201,7 @@ class PlanGRPOTrainer(GRPOTrainer):
             self.state.global_step = 0
             with quiet_trl():
                 self.train()
-            self._policy.train(mode=False)
+            cast("Module", self.model).train(mode=False)
 
     @property
     def step(self) -> int:
@@ -275,20 +222,11 @@ class PlanGRPOTrainer(GRPOTrainer):
         self._created_lr_scheduler = True
         return self.lr_scheduler
 
-    def training_step(self, model: Module, inputs: object, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """Add a part of the step's gradient; over all processes, where our own pass goes around TRL's wrapping."""
-        found: Tensor = super().training_step(model, inputs, num_items_in_batch)  # type: ignore[no-untyped-call]
-        several = self.accelerator.sync_gradients and self.accelerator.num_processes > 1
-        if self.own_forward and self.current.kept and several:
-            average_gradients(self.accelerator, self._policy.parameters())
-        return found
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Note TRL's figures as it does; report the step's metrics."""
         super().log(logs, start_time)
         if "grad_norm" in logs and self._callback is not None:
-            step = self.current.metrics(self.step, float(logs["grad_norm"]), self.settings)
-            self._callback(step if self.auxiliary_sft is None else replace(step, replay=self.auxiliary_sft.last))
+            self._callback(self.current.metrics(self.step, float(logs["grad_norm"]), self.settings))
 
     def _generate_and_score_completions(self, inputs: object) -> dict[str, Tensor]:  # noqa: ARG002 - they are blank
         """Return TRL's batch: of this process's share of the tasks, first rounds and second ones."""
@@ -298,18 +236,15 @@ class PlanGRPOTrainer(GRPOTrainer):
         )
         items = self.curriculum.draw(self.settings.grpo.tasks)
         share = len(items) // self.accelerator.num_processes
-        self.rollouts.at(self.step)
         questions = [PlanPrompt(item) for item in items[self.accelerator.process_index * share :][:share]]
         firsts, batch = self._rollout(questions, self.settings.grpo.group)
         seconds, more = self._rollout(self._second_rounds(firsts), self.settings.second_group)
         current.groups = [*firsts, *seconds]
         current.all_groups = gather_groups(self.processes, current.groups)
         self.curriculum.update(items, [one.right for one in current.all_groups if not one.second])
-        current.compare(self.settings, self.step)
+        current.compare(self.settings)
         rows = join_batches([batch, more] if seconds else [batch], self.args.gradient_accumulation_steps)
         current.set_advantages(rows, self.accelerator.process_index, self.accelerator.num_processes)
-        if self.own_forward:
-            rows["old_per_token_logps"] = rows["sampling_per_token_logps"]
         return rows
 
     def _rollout(self, questions: Sequence[PlanPrompt], size: int) -> tuple[list[RolloutGroup], dict[str, Tensor]]:
@@ -317,65 +252,65 @@ class PlanGRPOTrainer(GRPOTrainer):
         if not questions:
             return [], {}
         self.num_generations = self.rollouts.size = size
-        columns = [{"prompt": self.rollouts.prompt(one), "question": one} for one in questions]
+        columns = [{"prompt": self.chat(one), "question": one} for one in questions]
         rows = cast("list[dict[str, Tensor]]", [dict(one) for one in columns for _ in range(size)])  # and what is none
         with quiet_trl():
             batch: dict[str, Tensor] = super()._generate_and_score_completions(rows)
         self.processes.raise_first(self.rollouts.failure)
         return list(self.rollouts.groups(questions, batch)), batch
 
+    def _generate_single_turn(self, *arguments: object, **options: object) -> tuple[list[list[int]], object]:
+        """Sample as TRL does; TrainingDiverged where the weights give no probabilities any more."""
+        try:
+            found = super()._generate_single_turn(*arguments, **options)  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            if _NO_PROBABILITIES not in str(error):
+                raise
+            raise TrainingDiverged(f"step {self.step}: the next token's probabilities are no numbers") from None
+        return cast("tuple[list[list[int]], object]", found)
+
     def _second_rounds(self, firsts: Sequence[RolloutGroup]) -> list[PlanPrompt]:
         """Return the second rounds; every process has as many, so some are repeated where others have more."""
-        questions = self.rollouts.second_rounds(firsts, self.step)
+        questions = second_round_prompts(firsts, self.settings, self.step)
         count = max_over_processes(self.processes, len(questions))
         return list(islice(cycle(questions or [group.question for group in firsts]), count))
 
-    def _sample(self, prompts: list[str], _: GRPOTrainer) -> dict[str, Sequence[object]]:
-        """Sample as `rollout_func` does: a completion for each of the prompts, which come in groups."""
-        size = self.rollouts.size
-        ids = self.tokenize(prompts[::size])
-        drawn = sample(self._policy, ids, size, self.settings.grpo.longest, self.generator, self.rollouts.sampling)
-        return to_trl_rows(ids, drawn)
-
-    def tokenize(self, prompts: list[str]) -> list[list[int]]:
-        """Return the tokens of prompts, or of chats."""
-        ids: list[list[int]] = self._tokenize_prompts(prompts)[0]
-        return ids
+    def chat(self, question: PlanPrompt) -> list[dict[str, str]]:
+        """Return the chat that the model is shown for a question."""
+        return question.chat(described=self.settings.model.described)
 
     def compute_loss(
         self,
         model: Module,
         inputs: dict[str, Tensor],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
+        return_outputs: bool = False,  # noqa: ARG002 - TRL's signature
+        num_items_in_batch: Tensor | int | None = None,  # noqa: ARG002
     ) -> Tensor:
-        """Return the loss of a part of the batch, ours or TRL's; TrainingDiverged where it is not finite."""
-        if self.own_forward and not self.current.kept:
-            # No gradient, so no weight moves.
-            return torch.zeros((), requires_grad=True)
-        table, parts = self.settings.grpo, float(self.current_gradient_accumulation_steps)
-        if self.own_forward:
-            loss = rows_loss(self._policy, inputs, self.settings, self._reference)
-            terms = self._mean_over_processes(torch.stack([loss.policy, loss.kl, loss.entropy]).detach() / parts)
-            total = (loss.policy + table.kl * loss.kl) / parts
-            if float(terms[2]) * parts < table.entropy_floor:
-                total = total - table.entropy * loss.entropy / parts
-        else:
-            total = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-            noted = self._metrics["train"]
-            kl, entropy = (noted[name][-1] / parts if noted.get(name) else 0.0 for name in ("kl", "entropy"))
-            terms = self._mean_over_processes(torch.stack([total.detach(), *total.new_tensor([kl, entropy])]))
-        # With the first part of the batch.
-        if self.auxiliary_sft is not None and not self.current.auxiliary_sft_done:
-            self.current.auxiliary_sft_done, total = True, total + self.auxiliary_sft.loss(self._policy, self.step)
+        """Return `grpo`'s loss of a part of the batch; TrainingDiverged where it is not finite."""
+        mask = inputs["completion_mask"]
+        logprobs, entropies, _ = self._get_per_token_logps_and_entropies(
+            model,
+            torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
+            torch.cat([inputs["prompt_mask"], mask], dim=1),
+            mask.size(1),
+            compute_entropy=True,
+        )
+        loss = grpo_loss(
+            logprobs,
+            mask,
+            inputs["advantages"],
+            self.settings.grpo,
+            old_logprobs=inputs.get("old_per_token_logps"),
+            reference=inputs.get("ref_per_token_logps"),
+            correction=inputs.get("importance_sampling_ratio"),
+        )
+        parts = float(self.current_gradient_accumulation_steps)
+        entropy = (entropies.detach() * mask).sum() / mask.sum().clamp(min=1)
+        terms = cast("Tensor", self.accelerator.reduce(torch.stack([loss.policy, loss.kl, entropy]) / parts, "mean"))
         if not bool(torch.isfinite(terms).all()):
             raise TrainingDiverged(f"step {self.step}: the loss is no number; the weights are those of the step before")
         self.current.terms += terms.cpu()
-        return total
-
-    def _mean_over_processes(self, terms: Tensor) -> Tensor:
-        found: Tensor = self.accelerator.reduce(terms, reduction="mean")
-        return found
+        return loss.total / parts
 
     def _get_grad_norm(self, model: Module, grad_norm: Tensor | float | None = None) -> Tensor | float:
         found: Tensor | float = super()._get_grad_norm(model, grad_norm)  # type: ignore[no-untyped-call]
@@ -400,12 +335,6 @@ class PlanGRPOTrainer(GRPOTrainer):
     def _send_telemetry(self) -> None:
         """Send nothing: whom we train for has not been asked."""
 
-    @property
-    def _policy(self) -> "Qwen2ForCausalLM":
-        """The bare model, adapters in their places."""
-        model = self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
-        return cast("Qwen2ForCausalLM", model)
-
 
 @dataclass(slots=True)
 class TrlStep:
@@ -421,22 +350,21 @@ class TrlStep:
     terms: Tensor = field(default_factory=lambda: torch.zeros(3))
     begun: float = field(default_factory=perf_counter)
     sampled: float = 0.0
-    auxiliary_sft_done: bool = False
 
     @property
     def kept(self) -> int:
         """How many completions there are to learn from."""
         return int(np.count_nonzero(self.advantages))
 
-    def compare(self, settings: TrainSettings, step: int) -> None:
+    def compare(self, settings: TrainSettings) -> None:
         """Compute the advantages of all processes' completions."""
         scored, second = [one.found for one in self.all_groups], [one.second for one in self.all_groups]
         tasks = [f"{one.rank} {one.task}" for one in self.all_groups]
-        self.advantages, self.zero_variance = step_advantages(scored, second, settings, step, tasks)
+        self.advantages, self.zero_variance = step_advantages(scored, second, tasks, settings)
         self.sampled = perf_counter()
 
     def set_advantages(self, rows: dict[str, Tensor], rank: int, processes: int) -> None:
-        """Put the advantages of this process into its rows, and what each row weighs in a mean over all of them.
+        """Put the advantages of this process into its rows, as TRL's mean over all rows needs them.
 
         TRL takes the mean over a process's rows, and then over processes; ours is over completions that have an
         advantage, wherever they are. Rows after the last completion fill the batch up.
@@ -447,7 +375,6 @@ class TrlStep:
         share = len(own) * processes / max(1, self.kept)
         like = rows["advantages"]
         rows["advantages"] = torch.tensor(own * share, dtype=torch.float32, device=like.device)
-        rows["weights"] = torch.tensor((own != 0) * share, dtype=torch.float32, device=like.device)
 
     def metrics(self, number: int, gradient: float, settings: TrainSettings) -> StepMetrics:
         """Return the step's record; `number` steps were taken, this one included."""
@@ -456,7 +383,7 @@ class TrlStep:
         return StepMetrics(
             number=number,
             of=settings.grpo.steps,
-            **rollout_metrics(without_exploration(firsts, settings, number - 1)),
+            **rollout_metrics([each for group in firsts for each in group]),
             dollars=sum(each.dollars for one in self.all_groups for each in one.found),
             second_round=second_round_shares(
                 [(one.at_hand, each) for one in self.all_groups if one.second for each in one.found]
@@ -473,32 +400,8 @@ class TrlStep:
         )
 
 
-def uses_own_sampler(model: "PreTrainedModel", settings: TrainSettings) -> bool:
-    """Return whether `rollout` samples this model: it has Qwen2's layout, and vLLM is not asked for."""
-    config = model.config
-    return (
-        isinstance(model, Qwen2ForCausalLM)
-        and config.sliding_window is None
-        and not config.attention_dropout
-        and not settings.trl.vllm
-    )
-
-
-def uses_own_forward(model: "PreTrainedModel", settings: TrainSettings) -> bool:
-    """Return whether our own pass reads it too: a model on a processor, with our pad and end tokens.
-
-    It holds every token's probability at every place, which is too much with a large vocabulary.
-    """
-    ours = (model.config.pad_token_id, model.config.eos_token_id) == (PAD_ID, END_ID)
-    return uses_own_sampler(model, settings) and ours and not torch.cuda.is_available()
-
-
-def grpo_config(settings: TrainSettings, processes: int, own: bool) -> GRPOConfig:
-    """Return TRL's arguments; `own`: log-probabilities are ours, and so are KL and entropy.
-
-    Elsewhere TRL estimates the KL from samples, and its entropy bonus goes by the step before. ConfigError where a
-    step's completions cannot be dealt out evenly.
-    """
+def grpo_config(settings: TrainSettings, processes: int) -> GRPOConfig:
+    """Return TRL's arguments. ConfigError where a step's completions cannot be dealt out evenly."""
     table, more = settings.grpo, settings.trl
     if table.tasks % processes:
         raise ConfigError(f"grpo.tasks: expected a multiple of the {processes} processes, found {table.tasks}")
@@ -507,7 +410,6 @@ def grpo_config(settings: TrainSettings, processes: int, own: bool) -> GRPOConfi
         raise ConfigError(f"trl.rows: expected a divisor of the {each} completions of a step, found {more.rows}")
     rows = more.rows or each
     cuda = torch.cuda.is_available()
-    bonus = 0.0 if own else table.entropy
     return GRPOConfig(
         output_dir=tempfile.gettempdir(),  # has to be there; nothing is written to it
         max_steps=max(1, table.steps),
@@ -522,20 +424,11 @@ def grpo_config(settings: TrainSettings, processes: int, own: bool) -> GRPOConfi
         adam_beta1=table.betas[0],
         adam_beta2=table.betas[1],
         max_grad_norm=MAX_GRAD_NORM,
-        loss_type="grpo",
-        epsilon=table.clip,
-        epsilon_high=table.clip_high,
-        entropy_coef=bonus,
-        use_adaptive_entropy=bool(bonus),  # a bonus only below the target, always of the same size
-        entropy_coef_min=bonus,
-        entropy_coef_max=bonus,
-        entropy_coef_delta=0.0,
-        entropy_target=table.entropy_floor,
         use_vllm=bool(more.vllm),
         vllm_mode=more.vllm or "colocate",
         vllm_server_base_url=more.server if more.vllm == "server" else None,
         bf16=settings.model.dtype == "bfloat16",
-        **cast("dict[str, Any]", {_CHECKPOINTING: not own}),
+        **cast("dict[str, Any]", {_CHECKPOINTING: cuda}),
         disable_dropout=True,
         ddp_find_unused_parameters=False,
         use_cpu=not cuda,
@@ -557,35 +450,15 @@ def lora_config(settings: TrainSettings) -> LoraConfig | None:
     return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
-def wrap_tokenizer(tokenizer: "Tokenizer", pad: int, end: int, template: str = "") -> PreTrainedTokenizerFast:
-    """Return a bare tokenizer in TRL's form, with its pad and end tokens, and a chat template if there is one.
-
-    Without a template it reads the name of a special token in a text as plain text: tasks are written by others.
-    """
+def wrap_tokenizer(tokenizer: "Tokenizer", pad: int, end: int, template: str) -> PreTrainedTokenizerFast:
+    """Return a bare tokenizer in TRL's form, with its pad and end tokens and its chat template."""
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         pad_token=tokenizer.id_to_token(pad),
         eos_token=tokenizer.id_to_token(end),
-        chat_template=template or None,
+        chat_template=template,
         padding_side="left",
-        split_special_tokens=not template,
     )
-
-
-def _reference_logprobs(
-    model: Module | None, reference: "PreTrainedModel | None", temperature: float
-) -> ReferenceLogprobs:
-    """Return the log-probabilities that the model gave when training began."""
-
-    def logprobs(prompts: Sequence[Sequence[int]], tokens: Tensor, mask: Tensor) -> Tensor:
-        if isinstance(model, PeftModel):
-            with model.disable_adapter():
-                return full_logprobs(
-                    cast("Qwen2ForCausalLM", model.get_base_model()), prompts, tokens, temperature, mask
-                )
-        return full_logprobs(cast("Qwen2ForCausalLM", reference), prompts, tokens, temperature, mask)
-
-    return logprobs
 
 
 def _prepare_reference(trainer: GRPOTrainer, reference: "PreTrainedModel | None") -> "PreTrainedModel | None":
@@ -643,9 +516,8 @@ def gather_weights(trainer: PlanGRPOTrainer) -> Mapping[str, Tensor] | None:
 
 
 def _generate_plans(trainer: PlanGRPOTrainer, items: Sequence[TaskItem]) -> list[str]:
-    prompts = [trainer.rollouts.prompt(PlanPrompt(item)) for item in items]
-    ids = trainer.tokenize(cast("list[str]", prompts))  # or chats
-    found, _ = trainer._generate_single_turn(ids, None, {}, 1)  # type: ignore[no-untyped-call]
+    ids = trainer._tokenize_prompts([trainer.chat(PlanPrompt(item)) for item in items])[0]
+    found, _ = trainer._generate_single_turn(ids, None, {}, 1)
     return [trainer.rollouts.text(each) for each in found]
 
 

@@ -1,4 +1,4 @@
-// The page: opens the device's conductor, shows each decision before it is performed, and what it cost.
+// The page: opens the device's policy, shows each decision before it is performed, and what it cost.
 import { Device } from "./device.js";
 import { local } from "./workers.js";
 

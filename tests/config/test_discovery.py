@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -53,6 +54,34 @@ async def test_ollama_says_its_windows_in_its_own_protocol() -> None:
     async with model_server(ModelServer(extra={"/api/show": shown})) as server:
         found = await discover({**nobody_here(), "OLLAMA_HOST": server.url})
     assert [model.context_tokens for _, model in found.usable] == [32768]
+
+
+@pytest.mark.parametrize(
+    ("answers", "able"),
+    [
+        ({"schema": '{"ready": true}', "tools": "I am ready."}, ["schema"]),
+        ({"schema": "I am ready.", "tools": None}, ["tools"]),
+        ({"schema": 400, "tools": 400}, []),
+    ],
+)
+async def test_what_a_free_model_can_is_probed_and_written(answers: dict[str, object], able: list[str]) -> None:
+    def chat(asked: Mapping[str, object]) -> object:
+        said = answers["tools" if "tools" in asked else "schema"]
+        call = {"id": "a", "type": "function", "function": {"name": "report", "arguments": "{}"}}
+        message = {"content": said} if said is not None else {"content": None, "tool_calls": [call]}
+        return said if said == 400 else {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+
+    rows = [{"id": "smol", "meta": {"n_ctx": 1024, "n_ctx_train": 8192}}]
+    async with model_server(ModelServer(models=rows, chat=chat)) as server:
+        unasked = await discover({**nobody_here(), "LLAMAFILE_API_BASE": server.url})
+        assert server.chats == 0
+        found = await discover({**nobody_here(), "LLAMAFILE_API_BASE": server.url}, probe=True)
+    assert unasked.endpoints[0].models[0].able is None
+    (endpoint,) = found.endpoints
+    assert (endpoint.models[0].context_tokens, sorted(endpoint.models[0].able or ())) == (1024, able)
+    assert describe_endpoint(endpoint)[2] == f"smol ({', '.join(['1,024 tokens', *able])})"
+    table = found_tables(found)["workers"]["smol"]  # type: ignore[index]
+    assert (table.get("structured_output", False), table["tools"]) == ("schema" in able, "tools" in able)
 
 
 async def test_a_provider_is_found_by_its_key_and_elsewhere_the_catalogues_prices_are_not_its_own() -> None:

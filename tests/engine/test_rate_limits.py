@@ -8,10 +8,16 @@ from time import perf_counter
 import pytest
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.core.budget import Caps
+from shikisha.core.events import AttemptFinished, RunStatus
 from shikisha.core.fair_work import WORK_OWNER, WorkOwner
+from shikisha.core.plan import Plan, Step
 from shikisha.core.task import Task
+from shikisha.engine.engine import Engine
+from shikisha.engine.pool import Member, Pool
 from shikisha.engine.rate_limits import ConcurrencyLimits
-from shikisha.engine.worker import Card, Request
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.engine.worker import Card, Reply, Request
 from support import engine, member, plan_of, pool_of
 
 
@@ -154,3 +160,31 @@ async def test_the_calls_of_one_owner_of_work_hold_up_no_other_one(card: Card) -
         for owner in ["x"] * 20 + ["y"]:
             group.create_task(call(owner))
     assert order.index("y") <= 3
+
+
+async def test_our_own_queue_takes_none_of_a_runs_seconds() -> None:
+    """Four runs share one place; the last waits longer than its seconds, and answers all the same."""
+
+    class Slow:
+        async def perform(self, _: Request) -> Reply:
+            await asyncio.sleep(0.4)
+            return Reply("42")
+
+    made, card, caps = Engine(MemoryRecorder()), Card("w", concurrency=1), Caps(seconds=0.9)
+    pool, plan = Pool([Member(card, Slow())]), Plan((Step("Answer.", 0),))
+    runs = await asyncio.gather(*(made.run(Task("?"), pool, ScriptedConductor([plan]), caps) for _ in range(4)))
+    assert [run.answer for run in runs] == ["42"] * 4
+    ends = [attempt.outcome for run in runs for attempt in run.attempts]
+    assert all(isinstance(end, AttemptFinished) and end.seconds < 0.9 for end in ends)
+
+
+async def test_and_a_call_takes_them_as_before() -> None:
+    class Silent:
+        async def perform(self, _: Request) -> Reply:
+            await asyncio.sleep(30)
+            return Reply("42")
+
+    card, caps = Card("w", concurrency=1), Caps(seconds=0.3)
+    plan = ScriptedConductor([Plan((Step("Answer.", 0),))])
+    run = await Engine(MemoryRecorder()).run(Task("?"), Pool([Member(card, Silent())]), plan, caps)
+    assert run.status is RunStatus.CAPPED

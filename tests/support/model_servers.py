@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -22,6 +22,7 @@ class ModelServer:
     status: int = 200
     chat_status: int = 200
     extra: Mapping[str, object] = field(default_factory=dict)  # path: JSON
+    chat: Callable[[Mapping[str, object]], object] | None = None  # the body of a chat's reply, or its status
     asked: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
     url: str = ""
 
@@ -44,6 +45,11 @@ class ModelServer:
         return web.Response(text="<html>no such page</html>", status=404)
 
     def _chat(self, asked: Mapping[str, object]) -> web.Response:
+        if self.chat is not None:
+            told = self.chat(asked)
+            return web.json_response(
+                {} if isinstance(told, int) else told, status=told if isinstance(told, int) else 200
+            )
         if self.chat_status != 200:
             error = {"message": "You exceeded your current quota.", "code": "insufficient_quota"}
             return web.json_response({"error": error}, status=self.chat_status)

@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 from pydantic import ValidationError
+from wire import wire_endpoint
 
 from shikisha.core.budget import FREE, Price, Usage
-from shikisha.core.errors import ConfigError, FaultKind, WorkerError
+from shikisha.core.errors import ConfigError, Fault, FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.engine.worker import Card, ChatMessage, GrantedStep, Json, Reply, Request, Speaker
@@ -24,7 +25,7 @@ from shikisha.testing import (
     ScriptedAnswer,
     chat_server,
 )
-from shikisha.workers.chat import ChatSettings, ChatWorker, build
+from shikisha.workers.chat import ChatSettings, ChatWorker, build, fit_card
 from shikisha.workers.endpoint import join_path
 
 CARD = Card("novice", max_output_tokens=100, timeout=5.0, price=Price(input=1.0, output=2.0, cached=0.5))
@@ -309,3 +310,30 @@ async def test_log_probabilities_are_asked_for_where_they_are_configured() -> No
     assert (await body_of(REQUEST, confidence="logprobs")).body["logprobs"] is True
     assert "logprobs" not in (await body_of(REQUEST)).body
     assert (await ask(ScriptedAnswer(), confidence="logprobs")).confidence is None  # this endpoint gives none
+
+
+async def test_a_stream_may_take_longer_than_it_may_be_silent() -> None:
+    word = {"choices": [{"index": 0, "delta": {"content": "word "}, "finish_reason": None}]}
+    last = {
+        "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 9},
+    }
+
+    async def outcome(pace: float, count: int, **more: object) -> Reply | Fault:
+        async with wire_endpoint([{"sse": [*[word] * count, last], "pace": pace, **more}]) as seen:
+            settings = ChatSettings(model="m", base_url=seen.url)
+            card = fit_card(settings, Card("w", max_output_tokens=100, timeout=0.5))
+            worker = build(settings, card, SecretStore({}))
+            try:
+                return await worker.perform(Request(Task("Hi?"), "Hi?", key="k"))
+            except WorkerError as error:
+                return error.fault
+            finally:
+                await worker.aclose()
+
+    steady, silent, endless = await asyncio.gather(outcome(0.1, 12), outcome(1.5, 2), outcome(0.05, 400))
+    assert isinstance(steady, Reply), steady
+    assert isinstance(silent, Fault)
+    assert (silent.kind, silent.message) == (FaultKind.TIMEOUT, "nothing came for 0.5 s")
+    assert isinstance(endless, Fault)
+    assert (endless.kind, endless.message) == (FaultKind.TIMEOUT, "no whole answer within 5 s")

@@ -59,7 +59,6 @@ _REGISTRIES = {
     "commands": "shikisha.cli:PLUGGED",
     "importers": "shikisha.outcomes.importers.importer_registry:SOURCE_KINDS",
 }
-_CALL_SECONDS = 30.0  # seconds
 _CALL_PROMPT = "Reply with the one word: ready"
 _CALL_PROMPTS = {"python": 'print("ready")'}  # for kinds that do not understand prose
 Call = Annotated[
@@ -113,7 +112,7 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
     yield from _check_plugins()
     try:
         configured = find_config(shared.config, os.environ) is not None
-        found = Discovery() if configured else find_endpoints()
+        found = Discovery() if configured else find_endpoints(probe=call)
         yield from _describe_found(found)
         if not configured and not found.named:
             raise nothing_found(Discovery())
@@ -187,7 +186,9 @@ def _check_workers(container: Container) -> Iterator[DoctorFinding]:
         if capped and card.price is None:
             yield DoctorFinding(f"worker {name}", BAD, "no price is known, so the dollar cap refuses every call to it")
         elif container.simulated_pool is None:
-            yield DoctorFinding(f"worker {name}", GOOD, card.kind)
+            window = [] if card.context_tokens is None else [f"{card.context_tokens:,} tokens"]
+            able = [*window, *(["schema"] if card.schemas else []), *(["tools"] if card.tools else [])]
+            yield DoctorFinding(f"worker {name}", GOOD, f"{card.kind} ({', '.join(able)})" if able else card.kind)
 
 
 def _check_agent_tools(container: Container) -> Iterator[DoctorFinding]:
@@ -250,7 +251,7 @@ async def _call_worker(container: Container, name: str) -> list[DoctorFinding]:
     if card.kind in WORKER_KINDS and (why := WORKER_KINDS[card.kind].uncalled):
         return [DoctorFinding(subject, NOTE, f"not called: {why}")]
     engine = Engine(MemoryRecorder(), secret_store=container.secret_store)
-    caps = Caps(steps=1, rounds=1, seconds=_CALL_SECONDS)
+    caps = Caps(steps=1, rounds=1, seconds=None)  # each worker has its own time limit
     asked = _CALL_PROMPTS.get(card.kind, _CALL_PROMPT)
     try:
         run = await engine.run(Task(asked), pool, ScriptedConductor([Plan((Step(asked, 0),))]), caps)

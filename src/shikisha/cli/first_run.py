@@ -41,7 +41,7 @@ SIMULATION_NOTE = "simulated workers answer, as asked: they know the questions o
 _FOUND = "what was found here"  # names these tables in errors, as the path of a file would
 
 
-def find_endpoints(environment: Mapping[str, str] | None = None) -> Discovery:
+def find_endpoints(environment: Mapping[str, str] | None = None, *, probe: bool = False) -> Discovery:
     """Look for endpoints as far as $SHIKISHA_DISCOVERY allows; ConfigError where it says nothing known."""
     environment = os.environ if environment is None else environment
     mode = environment.get(DISCOVERY_VARIABLE, "") or "all"
@@ -49,7 +49,7 @@ def find_endpoints(environment: Mapping[str, str] | None = None) -> Discovery:
         raise ConfigError(f"{DISCOVERY_VARIABLE}: expected one of {', '.join(_MODES)}, not {mode!r}")
     if mode == "off":
         return Discovery()
-    found = asyncio.run(discover(with_dotenv(environment, Path()), remote=mode == "all"))
+    found = asyncio.run(discover(with_dotenv(environment, Path()), remote=mode == "all", probe=probe))
     return found.free if mode == "free" else found
 
 

@@ -42,7 +42,7 @@ def init(
     if schema:
         output.print_answer(render_schema())
         return ExitCode.OK
-    found = Discovery() if empty else find_endpoints()
+    found = Discovery() if empty else find_endpoints(probe=True)
     if not (empty or found.named):
         raise ConfigError(f"{nothing_found(found)}\nnothing is written; `shikisha init --empty` writes an example")
     output.write_new_file(file, found_template(found), force=force)

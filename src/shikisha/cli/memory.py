@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from shikisha.config.container import Container
     from shikisha.journal import Journal
 
+_LESSON_TOKENS = 1_000  # a lesson is a sentence or two, and a model may think before
 _MOST_REFLECTIONS = 20  # a call
 _QUESTION = (
     "Below is what came of a task that went wrong. Write one lesson, one sentence, that would have helped and holds "
@@ -116,8 +117,13 @@ async def _reflect(
         if spent >= dollars or run.started.domain == "reflection":
             continue
         score = run.grade.score if run.grade is not None else None
-        task = Task(f"{_QUESTION}\n\n{describe_run(run, score)}", domain="reflection")
-        task = replace(task, labels=tuple(sorted(run.scope.labels)), tenant=run.started.tenant)
+        task = Task(
+            f"{_QUESTION}\n\n{describe_run(run, score)}",
+            domain="reflection",
+            labels=tuple(sorted(run.scope.labels)),
+            tenant=run.started.tenant,
+            options={"max_completion_tokens": _LESSON_TOKENS},
+        )
         caps = replace(container.caps, dollars=dollars - spent)
         written = await engine.run(task, pool, fixed_conductor(f"single?worker={reflector}"), caps)
         spent += written.counted.dollars or 0.0

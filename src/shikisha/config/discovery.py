@@ -1,6 +1,7 @@
 """What is there to answer with: providers whose key is set, and model servers on this machine.
 
-Each is asked for its list of models, all at once, which costs nothing. Invariants: no model is called here; a place
+Each is asked for its list of models, all at once, which costs nothing. Invariants: no model is called here, but where
+its abilities are probed, and then only one that is free; a place
 that answers nonsense, slowly, without end or not at all is a remark and delays nobody beyond a few seconds; a key goes
 to the provider that issued it and appears in no remark. A configuration made of what was found has a cap on dollars, so
 that no model without a known price is called by it. Deliberately absent: other hosts of the network, and asking anybody
@@ -57,16 +58,21 @@ _MAX_NAME = 200
 _MODELS_EACH = 2  # of a provider or server, in a configuration that nobody wrote
 _OUTPUT_TOKENS = 4096
 _TYPICAL = Usage(1_000, 500)
+_PROBE_SECONDS = 60.0  # a local server may have to load the model first
 _WINDOW_KEYS = ("max_model_len", "context_length", "max_context_length", "context_window", "max_input_tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A model that an endpoint has: its name there, its price as in [workers.NAME], and its context window."""
+    """A model that an endpoint has: its name there, its price as in [workers.NAME], and its context window.
+
+    `able`: which of tools, schema and logprobs a call showed; None where none was made.
+    """
 
     name: str
     price: Mapping[str, object] | None = None
     context_tokens: int | None = None
+    able: frozenset[str] | None = None
 
     @property
     def dollars(self) -> float:
@@ -124,8 +130,11 @@ class Discovery:
         return self.usable or tuple((each, model) for each in self.endpoints for model in each.models)
 
 
-async def discover(environment: Mapping[str, str], *, remote: bool = True) -> Discovery:
-    """Look for providers whose key is in the environment, and for model servers on this machine."""
+async def discover(environment: Mapping[str, str], *, remote: bool = True, probe: bool = False) -> Discovery:
+    """Look for providers whose key is in the environment, and for model servers on this machine.
+
+    `probe`: free models are called, twice each, to see what they can.
+    """
     secret_store = SecretStore(environment)
     asked = [_ask_local(name, environment, secret_store) for name in LOCAL_SERVERS]
     if remote:
@@ -134,6 +143,8 @@ async def discover(environment: Mapping[str, str], *, remote: bool = True) -> Di
         asked += [_ask_provider(name, environment, secret_store) for name in keyed]
     results = await asyncio.gather(*asked)
     found = [each for each in results if isinstance(each, FoundEndpoint)]
+    if probe:
+        found = [await _probed(each, secret_store) if each.free and each.base_url else each for each in found]
     remarks = [each for each in results if isinstance(each, str)]
     cheapest = {id(each): min((model.dollars for model in each.models), default=float("inf")) for each in found}
     return Discovery(tuple(sorted(found, key=lambda each: cheapest[id(each)])), tuple(remarks))
@@ -169,13 +180,14 @@ def worker_keys(endpoint: FoundEndpoint, model: FoundModel) -> dict[str, object]
     keys |= {} if model.price is None else {"price": dict(model.price)}
     keys |= {} if model.context_tokens is None else {"context_tokens": model.context_tokens}
     keys |= {"max_output_tokens": min(_OUTPUT_TOKENS, max((model.context_tokens or 2 * _OUTPUT_TOKENS) // 2, 1))}
-    keys |= {"structured_output": True} if profile_named(endpoint.provider).request.schema_mode else {}
-    return keys | {"tools": True}
+    able, assumed = model.able, profile_named(endpoint.provider).request.schema_mode
+    keys |= {"structured_output": True} if (assumed if able is None else "schema" in able) else {}
+    return keys | {"tools": able is None or "tools" in able}
 
 
 def describe_endpoint(endpoint: FoundEndpoint) -> tuple[str, str, str, str]:
     """Return an endpoint as a row: what it is, where, its models, what they cost per million tokens."""
-    names = ", ".join(model.name for model in endpoint.models) or "no model that chats"
+    names = ", ".join(map(_model_text, endpoint.models)) or "no model that chats"
     more = f" and {endpoint.others:,} more" if endpoint.others else ""
     prices = [model.price for model in endpoint.models]
     known = list(dict.fromkeys(_price_text(each) for each in prices if each is not None))
@@ -183,6 +195,13 @@ def describe_endpoint(endpoint: FoundEndpoint) -> tuple[str, str, str, str]:
     unknown = ["price not known"] if None in prices else []
     cost = "free" if endpoint.free else ", ".join([*per, *unknown])
     return endpoint.label, endpoint.place, f"{names}{more}", cost
+
+
+def _model_text(model: FoundModel) -> str:
+    if model.able is None:
+        return model.name
+    window = "window not known" if model.context_tokens is None else f"{model.context_tokens:,} tokens"
+    return f"{model.name} ({', '.join([window, *sorted(model.able)])})"
 
 
 def _price_text(price: Mapping[str, object]) -> str:
@@ -195,6 +214,7 @@ def _price(price: Mapping[str, object]) -> Price:
 
 
 def _fit_name(name: str) -> str:
+    name = name.rpartition("/")[2].removesuffix(".gguf") if name.startswith("/") else name  # llama.cpp names its file
     kept = "".join(letter if letter.isalnum() or letter in "_.@:+/-" else "-" for letter in name)[:_MAX_NAME]
     return kept if kept[:1].isalnum() or kept[:1] == "_" else f"m{kept}"
 
@@ -239,6 +259,15 @@ async def _refuse_closed_port(base_url: str) -> None:
     except (OSError, TimeoutError):
         raise _NotThereError(f"nothing listens on {host}:{port}") from None
     writer.close()
+
+
+async def _probed(endpoint: FoundEndpoint, secret_store: SecretStore) -> FoundEndpoint:
+    """Return an endpoint that costs nothing, with what its models show that they can."""
+    async with _lister(endpoint.keys, {}, secret_store, _PROBE_SECONDS) as asking:
+        told = [
+            replace(each, able=await asking.abilities(endpoint.base_url or "", each.name)) for each in endpoint.models
+        ]
+    return replace(endpoint, models=tuple(told))
 
 
 async def _ask_provider(name: str, environment: Mapping[str, str], secret_store: SecretStore) -> FoundEndpoint | str:
@@ -288,7 +317,9 @@ def _found(endpoint: FoundEndpoint, rows: Sequence[Mapping[str, object]]) -> Fou
 
 
 def _model(endpoint: FoundEndpoint, name: str, row: Mapping[str, object]) -> FoundModel:
-    window = next((row[key] for key in _WINDOW_KEYS if _is_whole(row.get(key))), None)
+    meta = row.get("meta")  # llama.cpp's: what it was started with
+    stated = [meta.get("n_ctx") if isinstance(meta, Mapping) else None, *map(row.get, _WINDOW_KEYS)]
+    window = next(filter(_is_whole, stated), None)
     free = is_free(endpoint.provider, endpoint.base_url)
     # What another server asks for a model of this name is not in the catalogue.
     known = known_price(endpoint.provider, name) if is_own_address(endpoint.provider, endpoint.base_url) else {}
@@ -364,6 +395,27 @@ class _ModelLister:
                         told[name] = value
         return [{"max_input_tokens": told[str(row["id"])], **row} if row["id"] in told else row for row in rows]
 
+    async def abilities(self, base_url: str, name: str) -> frozenset[str] | None:
+        """Return which of tools, schema and logprobs two short calls of a model show; None where it cannot be told."""
+        shown = set[str]()
+        for ability, wanted in _PROBES.items():
+            asked = {"model": name, "messages": [{"role": "user", "content": "Report that you are ready."}]}
+            body = json.dumps({**asked, "max_tokens": 48, "temperature": 0, **wanted}).encode()
+            try:
+                reply = await self._get(f"{base_url.rstrip('/')}/chat/completions", body)
+            except _NotThereError:
+                return None
+            except _UnusableError:
+                continue  # it refuses what was asked for
+            match reply:
+                case {"choices": [{"message": {"tool_calls": [{"function": {"name": "report"}}]}}]}:
+                    shown.add("tools")
+                case {"choices": [{"message": {"content": str(said)}, **more}]}:
+                    with suppress(ValueError, RecursionError):
+                        shown |= {ability} if isinstance(json.loads(said), dict) else set()
+                    shown |= {"logprobs"} if isinstance(more.get("logprobs"), dict) else set()
+        return frozenset(shown)
+
     async def _get(self, url: str, body: bytes | None = None) -> object:
         method, headers = ("GET", {}) if body is None else ("POST", _JSON)
         try:
@@ -382,6 +434,17 @@ class _ModelLister:
         return loaded
 
 
+_READY = {"type": "object", "properties": {"ready": {"type": "boolean"}}, "required": ["ready"]}
+_PROBES: Mapping[str, Mapping[str, object]] = {
+    "schema": {
+        "logprobs": True,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": _READY}},
+    },
+    "tools": {
+        "tools": [{"type": "function", "function": {"name": "report", "parameters": _READY}}],
+        "tool_choice": "required",
+    },
+}
 _JSON = {"Content-Type": "application/json"}
 _NONSENSE = 'answers, and not with a list of models ({"data": [{"id": NAME}]})'
 _STATUS = {

@@ -44,7 +44,7 @@ def open_judge(composition: Container, name: str | None) -> JudgeAsk | None:
         request = Request(Task("Judge an answer."), "Judge.", turns=tuple(turns), key=key, schema=schema)
         for retry in range(member.card.attempts):
             try:
-                async with gates.hold(member.card), asyncio.timeout(member.card.timeout):
+                async with gates.hold(member.card), asyncio.timeout(member.card.total):
                     return _with_dollars(await member.worker.perform(request), member.card)
             except WorkerError as error:
                 pause = policy.pause(retry, error.fault.retry_after)

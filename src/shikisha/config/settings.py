@@ -174,7 +174,13 @@ class WorkerTable(ConfigTable):
     )
     concurrency: int | None = Field(default=None, ge=1, description="the most calls in flight at once")
     rate: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="the most calls per second")
-    timeout: float = Field(default=60.0, gt=0, allow_inf_nan=False, description="seconds allowed for one attempt")
+    timeout: float = Field(
+        default=60.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="seconds allowed for one attempt; for a streamed reply, seconds without a sign of life (and ten "
+        "times as many for the whole)",
+    )
     attempts: int = Field(default=3, ge=1, le=20, description="attempts at one step before the fallback is asked")
     fallback: str | None = Field(default=None, description="the worker that is asked when all attempts failed")
     escalate: str | None = Field(

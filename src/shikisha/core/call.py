@@ -171,8 +171,9 @@ class Card:
 
     `price` None means that the cost of a call is unknown: refused under a dollar cap. `max_output_tokens` bounds
     the reservation. `rate` is calls per second. `fallback` and `escalate` name workers of the same pool, `compensate`
-    one that undoes what a call to this one did. `timeout` is seconds for one attempt; `attempts` is how often this
-    worker may be tried for one step before the next is.
+    one that undoes what a call to this one did. `timeout` is seconds for one attempt; of a stream, seconds without a
+    sign of life, and `longest` those of the whole. `attempts` is how often this worker may be tried for one step before
+    the next is.
     `sees` are the guarded data labels that it is cleared for, `adds` those that everything it says bears (`clearance`).
     `takes` are the kinds of attachments that it accepts; `tools`: it can call the client's tools; `passthrough`: it
     speaks the chat API, so that a client's request can be sent on as it came; `schemas`: its endpoint can hold it to a
@@ -202,6 +203,17 @@ class Card:
     limits: str = ""
     passthrough: bool = False
     schemas: bool = False
+    longest: float | None = None
+
+    @property
+    def limited(self) -> bool:
+        """Whether a call may have to wait for others to the same worker."""
+        return self.concurrency is not None or self.rate is not None
+
+    @property
+    def total(self) -> float:
+        """Seconds for one attempt, however steadily its reply comes."""
+        return self.longest or self.timeout
 
     def __post_init__(self) -> None:
         wrong = [name for name, least in _LEAST.items() if not _at_least(getattr(self, name), least)]

@@ -198,7 +198,7 @@ async def _make_attempt(
         raise asyncio.CancelledError  # a worker that swallowed it buys no further call
     messages = request_messages(request)
     need = ZERO if why.reason is AttemptReason.AGREED else max_usage(messages, card, request.wishes)
-    async with context.limits.hold(card):
+    async with context.turn(card):
         try:
             await context.reserve(need, card.name)
         except CapReached as refusal:
@@ -283,13 +283,13 @@ def _replay_attempt(calls: StepCalls, attempt: Attempt, card: Card) -> Reply | F
 async def _invoke_worker(context: RunContext, member: Member, request: Request) -> Reply | Fault:
     """Return what the worker does as a reply that can be kept and billed, or as a fault."""
     try:
-        async with asyncio.timeout(member.card.timeout):
+        async with asyncio.timeout(member.card.total):
             reply = await member.worker.perform(request)
         return _validate_reply(context, member.card, request, reply)
     except WorkerError as error:
         return _sanitize_fault(context, error.fault)
     except TimeoutError:
-        return Fault(FaultKind.TIMEOUT, f"no answer within {member.card.timeout:g} s")
+        return Fault(FaultKind.TIMEOUT, f"no answer within {member.card.total:g} s")
     except asyncio.CancelledError:
         if context.cancelled():
             raise

@@ -31,14 +31,12 @@ class ConcurrencyLimits:
 
     def hold(self, card: Card) -> AbstractAsyncContextManager[None]:
         """Wait for a place among this worker's calls, and then for its pace."""
-        return _NO_LIMIT if card.concurrency is None and card.rate is None else self._hold(card)
+        return self._hold(card) if card.limited else _NO_LIMIT
 
     @contextmanager
     def announced(self, cards: Iterable[Card]) -> Iterator[None]:
         """Count a plan's calls to limited workers from now on; each goes over into the call when that is made."""
-        mine = Counter(
-            card.limits or card.name for card in cards if card.concurrency is not None or card.rate is not None
-        )
+        mine = Counter(card.limits or card.name for card in cards if card.limited)
         self._calls.update(mine)
         token = _ANNOUNCED.set(mine)
         try:
@@ -49,7 +47,7 @@ class ConcurrencyLimits:
 
     def loads(self, cards: Iterable[Card]) -> dict[str, float]:
         """Return how loaded each limited worker is: calls by places, 1 and more where the next call would wait."""
-        return {card.name: self._load(card) for card in cards if card.concurrency is not None or card.rate is not None}
+        return {card.name: self._load(card) for card in cards if card.limited}
 
     def _load(self, card: Card) -> float:
         owner = card.limits or card.name

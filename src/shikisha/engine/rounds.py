@@ -103,6 +103,7 @@ async def run_rounds(conducted: ConductedRun) -> RunEnding:
     context = conducted.context
     try:
         async with asyncio.timeout_at(context.deadline) as limit:
+            context.limit = limit
             while True:
                 proposed = await _next_plan(conducted)
                 if isinstance(proposed, RunEnding):

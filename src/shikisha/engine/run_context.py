@@ -10,12 +10,13 @@ import asyncio
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from shikisha.core.budget import ZERO, Amount
-from shikisha.core.call import ChildRunLauncher
+from shikisha.core.call import Card, ChildRunLauncher
 from shikisha.core.errors import CapReached, Fault, FaultKind, WorkerError
 from shikisha.core.events import GuardMoment
 from shikisha.core.messages import ToolExchange
@@ -97,6 +98,7 @@ class RunContext:
     retry: RetryPolicy = RetryPolicy()
     past: Run | None = None
     deadline: float | None = None  # on the event loop's clock
+    limit: asyncio.Timeout | None = None  # what ends the run at its deadline
     launch_child: LauncherFactory | None = None
     task: "asyncio.Task[object] | None" = None  # the one that conducts
     cancels: int = 0  # cancellations that this task had received, and survived, before the run began
@@ -104,10 +106,41 @@ class RunContext:
     guarded_labels: Labels = NO_LABELS
     autonomy: AutonomyClass = FULL_AUTONOMY
     decisions: dict[str, Decision] = field(default_factory=dict)  # people's, in this process, by question
+    _queued: int = 0  # calls that wait for our own limits
+    _queued_at: float = 0.0
 
     def seconds_left(self) -> float | None:
-        """Seconds until the run's deadline; None without one."""
-        return None if self.deadline is None else self.deadline - asyncio.get_running_loop().time()
+        """Seconds until the run's deadline; None without one. The clock stands while a call waits for our limits."""
+        now = self._queued_at if self._queued else asyncio.get_running_loop().time()
+        return None if self.deadline is None else self.deadline - now
+
+    def turn(self, card: Card) -> AbstractAsyncContextManager[None]:
+        """Wait for a place among a worker's calls: our own queue takes none of the run's seconds."""
+        place = self.limits.hold(card)
+        return place if self.deadline is None or not card.limited else self._turn(place)
+
+    @asynccontextmanager
+    async def _turn(self, place: AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            self._queue(1)
+            try:
+                await stack.enter_async_context(place)
+            finally:
+                self._queue(-1)
+            yield
+
+    def _queue(self, change: int) -> None:
+        """Count calls that wait; the deadline moves by the time in which any did."""
+        now, waited = asyncio.get_running_loop().time(), self._queued > 0
+        self._queued += change
+        if waited == (self._queued > 0) or self.deadline is None:
+            return
+        if waited:
+            self.deadline += now - self._queued_at
+        self._queued_at = now
+        if self.limit is not None:
+            with suppress(RuntimeError):  # it is over already
+                self.limit.reschedule(self.deadline if waited else None)
 
     async def reserve(self, need: Amount, worker: str) -> None:
         """Hold what a call may use at most; CapReached when a cap refuses it or the run's seconds are over."""

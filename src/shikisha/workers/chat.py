@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from shikisha.workers.http_client import HttpResponse
 
 
+_IDLES = 10  # a stream may take so many times as long as it may be silent
 _CHAT_PATH, _TEXT_PATH = "/chat/completions", "/completions"
 _DONE = "[DONE]"
 # Seconds that one stream may hold the event loop.
@@ -165,9 +166,8 @@ Settings = ChatSettings  # the name that `config.kinds` looks up
 
 def fit_card(settings: ChatSettings, card: Card) -> Card:
     """Return the card with the endpoint's capabilities from the settings."""
-    return replace(
-        card, tools=settings.tools, takes=settings.takes, passthrough=True, schemas=settings.structured_output
-    )
+    able = replace(card, tools=settings.tools, takes=settings.takes, schemas=settings.structured_output)
+    return replace(able, passthrough=True, longest=_IDLES * card.timeout if settings.stream else None)
 
 
 def build(settings: ChatSettings, card: Card, secret_store: SecretStore) -> "ChatWorker":

@@ -99,8 +99,10 @@ _FIXED_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "shikisha"}
 class HttpResponse:
     """A response whose head has arrived: status, headers, and the body on demand."""
 
-    def __init__(self, response: aiohttp.ClientResponse, most: int, secret_store: SecretStore) -> None:
-        self._response, self._most, self._secret_store = response, most, secret_store
+    def __init__(
+        self, response: aiohttp.ClientResponse, most: int, secret_store: SecretStore, alive: Callable[[], None]
+    ) -> None:
+        self._response, self._most, self._secret_store, self._alive = response, most, secret_store, alive
         self._seen = 0
         self.status = response.status
         self.headers = response.headers
@@ -120,6 +122,7 @@ class HttpResponse:
             if length.isdecimal() and int(length[:20]) > self._most:
                 raise body_too_large(self._most)
         part = await self._response.content.readany()
+        self._alive()
         self._seen += len(part)
         if self._seen > self._most:
             raise body_too_large(self._most)
@@ -228,7 +231,7 @@ class HttpClient:
     ) -> None:
         """Make a client for the origin of `url`. `rule` says which addresses it must not be at."""
         self._most = max_bytes
-        self._seconds = card.timeout
+        self._idle, self._total = card.timeout, card.total
         self._secret_store = secret_store
         self._url, self._rule = url, rule
         self._proxy = proxy_for(url)
@@ -260,21 +263,29 @@ class HttpClient:
     ) -> AsyncIterator[HttpResponse]:
         """Send a request and yield its response once the head has arrived.
 
-        WorkerError where the connection fails, or where the reply is not read within the card's time limit, however
-        steadily its bytes arrive.
+        WorkerError where the connection fails, where nothing comes for the card's time limit, or where the reply is
+        not read within its total, however steadily its bytes arrive.
         """
-        limit = asyncio.timeout(self._seconds)
+        clock = asyncio.get_running_loop().time
+
+        def alive() -> None:
+            if self._total > self._idle:
+                limit.reschedule(min(end, clock() + self._idle))
+
         try:
-            async with limit, self._turn:
+            async with self._turn, asyncio.timeout(self._idle) as limit:  # our own queue is not the endpoint's time
+                end = clock() + self._total
                 try:
                     async with await self._send(method, url, headers, body) as response:
-                        yield HttpResponse(response, self._most, self._secret_store)
+                        yield HttpResponse(response, self._most, self._secret_store, alive)
                 except aiohttp.ClientError as error:
                     raise http_failure(error, self._secret_store) from None
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise WorkerError(FaultKind.TIMEOUT, f"no whole answer within {self._seconds:g} s") from None
+            what = "no whole answer within" if clock() >= end else "nothing came for"
+            seconds = self._total if clock() >= end else self._idle
+            raise WorkerError(FaultKind.TIMEOUT, f"{what} {seconds:g} s") from None
 
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from shikisha.conductors.pointer_conductor import (
     PoolKnowledge,
     load_pointer,
     load_reader,
-    notes_knowledge,
     pointer_input,
     save_pointer,
     shipped_pointer,
@@ -31,14 +31,11 @@ from shikisha.conductors.task_reader import (
     TaskReader,
 )
 from shikisha.conductors.weight_file import open_weights, state_metadata
-from shikisha.conductors.wording_effects import feature_counts
+from shikisha.core.budget import Price
 from shikisha.core.errors import ConfigError
-from shikisha.core.events import GradeBasis
-from shikisha.core.task import OPERATOR
+from shikisha.core.subtasks import WORDINGS
 from shikisha.engine.conductor import NoPlan, Situation
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.notes.step_outcomes import WorkerOutcome, subtask_terms
-from shikisha.notes.worker_notes import WorkerNotes
 from shikisha.retrieval.ranker import shipped_ranker
 from shikisha.retrieval.text_encoder import TextEncoder
 from shikisha.simulation.office.office_tasks import QUIET_OFFICE, office_tasks
@@ -258,20 +255,18 @@ async def test_a_pool_without_a_worker_is_no_plan_or_the_fallback_s() -> None:
         await conductor.propose(Situation(Task("Which room?"), (Card("votes", kind="vote"),)))
 
 
-def test_notes_become_knowledge_by_worker_kind_and_wording() -> None:
-    model = load_pointer(shipped_pointer())
-    told = "Which room is Ada Abbot in? Reply with the result only."
-    outcomes = [
-        WorkerOutcome(
-            str(at), "one", subtask_terms(told), float(at < 3), True, GradeBasis.EXECUTED, 0.001, 0.1, OPERATOR
-        )
-        for at in range(4)
-    ]
-    known = notes_knowledge(WorkerNotes.collect(outcomes), model.reader)([Card("one"), Card("two")], OPERATOR)
-    assert known.tries.sum(1).tolist() == pytest.approx([4, 0], abs=1e-4)
-    assert known.tries[0].argmax() == KINDS.index("people")
-    assert known.told_right[0].sum(0)[:2].tolist() == pytest.approx([0, 3], abs=1e-4)
-    assert feature_counts(known.told_right)[0, :2] == pytest.approx(np.array([[0, 3], [3, 0]]), abs=1e-4)
+async def test_what_it_learned_to_tell_the_offices_workers_reaches_no_subtask_of_a_user() -> None:
+    model, said = load_pointer(shipped_pointer()), set[str]()
+    cards = tuple(
+        Card(name, "looks up people, rooms and invoices; calculates", price=Price(call=0.001)) for name in "ab"
+    )
+    for item in islice(office_tasks(AuthorSplit.TRAIN, 4, QUIET_OFFICE), 12):
+        for tells in (False, True):
+            proposal = await PointerConductor("pointer", model, tells=tells).propose(Situation(item.task, cards))
+            told = any(words in step.subtask for step in proposal.plan.steps for words in WORDINGS.values())
+            said |= {f"{tells} {told}"}
+    assert "False True" not in said
+    assert "True True" in said
 
 
 def test_more_right_outcomes_point_the_shipped_model_at_a_worker() -> None:

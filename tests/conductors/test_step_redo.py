@@ -7,18 +7,28 @@ from dataclasses import replace
 import pytest
 
 from shikisha import Caps, Card, Engine, Member, Plan, Pool, Reply, Step, Task
+from shikisha.conductors.learned_conductor import LearnedConductor
 from shikisha.conductors.step_redo import StepRedo
-from shikisha.conductors.value_conductor import ValueConductor
 from shikisha.core.budget import Price
-from shikisha.core.events import CheckStatus
+from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.events import CheckStatus, GradeBasis
 from shikisha.core.run import CheckVerdict, Result, RoundResult
-from shikisha.core.task import OPERATOR
+from shikisha.core.task import OPERATOR, Scope
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Request
-from shikisha.learned.fit_step_value import fit_step_value
-from shikisha.learned.step_samples import RunSample, StepAnswer, StepUnit, known_statements, run_sample, without_known
-from shikisha.learned.step_value import StepValue
+from shikisha.learned.outcome_fit import LearningTerms, fit_outcomes
+from shikisha.learned.outcome_model import OutcomeModel
+from shikisha.learned.step_evidence import (
+    RunEvidence,
+    StepAnswer,
+    StepUnit,
+    known_statements,
+    mask_wording,
+    run_evidence,
+    without_known,
+)
+from shikisha.retrieval.text_encoder import shipped_encoder
 
 CHANCES = {"cheap": 0.55, "other": 0.6, "dear": 0.95}
 PRICES = {"cheap": 0.0001, "other": 0.0001, "dear": 0.01}
@@ -39,15 +49,16 @@ def redo_of(worth: float, plan: Plan = PLAN) -> StepRedo:
     return StepRedo(MODEL, Situation(Task("Who is next to Ada?"), CARDS), worth, plan)
 
 
-def fitted() -> StepValue:
+def fitted() -> OutcomeModel:
     rng, runs = random.Random(0), []
     for number in range(300):
         name = rng.choice(list(CHANCES))
         text = rng.choice(("Which room is {} in?", "Who sits next to {}?")).format(rng.choice(("Ada", "it", "Bo")))
         good = rng.random() < CHANCES[name]
-        unit = StepUnit(text, (StepAnswer(name, "x", PRICES[name], 0.1, False),), 0)
-        runs.append(RunSample(f"run-{number}", str(number), (unit,), float(good), PRICES[name], OPERATOR))
-    return replace(fit_step_value(runs, phrases=()), version="v1", merged_price=1.0)
+        answer = StepAnswer(name, (), planned=False, dollars=PRICES[name])
+        unit = StepUnit(mask_wording(text), "", (answer,), 0)
+        runs.append(RunEvidence(f"run-{number}", number, (unit,), good, GradeBasis.PERSON, OPERATOR))
+    return replace(fit_outcomes(runs, LearningTerms(), OPERATOR, shipped_encoder().encode), version="v1")
 
 
 MODEL = fitted()
@@ -112,7 +123,9 @@ class Says:
         self.name = name
 
     async def perform(self, request: Request) -> Reply:
-        return Reply("E2" if self.name == "dear" or "E2" in request.subtask else "E1")
+        if self.name == "cheap":
+            raise WorkerError(FaultKind.REFUSED, "away")
+        return Reply("E2" if "E2" in request.subtask else "E1")
 
 
 class Planned:
@@ -121,19 +134,23 @@ class Planned:
     name = "planned"
 
     async def propose(self, situation: Situation) -> Proposal:
-        assert not situation.rounds
+        if situation.rounds:
+            return Proposal(Plan())
         return Proposal(Plan((Step("Which room is Ada in?", 0), Step("Who sits next to it?", 0, (0,)))), final=True)
 
 
 async def test_a_run_asks_again_and_its_journal_teaches_of_both_answers() -> None:
     pool = Pool([Member(card, Says(card.name)) for card in CARDS])
-    conductor = ValueConductor("value", MODEL, (Planned(),), worth=0.1)
-    run = await Engine(MemoryRecorder()).run(Task("Who is next to Ada?"), pool, conductor, Caps())
+    model = replace(
+        MODEL, finds=0.0, keeps=0.5, scope=Scope("", frozenset()), learning=replace(MODEL.learning, acts=1.0)
+    )
+    conductor = LearnedConductor("learned", Planned(), lambda *_: model, LearningTerms(0.02, 0.0))
+    run = await Engine(MemoryRecorder()).run(Task("Who is next to Ada?", tenant=""), pool, conductor, Caps())
     assert len(run.rounds) > 1
-    sample = run_sample(run)
+    sample = run_evidence(run, ())
     assert sample is not None
     twice = [unit for unit in sample.units if len(unit.answers) > 1]
     assert twice
     assert all(len({one.worker for one in unit.answers}) == len(unit.answers) for unit in twice)
-    again = await Engine(MemoryRecorder()).run(Task("Who is next to Ada?"), pool, conductor, Caps())
+    again = await Engine(MemoryRecorder()).run(Task("Who is next to Ada?", tenant=""), pool, conductor, Caps())
     assert (run.answer, len(run.rounds)) == (again.answer, len(again.rounds))

@@ -182,7 +182,7 @@ def test_a_complaint_quotes_what_and_where() -> None:
 
 
 def test_the_schema_takes_what_the_parser_takes() -> None:
-    plan = Plan((Step("a", 2), Step("b", 0, (0,))))
+    plan = Plan((Step("a", 2, kind="sums"), Step("b", 0, (0,), kind="law")))
     instance = json.loads(plan.dumps()) | {"reasoning": "because"}
     jsonschema.validate(instance, plan_schema(3))
     assert parse_plan(json.dumps(instance), 3) == plan
@@ -190,7 +190,7 @@ def test_the_schema_takes_what_the_parser_takes() -> None:
 
 def test_the_schema_bounds_a_plan_to_earlier_steps_and_to_so_many_words() -> None:
     def fits(*steps: tuple[str, list[int]], first: bool = False) -> bool:
-        given = [{"worker": 0, "subtask": text, "access": access} for text, access in steps]
+        given = [{"worker": 0, "subtask": text, "access": access, "kind": ""} for text, access in steps]
         schema = plan_schema(3, 3, first=first, characters=9)
         return bool(jsonschema.Draft202012Validator(schema).is_valid({"reasoning": "", "steps": given}))
 
@@ -203,14 +203,14 @@ def test_the_schema_bounds_a_plan_to_earlier_steps_and_to_so_many_words() -> Non
     assert not fits(("a" * 10, []))
     assert not fits(("", []))
     assert not fits(*[("a", [])] * 4)
-    six = [{"worker": 0, "subtask": "a", "access": [place]} for place in (5, 0, 0, 0, 0, 0)]
+    six = [{"worker": 0, "subtask": "a", "access": [place], "kind": "k"} for place in (5, 0, 0, 0, 0, 0)]
     long = {"reasoning": "", "steps": six}
     assert jsonschema.Draft202012Validator(plan_schema(1, 8)).is_valid(long)  # the parser sees the rest
 
 
-@pytest.mark.parametrize("wrong", [{"worker": 3}, {"access": [4]}, {"subtask": 1}, {"extra": 1}])
+@pytest.mark.parametrize("wrong", [{"worker": 3}, {"access": [4]}, {"subtask": 1}, {"extra": 1}, {"kind": "k" * 41}])
 def test_the_schema_refuses_what_no_plan_can_be(wrong: dict[str, object]) -> None:
-    step = {"worker": 0, "subtask": "a", "access": []} | wrong
+    step = {"worker": 0, "subtask": "a", "access": [], "kind": ""} | wrong
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"reasoning": "", "steps": [step]}, plan_schema(3))
 
@@ -219,7 +219,7 @@ def test_map_steps_are_spoken_of_only_where_they_are_allowed() -> None:
     assert "each 0" not in planner_instructions()
     assert '"each 0"' in planner_instructions(map_items=30)
     assert "at most 30 items" in planner_instructions(map_items=30)
-    instance = json.loads(Plan((Step("a", 2), Step("b", 0, (0,), 0))).dumps()) | {"reasoning": ""}
+    instance = json.loads(Plan((Step("a", 2, kind="a"), Step("b", 0, (0,), 0, "b"))).dumps()) | {"reasoning": ""}
     jsonschema.validate(instance, plan_schema(3, maps=True))
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(instance, plan_schema(3))

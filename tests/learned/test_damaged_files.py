@@ -16,22 +16,16 @@ from test_pointer_conductor import random_model
 import shikisha
 from shikisha.conductors.pointer_conductor import load_pointer, save_pointer
 from shikisha.conductors.reading_range import fit_reading_range, load_reading_range
-from shikisha.config.learned_parts import load_confirmed_classes
-from shikisha.config.learned_switches import LearnedSwitches
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
 from shikisha.core.messages import Json
 from shikisha.core.task import OPERATOR
-from shikisha.learned.fit_step_value import fit_step_value
 from shikisha.learned.learned_file import read_learned, write_learned
-from shikisha.learned.lessons import book_file, load_book, make_lesson
-from shikisha.learned.skills import Skill, SkillStep, read_skill, write_skill
-from shikisha.learned.step_samples import RunSample, StepAnswer, StepUnit
-from shikisha.learned.step_value import load_step_value
-from shikisha.learned.task_classes import ProposedClasses, TaskClass, classes_file
-from shikisha.learned.tuned_prompt import load_advice, prompt_file
-from shikisha.notes.step_outcomes import WorkerOutcome
-from shikisha.notes.worker_notes import WorkerNotes, load_notes
+from shikisha.learned.learning_files import LearningFiles
+from shikisha.learned.outcome_fit import LearningTerms, fit_outcomes
+from shikisha.learned.outcome_model import OUTCOMES, OutcomeModel, outcome_model_of
+from shikisha.learned.step_evidence import RunEvidence, StepAnswer, StepUnit
+from shikisha.learned.task_classes import ProposedClasses, TaskClass, classes_file, load_confirmed_classes
 from shikisha.retrieval.ranker import load_ranker, shipped_ranker
 from shikisha.retrieval.text_encoder import TextEncoder, shipped_encoder
 from shikisha.routing.policy_file import load_policy, save_policy
@@ -62,33 +56,15 @@ def write_pointer(file: Path) -> None:
     save_pointer(file, random_model(), {})
 
 
-def write_values(file: Path) -> None:
-    units = [StepUnit("Add 1 to 2.", (StepAnswer(name, "x", 0.1, 0.1, False),), 0) for name in ("ann", "bob")]
-    runs = [RunSample(f"r{at}", str(at), (units[at % 2],), float(at % 3 > 0), 0.1, OPERATOR) for at in range(40)]
-    write_learned(file, fit_step_value(runs).to_file(["r1"], None, 0.0))
-
-
-def write_lessons(file: Path) -> None:
-    write_learned(file, book_file([make_lesson("Ask.", "sums", ["r"])], OPERATOR, 0.0))
-
-
-def write_advice(file: Path) -> None:
-    write_learned(file, prompt_file("Ask.", ["r"], OPERATOR, None, 0.0))
-
-
-def write_notes(file: Path) -> None:
-    one = WorkerOutcome("r", "ann", ("add",), 1.0, True, GradeBasis.PERSON, 0.1, 0.1, OPERATOR)
-    WorkerNotes.collect([one, replace(one, worker="bob", share=0.0)]).save(file)
+def some_model() -> OutcomeModel:
+    units = [StepUnit(f"Add {name}", "sum", (StepAnswer(name, (), planned=False),), 0) for name in ("ann", "bob")]
+    runs = [RunEvidence(f"r{at}", at, (units[at % 2],), at % 3 > 0, GradeBasis.PERSON, OPERATOR) for at in range(40)]
+    return fit_outcomes(runs, LearningTerms(), OPERATOR, shipped_encoder().encode)
 
 
 def write_classes(file: Path) -> None:
     center = np.eye(1, shipped_encoder().width)[0]
     write_learned(file, classes_file(ProposedClasses((TaskClass("a", (), center, 0.5),), OPERATOR), 0.0))
-
-
-def write_skill_file(folder: Path) -> Path:
-    skill = Skill("s", ("Add ", "."), (SkillStep("Add {0}.", "ann", ()),), ("r",), (2, 2), OPERATOR)
-    return write_skill(folder, skill, 0.0) / "plan.json"
 
 
 def write_shelf(folder: Path) -> Path:
@@ -110,18 +86,17 @@ KINDS: Mapping[str, Kind] = {
     "pointer": Kind(
         written("a.safetensors", lambda file: save_pointer(file, random_model(), {})), load_pointer, hashed=True
     ),
-    "step values": Kind(written("values.json", write_values), load_step_value),
-    "lessons": Kind(written("lessons.json", write_lessons), load_book),
-    "advice": Kind(written("advice.json", write_advice), load_advice),
+    "outcome model": Kind(
+        written("model.json", lambda file: write_learned(file, some_model().to_file(["r1"], 0.0))),
+        lambda file: outcome_model_of(read_learned(file, OUTCOMES), str(file), None),
+    ),
+    "learning": Kind(
+        written("index.json", lambda file: LearningFiles(file.parent).publish(some_model(), ["r1"], 0.0, 1)),
+        lambda file: LearningFiles(file.parent).index(),
+    ),
     "classes": Kind(written("classes.json", write_classes), load_confirmed_classes),
-    "skill": Kind(write_skill_file, lambda file: read_skill(file.parent)),
-    "notes": Kind(written("notes.json", write_notes), load_notes),
     "policy": Kind(written("a.policy", lambda file: save_policy(asking("ann"), file)), load_policy),
     "registry": Kind(write_shelf, lambda file: read_registry(file.parent)),
-    "switches": Kind(
-        written("off.json", lambda file: LearnedSwitches(file).turn("notes", on=False, by="me", at=1.0)),
-        lambda file: LearnedSwitches(file).read(),
-    ),
     "ranker": Kind(written("a.ranker.json", write_ranker), load_ranker),
     "reading range": Kind(written("range.json", write_range), load_reading_range),
     "encoder": Kind(
@@ -170,7 +145,11 @@ def test_a_damaged_file_is_a_configuration_error(name: str, tmp_path: Path) -> N
     assert refusal(kind, file) is None
     whole, others, loaded = file.read_bytes(), tmp_path / "others", list[str]()
     others.mkdir()
-    wrong = [(each, KINDS[each].write(others).read_bytes()) for each in ("advice", "policy", "notes") if each != name]
+    wrong = [
+        (each, KINDS[each].write(others).read_bytes())
+        for each in ("outcome model", "policy", "classes")
+        if each != name
+    ]
     for what, data in (*damaged(whole), *wrong):
         file.write_bytes(data)
         said = refusal(kind, file)
@@ -186,10 +165,10 @@ def test_a_damaged_file_is_a_configuration_error(name: str, tmp_path: Path) -> N
     assert all(what in harmless or what.startswith("a byte at") for what in loaded), loaded
     assert len(loaded) < 12
     file.unlink()
-    assert name == "switches" or refusal(kind, file)  # without that file everything is on
+    assert name == "learning" or refusal(kind, file)  # without that file nothing was learned
 
 
-@pytest.mark.parametrize("name", ["step values", "lessons", "advice", "classes", "skill"])
+@pytest.mark.parametrize("name", ["outcome model", "classes"])
 def test_content_of_another_form_under_a_right_hash_is_no_other_error(name: str, tmp_path: Path) -> None:
     kind = KINDS[name]
     file = kind.write(tmp_path)

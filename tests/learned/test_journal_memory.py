@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 
 from serving import served
-from test_learn_values_cli import fill
-from test_learned_cli import CONFIG, call
+from test_learning_cli import CONFIG, call, fill
 from test_pages import begin
 
 from shikisha import Caps, Card, Engine, Member, Plan, Pool, Reply, Step, Task
@@ -90,7 +89,7 @@ def test_search_and_export_take_the_journal_in_first(tmp_path: Path) -> None:
     folder = tmp_path
     (folder / "shikisha.toml").write_text(CONFIG)
     asyncio.run(fill(folder, 20))
-    assert "name lessons with --file" in call(folder, "memory", "search", "weekday", code=3)
+    assert "name a memory with [memory] file" in call(folder, "memory", "search", "weekday", code=3)
     (folder / "shikisha.toml").write_text(CONFIG + '[memory]\nfile = "memory.db"\n')
     found = json.loads(call(folder, "memory", "search", "which weekday is it", "--json"))["notes"]
     assert found

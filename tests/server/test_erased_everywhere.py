@@ -23,12 +23,8 @@ from shikisha.journal.schema import METADATA
 from shikisha.learned.journal_memory import sync_memory
 from shikisha.learned.learned_erasure import LearnedErasure, MemoryErasure
 from shikisha.learned.learned_file import read_learned, write_learned
-from shikisha.learned.lessons import book_file, load_book, make_lesson
 from shikisha.learned.memory_index import MemoryIndex
-from shikisha.learned.skills import Skill, SkillStep, read_skills, write_skill
 from shikisha.learned.task_classes import ProposedClasses, TaskClass, classes_file, read_classes
-from shikisha.learned.tuned_prompt import advice_of, load_advice, prompt_file
-from shikisha.notes.worker_notes import WorkerNote, WorkerNotes, load_notes
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.testing.chat_script import ReceivedChatRequest, ScriptedAnswer
 from shikisha.testing.chat_server import chat_server
@@ -39,12 +35,8 @@ pool = ["model"]
 {journal}
 [memory]
 file = "memory.db"
-[notes]
-file = "notes.json"
-[learned]
-lessons = "lessons.json"
-prompt = "prompt.json"
-skills = "skills"
+[learning]
+on = true
 [autonomy]
 proposed = "classes.json"
 [workers.model]
@@ -62,10 +54,7 @@ mode = "review"
 
 
 NO_CLASSES = classes_file(ProposedClasses((), OPERATOR), 1.0)
-LEARNED = {
-    *("learned label", "lesson", "lesson work", "advice", "skill step", "skill", "class name", "example"),
-    *("class domain", "note term", "note wording", "a writer that died"),
-}
+LEARNED = {"class name", "example", "class domain", "learned label", "a writer that died"}
 
 
 class Canaries:
@@ -193,20 +182,13 @@ async def send_everything(at: At, word: Canaries) -> None:
                 await asyncio.sleep(0.02)
 
 
-def write_all_kinds(folder: Path, run: str, word: Callable[[str], str]) -> None:
-    """Write a learned file of each kind, with words of this run."""
+def write_classes(folder: Path, run: str, word: Callable[[str], str]) -> None:
+    """Write classes of tasks with words of this run."""
     scope = Scope("", frozenset({word("learned label")}))
-    lessons = [make_lesson(word("lesson"), word("lesson work"), [run])]
-    write_learned(folder / "lessons.json", book_file(lessons, scope, 1.0))
-    write_learned(folder / "prompt.json", prompt_file(word("advice"), [run], scope, None, 1.0))
-    steps = (SkillStep(word("skill step"), "model", ()),)
-    write_skill(folder / "skills", Skill("skill-1", (word("skill"), "."), steps, (run,), (1, 1), scope, (1,)), 1.0)
     center = np.ones(shipped_encoder().width, np.float32)
     task_class = TaskClass(word("class name"), (), center, 2.0, (word("example"),), {word("class domain"): 1})
-    write_learned(folder / "classes.json", classes_file(ProposedClasses((task_class,), OPERATOR, (run,)), 1.0))
-    note = WorkerNote("model", (word("note term"),), 1, 1.0, 0.0, 0.0, (), (run,), scope, word("note wording"))
-    WorkerNotes((note,), "").without(()).save(folder / "notes.json")
-    (folder / ".lessons.json.77").write_text(word("a writer that died"))
+    write_learned(folder / "classes.json", classes_file(ProposedClasses((task_class,), scope, (run,)), 1.0))
+    (folder / ".classes.json.77").write_text(word("a writer that died"))
 
 
 async def erase_everything(at: At) -> None:
@@ -233,7 +215,7 @@ async def test_no_word_of_a_client_is_in_any_byte_of_the_data_folder(tmp_path: P
             await at.service.journal.index()
             async with at.http() as client:
                 newest = (await client.get("/runs")).json()["data"][0]["id"]
-            write_all_kinds(tmp_path, newest, word)
+            write_classes(tmp_path, newest, word)
             with MemoryIndex(tmp_path / "memory.db") as memory:
                 assert (await sync_memory(memory, at.service.journal)).added
             before = set[str]().union(*(word.found(data) for data in bytes_of(tmp_path).values()))
@@ -246,42 +228,30 @@ async def test_no_word_of_a_client_is_in_any_byte_of_the_data_folder(tmp_path: P
     assert not any(word.found(data) for data in bytes_of(tmp_path).values())
 
 
-async def test_what_was_learned_goes_with_any_run_that_it_is_from_and_the_rest_stays_usable(tmp_path: Path) -> None:
+async def test_classes_go_with_any_run_that_they_are_from_and_stay_usable(tmp_path: Path) -> None:
     """Also where the process that erased died before it came to learned files, and where a command writes later."""
-    files = [tmp_path / name for name in ("lessons.json", "prompt.json", "skills", "classes.json", "notes.json")]
+    file = tmp_path / "classes.json"
     async with open_journal(str(tmp_path / "journal.db")) as journal:
         for run in ("a", "b"):
             journal.add(started(run))
             journal.add(finished(run))
-        write_all_kinds(tmp_path, "a", lambda place: f"kestrel {place}")
-        other = Skill("skill-2", ("heron", "."), (SkillStep("heron", "w", ()),), ("b",), (1, 1), OPERATOR, (1,))
-        write_skill(tmp_path / "skills", other, 1.0)
-        both, own = make_lesson("kestrel of both", "x", ["b", "a"]), make_lesson("heron", "y", ["b"])
-        old = load_book(tmp_path / "lessons.json").lessons
-        write_learned(tmp_path / "lessons.json", book_file([*old, both, own], OPERATOR, 1.0))
+        write_classes(tmp_path, "a", lambda place: f"kestrel {place}")
         await journal.erase(["a"], actor="ann")  # by a process that knows no learned files, or died here
-    assert b"kestrel" in (tmp_path / "skills/skill-1/SKILL.md").read_bytes()
+    assert b"kestrel" in file.read_bytes()
     async with open_journal(str(tmp_path / "journal.db")) as journal:
-        erasure = LearnedErasure(lambda: files, journal)
-        journal.on_erased(erasure)
+        journal.on_erased(LearnedErasure(lambda: [file], journal))
         await journal.finish_erasures()
         assert not any(b"kestrel" in data for data in bytes_of(tmp_path).values())
-        assert load_book(tmp_path / "lessons.json").lessons == (own,)
-        assert [skill.name for skill in read_skills(tmp_path / "skills")] == ["skill-2"]
-        assert advice_of(load_advice(tmp_path / "prompt.json"), "") == ""
-        (left,) = read_classes(read_learned(tmp_path / "classes.json"), "classes").classes
+        (left,) = read_classes(read_learned(file), "classes").classes
         assert (left.examples, left.domains, left.name) == ((), {}, "erased-0")
-        assert load_notes(tmp_path / "notes.json").notes == ()
-        write_learned(tmp_path / "lessons.json", book_file([both, own], OPERATOR, 1.0))  # read before the erasure
+        write_classes(tmp_path, "a", lambda place: f"kestrel {place}")  # read before the erasure
         await asyncio.gather(*(journal.finish_erasures() for _ in range(8)))
-        assert load_book(tmp_path / "lessons.json").lessons == (own,)
+        assert not any(b"kestrel" in data for data in bytes_of(tmp_path).values())
         before = bytes_of(tmp_path)
         await journal.finish_erasures()
-        assert bytes_of(tmp_path)["lessons.json"] == before["lessons.json"]
-        await journal.erase(["b"], actor="ann")
-        assert not any(b"heron" in data for data in bytes_of(tmp_path).values())
-        (tmp_path / "lessons.json").write_text("kestrel")
-        with pytest.raises(JournalUnavailable, match=r"lessons\.json: .*correct or remove"):
+        assert bytes_of(tmp_path)["classes.json"] == before["classes.json"]
+        file.write_text("kestrel")
+        with pytest.raises(JournalUnavailable, match=r"classes\.json: .*correct or remove"):
             await journal.finish_erasures()
 
 

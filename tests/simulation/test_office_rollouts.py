@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -10,14 +9,11 @@ import pytest
 from shikisha import Caps, Engine
 from shikisha.conductors.part_plans import PartsConductor, TreatmentKind
 from shikisha.conductors.pointer_conductor import PointerPlan
-from shikisha.conductors.pointer_network import TREATMENTS, PointerChoices, PointerOutcomes
-from shikisha.core.events import AnswerGraded, GradeMark
-from shikisha.core.run import Run
+from shikisha.conductors.pointer_network import TREATMENTS, PointerChoices
 from shikisha.core.subtasks import WORDINGS
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Request
-from shikisha.notes.step_outcomes import WorkerOutcome, step_outcomes
 from shikisha.simulation.office import office_conductors as play
 from shikisha.simulation.office.company import write_value
 from shikisha.simulation.office.office_batches import OfficeBatches
@@ -88,30 +84,10 @@ def luck_of(item: OfficeTask, choices: PointerChoices, calls: list[tuple[int, st
     return OfficeLuck(families, slips, checks)
 
 
-def replaced_in_both(item: OfficeTask, choices: PointerChoices, found: PointerOutcomes, run: Run) -> list[bool]:
-    """Return which results were replaced in a right run, where its journal says so; assert that the arrays agree."""
-    run.grades.append(AnswerGraded(run=run.id, at=0.0, checker="me", mark=GradeMark.RIGHT, score=1.0))
-    by_part = defaultdict[int | None, list[WorkerOutcome]](list)
-    for one in step_outcomes([run]):
-        by_part[one.part].append(one)
-    blocks = [part for part in range(len(item.question)) if not choices.join[0, 0, part]]
-    if len(by_part) < len(blocks):  # the answer does not depend on a part that was not shown
-        return []
-    compared, members = list[bool](), item.crew.members
-    for block, outcomes in zip(blocks, by_part.values(), strict=True):
-        names = [members[at].name for at in choices.workers[0, 0, block]]
-        own = next(one.replaced for one in outcomes if one.worker == names[0] and not one.judges)
-        if names.count(names[0]) == 1 and own is not None:
-            assert found.replaced is not None
-            assert own == found.replaced[0, 0, block], item.task.id
-            compared.append(own)
-    return compared
-
-
 async def test_rollouts_agree_with_the_engine_on_every_part_and_dollar() -> None:
     rng = np.random.default_rng(3)
     engine = Engine(MemoryRecorder())
-    rights, replaced = [], list[bool]()
+    rights = []
     for item in office_tasks(AuthorSplit.TRAIN, 21, PLAIN, 150):
         choices = random_choices(item, rng)
         calls: list[tuple[int, str, str]] = []
@@ -134,16 +110,12 @@ async def test_rollouts_agree_with_the_engine_on_every_part_and_dollar() -> None
         assert run.charged.dollars == pytest.approx(float(found.dollars.sum()), rel=1e-4), item.task.id
         if right:
             assert item.grade(run.answer), item.task.id
-            replaced += replaced_in_both(item, choices, found, run)
         else:
             true = set(map(write_value, item.question.solve()))
             said = {result.text for turn in run.rounds for result in turn.results if result is not None}
             assert said - true, item.task.id
         rights.append(right)
     assert 0.02 < np.mean(rights) < 0.6
-    assert len(replaced) > 8
-    assert any(replaced)
-    assert not all(replaced)
 
 
 def test_notes_in_arrays_are_distributed_like_those_drawn_one_by_one() -> None:

@@ -31,7 +31,11 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "runs": ("history", "runs", "List the newest runs."),
     "explain": ("history", "explain", "Explain why a run went as it did."),
     "eval": ("eval", "evaluate", "Evaluate conductors on a taskset or an outcome log."),
-    "learn": ("learn", "learn", "Learn a routing policy from outcomes."),
+    "learn": (
+        "learn",
+        "learn",
+        "Learn from your own runs, and show what that brought; or a routing policy from a log of outcomes.",
+    ),
     "keys": ("keys", "group", "Manage the API keys of a server."),
     "classes": ("classes", "group", "Classes of tasks with a proposed mode: propose, show, audit and confirm them."),
     "context": ("context", "group", "Context of tasks: what is gathered, and which sources earn their tokens."),
@@ -42,21 +46,25 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "eval show": ("view", "view", "Show the samples of an evaluation in the browser."),
     "import": ("import_", "group", "Import workers, outcomes and tasks from other tools."),
     "journal": ("journal", "group", "Verify and export the journal."),
-    "learn plans": (
-        "learn_values",
-        "plans",
-        "Learn from the journal which plan to perform: workers, checks of steps, phrases that help a worker.",
+    "learn export": ("learning", "export", "Print the model that acts as JSON, with the runs that it comes from."),
+    "learn off": (
+        "learning",
+        "off",
+        "Switch the learner off at once, in every process; `learn pin` switches it on again.",
     ),
-    "learn steps": ("learn_values", "steps", "Learn from the journal which worker should do which step."),
-    "learned": ("learned", "learned", "Show what was learned from runs, what it brought, and what of it is used."),
-    "memory": (
-        "memory",
-        "group",
-        "Lessons from failed runs, and notes of finished ones: write, search, judge, retire and export.",
+    "learn pin": (
+        "learning",
+        "pin",
+        "Keep a version of the model whatever is learned; without VERSION the newest one acts again.",
     ),
-    "notes": ("notes", "notes", "Show what outcomes say about each worker, by kind of subtask."),
+    "learn rollback": (
+        "learning",
+        "rollback",
+        "Go back to the version before the one that acts, and keep it until `learn pin`.",
+    ),
+    "learn show": ("learning", "show", "Show what was learned from what, what it brought, and what would tell more."),
+    "memory": ("memory", "group", "Notes of finished runs: search and export them."),
     "policy": ("policy", "group", "Show, release and watch learned policies."),
-    "practise": ("practise", "practise", "Perform the tasks that teach most, within a budget, to learn from them."),
     "runs approve": ("run", "approve", "Answer a question that a run waits for."),
     "runs feedback": ("runs", "feedback", "Grade the answer of a run."),
     "runs plan": ("plan", "plan", "Ask for a plan, or parse one, and perform nothing."),
@@ -65,13 +73,11 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "runs rollback": ("runs", "rollback", "Undo the effects of a run's calls."),
     "runs show": ("history", "trace", "Show a run as a tree."),
     "serve mcp": ("mcp", "mcp", "Serve the pool to an MCP client on stdio."),
-    "skills": ("skills", "group", "Plans that right runs had in common: mine, show, import and replay them."),
     "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
     "train": ("train", "train", "Train a conductor by reinforcement learning."),
     "train export": ("train", "export", "Export a policy as a page that decides on the device."),
     "train page": ("train_page", "train_page", "Show the progress of a training, and write it as a web page."),
     "train pointer": ("train_pointer", "pointer", "Train a pointer conductor in the simulated office."),
-    "tune": ("tune", "tune", "Tune the advice that a prompted conductor gets."),
 }
 FRONT = ("run", "serve", "init", "doctor", "runs", "explain", "eval", "learn", "keys")
 # What a command was called before 0.3: it still works, with a line that names the new spelling.
@@ -91,8 +97,15 @@ RENAMED: Mapping[str, str] = {
     "view": "eval show",
     "workers": "doctor workers",
 }
+LEARNED_ELSEWHERE = frozenset({"learned", "notes", "practise", "skills", "tune"})
 # Commands and options that people may still type, and what to use now.
 REMOVED: Mapping[tuple[str, str], str] = {
+    ("learn", "steps"): "[learning] on = true learns it, and learn shows it",
+    ("learn", "plans"): "[learning] on = true learns it, and learn shows it",
+    **dict.fromkeys(
+        (("memory", word) for word in ("learn", "show", "why", "retire", "restore")),
+        "lessons brought nothing: [learning] on = true learns who does what",
+    ),
     ("learn", "preference"): "state what speed and money are worth: learn --speed W, policy:FILE?lambda=L",
     (
         "learn",
@@ -151,6 +164,9 @@ class _LazyGroup(TyperGroup):
             args = [*RENAMED[args[0]].split(), *args[1:]]
         if args and args[0] not in self.commands and PLUGGED.knows(args[0]):
             self.add_command(typer.main.get_command(_placeholder(args[0])), args[0])
+        if args and args[0] in LEARNED_ELSEWHERE:
+            gone = ConfigError(f"{args[0]} was removed; instead [learning] on = true, and learn shows what it learned")
+            raise typer.Exit(report_error(gone, ExitCode.CONFIG, as_json="--json" in args))
         name, known, rest = super().resolve_command(ctx, args)
         if name is None or known is None:
             return name, None, rest

@@ -87,7 +87,7 @@ class LearnOptions:
 class LearnOutputOptions:
     """Which files are written."""
 
-    to: Annotated[Path, typer.Option("--out", "-o", help="The policy file to write.")]
+    to: Annotated[Path | None, typer.Option("--out", "-o", help="The policy file to write.")] = None
     page: Annotated[Path | None, typer.Option("--page", help="Write the report as one HTML page.")] = None
     json: Annotated[
         Path | None,
@@ -105,14 +105,18 @@ class LearnOutputOptions:
 def learn(
     options: LearnOptions, written: LearnOutputOptions, log: LogName = "", config: ConfigOption = None
 ) -> ExitCode:
-    """Learn a routing policy from outcomes.
+    """Learn from your own runs, and show what that brought; or a routing policy from a log of outcomes.
 
-    Fits a table, a cascade and a stepwise policy on a log, and evaluates each on held-out tasks. One dial over
-    all of them takes of each what is shown to gain. A log that is too small for that yields the table, and a warning.
-    `learn steps` and `learn plans` learn other things from the journal and have their own --help.
+    Without LOG it does once, by hand, what [learning] on = true does all the time. With LOG it fits a table, a cascade
+    and a stepwise policy, and evaluates each on held-out tasks. One dial over all of them takes of each what is shown
+    to gain. A log that is too small for that yields the table, and a warning.
     """
     if not log and not options.from_journal:
-        raise ConfigError("expected the folder of an outcome log, or --from-journal")
+        from shikisha.cli.learning import learn_runs
+
+        return learn_runs(config, as_json=written.json is not None)
+    if written.to is None:
+        raise ConfigError("expected --out FILE: where the policy goes")
     limits = _parse_limits(options.limit or ())
     _refuse_missing(written)
     with import_errors_name_extra("learn"):  # `learn --help` need not wait for numpy and scipy
@@ -134,7 +138,7 @@ def learn(
     )
     with _show_progress() as progress:
         policy = learn_policy(request, progress)
-    _write_policy(policy, request, written)
+    _write_policy(policy, request, written, written.to)
     return ExitCode.OK
 
 
@@ -180,15 +184,15 @@ def _show_progress() -> "Iterator[ProgressCallback]":
         yield lambda text: progress.update(line, description=text)
 
 
-def _write_policy(policy: "Policy", request: "LearnRequest", written: LearnOutputOptions) -> None:
+def _write_policy(policy: "Policy", request: "LearnRequest", written: LearnOutputOptions, to: Path) -> None:
     from shikisha.routing.fit import policy_report
     from shikisha.routing.fit.policy_page import render_policy_page
     from shikisha.routing.policy_file import save_policy
 
-    written.to.parent.mkdir(parents=True, exist_ok=True)
-    version = save_policy(policy, written.to)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    version = save_policy(policy, to)
     log = "" if request.log is None else str(request.log)
-    uses = policy_report.usage_commands(policy, str(written.to), log, request.workers)
+    uses = policy_report.usage_commands(policy, str(to), log, request.workers)
     if written.page is not None:
         output.write_file(written.page, render_policy_page(policy, version, uses))
     report = to_safe_json(policy_report.policy_as_json(policy, version))
@@ -196,7 +200,7 @@ def _write_policy(policy: "Policy", request: "LearnRequest", written: LearnOutpu
         output.print_note(f"shikisha: warning: {note}")
     if written.json is not None and str(written.json) != output.STDOUT:
         output.write_file(written.json, report + "\n")
-    output.print_note(f"written: {written.to} (version {version})")
+    output.print_note(f"written: {to} (version {version})")
     if str(written.json or "") == output.STDOUT:
         output.print_line(report)
         return

@@ -156,7 +156,6 @@ _EXTRA_OF_COMMAND: Mapping[str, str] = {
     "serve mcp": "server",
     "train": "train",
     "train export": "train",
-    "tune": "tune",
 }
 _EXTRA_OF_LIBRARY: Mapping[str, str] = {"numpy": "eval", "jinja2": "eval", "scipy": "learn", "sklearn": "learn"}
 

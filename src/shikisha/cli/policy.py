@@ -25,7 +25,6 @@ from shikisha.core.errors import ConfigError, TaskError
 from shikisha.core.events import GradeBasis
 from shikisha.core.run import Run
 from shikisha.core.text import one_line
-from shikisha.learned.registered_file import check_registrable
 from shikisha.routing.fit.online_evaluation import (
     CanaryTrial,
     MeanEstimate,
@@ -131,14 +130,12 @@ def shelf(folder: ShelfFolder, json: JsonOption = False) -> ExitCode:
 
 
 def add(folder: ShelfFolder, file: PolicyFile, why: Why = "", json: JsonOption = False) -> ExitCode:
-    """Add a policy, step values or advice to a registry, which is created if necessary.
-
-    A registry holds files of one kind; `value:FOLDER` and [learned] prompt take the folder, too.
+    """Add a policy to a registry, which is created if necessary.
 
     The first policy is live at once. Any other is inactive until it becomes a shadow, a canary or live.
     """
 
-    version, held = add_policy(folder, file, sign_change(why), check_registrable)
+    version, held = add_policy(folder, file, sign_change(why))
     if json:
         output.print_json({"added": version, **shelf_json(held)})
     elif version == held.live:

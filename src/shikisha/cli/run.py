@@ -80,14 +80,16 @@ def run(
             if container.simulated_pool is not None:
                 output.print_wrapped_note(SIMULATION_NOTE)
             pool = container.pool(chosen.names or container.team_pool(chosen.conductor))
-            conductor = container.conductor(chosen.conductor, pool)
+            conductor = container.conductor(chosen.conductor, pool, learns=True)
             limits = caps.apply_to(container.caps)
             async with open_recorder(session.journal_place(shared, container)) as journal:
                 with shown:
                     config = container.resolved()
                     async with _exported(container, name) as observer:
                         engine = _build_engine(container, journal, shown, observer)
-                        return await engine.run(task, pool, conductor, limits, run_id=name, config=config)
+                        finished = await engine.run(task, pool, conductor, limits, run_id=name, config=config)
+            await _learn(container, shared)
+            return finished
 
     return _perform_and_report(main, lambda: name if shown.started else None, shared)
 
@@ -188,6 +190,17 @@ async def check_answer_was_first(journal: "Journal", answered: QuestionAnswered)
     if counts != answered:
         first = counts.actor if counts else "another"
         raise TaskError(f"question {answered.question} is answered already: {first} was first")
+
+
+async def _learn(container: Container, shared: SharedOptions) -> None:
+    """Learn from the runs so far, where learning is on and there are enough new ones."""
+    if container.settings.learning.on and container.simulated_pool is None:
+        from shikisha.learned.journal_learner import JournalLearner
+
+        async with session.open_command_journal(shared, container) as journal:
+            learner = JournalLearner(container.learning_files(), journal, container.learning_terms())
+            if await learner.is_due():
+                await learner.look(force=True)
 
 
 @asynccontextmanager

@@ -1,332 +1,239 @@
-"""The best way to perform proposed plans by step values: who does which step, which steps share a call, who checks.
+"""The best way to perform a proposed plan by an outcome model: who does which step, told what, joined, checked.
 
-A plan is cut into blocks: consecutive steps that one call does, where nothing else needs what is between them. For each
-cut and each assignment of workers a model says how likely all is right, and what it costs. The search keeps, step by
-step, what is not beaten in both; so its best plan without checks is the best there is. Checks are added one by one.
+A plan is cut into blocks: consecutive steps that one call does, where nothing else needs what is between them. Each
+block has a worker and, where it is one step, perhaps a checker. The search keeps, step by step, the ways on the hull of
+chance and dollars, so that what it returns is the best of all cuts and assignments by the model. A worker is told the
+standing phrases that help it by the model: as their weights add up, that is known without a search.
 
 Invariants: workers that may not be assigned keep their steps, alone; a table reads each text once. Deliberately absent:
-who proposes, and draws (`value_conductor`).
+who proposes, and what is explored (`learned_conductor`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import prod
-from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from shikisha.conductors.topologies import VOTE
 from shikisha.core.budget import Usage
 from shikisha.core.plan import Plan, Step
+from shikisha.core.subtasks import CHECK_OPENING
 from shikisha.engine.conductor import Situation
 from shikisha.engine.worker import ApprovalMode, Card
-from shikisha.learned.step_samples import check_subtask, merge_subtasks, split_merged, whole_parts
-from shikisha.learned.step_value import StepValue, check_chance
+from shikisha.learned.outcome_model import TOLD, OutcomeModel
+from shikisha.learned.step_evidence import MERGED, core_wording, split_phrases
 from shikisha.routing.arrays import Floats
 
-_NON_TEXT = frozenset({VOTE, "human", "http", "local", "mcp", "python", "tool", "conductor"})
+# Tools, people and runs are called for what they do, and agents for their tools, which may write.
+_KEPT_KINDS = frozenset({VOTE, "human", "http", "local", "mcp", "python", "tool", "conductor", "agent", "a2a", "tests"})
 _TYPICAL = Usage(300, 60)
-_SWEEPS = 3
-_CHECK_SHARE = 0.5  # of a call's price that a check is taken to cost
 _SILENT = 0.2  # what is left of the chance of a worker that gave no answer in this run
-_LEAST_HELP = 0.05  # of a phrase, added to a logit
-_LONGEST_MERGED = 4_000  # characters of a merged subtask
-_Option: TypeAlias = tuple[float, float, int]  # dollars, chance, worker
-_Reached: TypeAlias = tuple[float, float, int, int, int]  # dollars, chance, start of the block, place before, worker
-
-_Way = TypeVar("_Way", _Option, _Reached)
+_LONGEST_JOINED = 4_000  # characters of the subtask of a call that does several
+_MOST_CHECKED = 4  # workers that a check is considered of and by
+_MOST_WAYS = 24  # ways kept at a step
 
 
 @dataclass(frozen=True, slots=True)
 class StepBlock:
-    """Steps `first` to `last` of a proposed plan in one call: by whom, checked by whom, and with which phrases."""
+    """Steps `first` to `last` of a proposed plan in one call: by whom, and checked by whom."""
 
     first: int
     last: int
     worker: int
     checker: int | None = None
-    phrases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class PlanCandidate:
-    """A proposed plan and how it is to be performed, its chance to be right, its dollars, and who proposed it.
+class PlanChoice:
+    """How a plan is to be performed, its chance to be right, and its dollars."""
 
-    The plan itself is built for the best candidate alone. Without blocks, it is performed as it was proposed.
-    """
-
-    proposed: Plan
     blocks: tuple[StepBlock, ...]
     chance: float
     dollars: float
-    source: str
 
-    def value(self, worth: float) -> float:
-        """Return what it is worth where a right answer is worth so many dollars."""
-        return worth * self.chance - self.dollars
+    def summary(self) -> str:
+        """Return it as `2,0+1/3`: who does each step, `+` within one call, and after `/` who checks."""
+        return ",".join(
+            "+".join([str(one.worker)] * (one.last - one.first + 1))
+            + ("" if one.checker is None else f"/{one.checker}")
+            for one in self.blocks
+        )
 
 
 class StepTable:
-    """Chances and prices of all workers at all subtasks of some plans; texts are read together, each once."""
+    """What a model says of all workers at all steps of a plan; `draw` None takes the mean weights, else a sample."""
 
-    def __init__(self, model: StepValue, situation: Situation, planned: Plan | None, plans: Iterable[Plan]) -> None:
-        self.model, self.situation = model, situation
+    def __init__(
+        self, model: OutcomeModel, situation: Situation, plan: Plan, draw: np.random.Generator | None = None
+    ) -> None:
+        self.model, self.plan = model, plan
         self.names = [card.name for card in situation.cards]
-        self.able = [place for place, card in enumerate(situation.cards) if is_assignable(card)]
-        self._is_able = [place in set(self.able) for place in range(len(self.names))]
+        cards = situation.cards
+        needed = {label for card in cards for label in card.sees}.intersection(situation.task.labels)
+        self.able = [at for at, card in enumerate(cards) if is_assignable(card) and needed <= {*card.sees}]
         self.prices = [call_price(model, card) for card in situation.cards]
-        self.left = min(situation.left.plan_steps, situation.left.steps)
-        self._added = model.phrase_weights(self.names)
+        self.room = min(situation.left.plan_steps, situation.left.steps)
+        self._prompt = situation.task.prompt
+        self._x = model.reader.read(
+            [core_wording(step.subtask, self._prompt, model.phrases) for step in plan.steps],
+            [step.kind for step in plan.steps],
+        )
         silent = silent_workers(situation)
         self._trust = np.array([_SILENT if name in silent else 1.0 for name in self.names])
-        self._least = min((self.prices[at] for at in self.able), default=0.0)
-        self._options = dict[tuple[tuple[str, ...], bool], list[_Option]]()
-        self._read({} if planned is None else {(step.subtask, step.worker) for step in planned.steps}, plans)
+        self.sample(draw)
 
-    def _read(self, planned: Iterable[tuple[str, int]], plans: Iterable[Plan]) -> None:
-        prompt = self.situation.task.prompt
-        self._rows = dict[str, tuple[int, ...]]()
-        texts, owners = list[str](), list[str]()
-        for plan in plans:
-            for step in plan.steps:
-                if step.subtask not in self._rows:
-                    parts = [one for part in split_merged(step.subtask) for one in whole_parts(part, prompt)]
-                    self._rows[step.subtask] = tuple(range(len(texts), len(texts) + len(parts)))
-                    texts += parts
-                    owners += [step.subtask] * len(parts)
-        chosen = np.zeros((len(texts), len(self.names)))
-        for subtask, worker in planned:
-            chosen[list(self._rows.get(subtask, ())), worker] = 1.0
-        self._means, self._spread = self.model.logits(texts, self.names, chosen)
-        absent = np.array([[phrase not in owner for phrase in self.model.phrases] for owner in owners])
-        helps = np.where(self._added > _LEAST_HELP, self._added, 0.0)
-        self._helps = absent.reshape(len(texts), len(self.model.phrases)) @ helps.T
-        self._merged = self.model.merged_weights(self.names)
-        self._tables = dict[tuple[int, bool], Floats]()
+    def sample(self, draw: np.random.Generator | None) -> None:
+        """Take the mean weights, or draw them."""
+        model, count = self.model, len(self.model.phrases)
+        self.finds = model.finds if draw is None else float(draw.beta(*model.finds_counts))
+        weights = model.weights(self.names, draw)
+        helps = weights[:, TOLD : TOLD + count]
+        self._helps = helps > 0
+        logits = weights[:, 0] + self._x @ weights[:, TOLD + count :].T + np.abs(helps).sum(axis=1) / 2
+        planned = np.array([[step.worker == at for at in range(len(self.names))] for step in self.plan.steps])
+        logits = logits + planned * weights[:, 1]
+        self.chances = _logistic(logits) * self._trust
+        self._joined = _logistic(logits + weights[:, 2]) * self._trust
 
-    def _chances(self, together: int, *, helped: bool) -> Floats:
-        """Return each worker's chance at each text where its call does so many, shape (texts, workers)."""
-        key = (together, helped)
-        if key not in self._tables:
-            means = self._means + (together - 1) / together * self._merged
-            if helped:
-                means = means + self._helps / together
-            chances = 1 / (1 + np.exp(-means / np.sqrt(1 + np.pi / 8 * self._spread)))
-            self._tables[key] = chances * self._trust ** (1 / together)
-        return self._tables[key]
+    def told(self, worker: int, subtask: str) -> str:
+        """Return a subtask with the phrases that help this worker."""
+        phrases = zip(self.model.phrases, self._helps[worker], strict=True)
+        return " ".join([subtask, *(phrase for phrase, helps in phrases if helps and phrase not in subtask)])
 
-    def hopeful(self, subtask: str) -> Floats:
-        """Return each worker's logit at a subtask, one deviation above the mean."""
-        rows = list(self._rows[subtask])
-        return np.asarray((self._means[rows] + np.sqrt(self._spread[rows])).mean(axis=0))
+    def as_planned(self) -> PlanChoice:
+        """Return the plan with its own workers, each step a call."""
+        steps = self.plan.steps
+        chances = [self.chances[at][step.worker] if step.worker in self.able else 1.0 for at, step in enumerate(steps)]
+        dollars = sum(self.prices[step.worker] for step in steps)
+        blocks = tuple(StepBlock(at, at, step.worker) for at, step in enumerate(steps))
+        return PlanChoice(blocks, float(np.prod(chances)), dollars)
 
-    def _rows_of(self, subtasks: Iterable[str]) -> list[int]:
-        return [row for subtask in subtasks for row in self._rows[subtask]]
+    def best(self, worth: float, *, forms: bool = True) -> PlanChoice:
+        """Return the way of highest worth: dollars of a right answer times its chance, less the dollars.
 
-    def worker_chances(self, subtasks: Sequence[str], *, helped: bool) -> Floats:
-        """Return each worker's chance to do all of these right in one call."""
-        rows = self._rows_of(subtasks)
-        return np.asarray(np.prod(self._chances(len(rows), helped=helped)[rows], axis=0))
-
-    def price(self, worker: int, subtasks: int) -> float:
-        """Return the dollars of a call that does so many subtasks."""
-        return self.prices[worker] * (1 + self.model.merged_price * (subtasks - 1))
-
-    def as_planned(self, offers: Sequence[tuple[str, Plan]]) -> list[PlanCandidate]:
-        """Return plans as they are."""
-        alone = self._chances(1, helped=False).tolist()
-        found = []
-        for name, plan in offers:
-            chance, dollars = 1.0, 0.0
-            for step in plan.steps:
-                dollars += self.prices[step.worker]
-                if not self._is_able[step.worker]:
-                    continue  # a counter of votes, a tool: its part is in the steps that it sees
-                rows = self._rows[step.subtask]
-                if len(rows) == 1:
-                    chance *= alone[rows[0]][step.worker]
-                else:
-                    chance *= float(self.worker_chances((step.subtask,), helped=False)[step.worker])
-            found.append(PlanCandidate(plan, (), chance, dollars, f"{name} as planned"))
-        return found
-
-    def bounds(self, offers: Sequence[tuple[str, Plan]], worth: float, *, forms: bool) -> list[float]:
-        """Return what no way to perform each plan, without checks, can be worth more than."""
-        most = max((len(plan) for _, plan in offers), default=1) if forms else 1
-        tables = [self._chances(count, helped=True)[:, self.able] for count in {1, most}]
-        best = np.maximum.reduce([table.max(axis=1, initial=0.0) for table in tables]).tolist()
-        found = []
-        for _, plan in offers:
-            chance, calls = 1.0, 0
-            for step in plan.steps:
-                if self._is_able[step.worker]:
-                    calls += 1
-                    for row in self._rows[step.subtask]:
-                        chance *= best[row]
-            found.append(worth * chance - self._least * (min(calls, 1) if forms else calls))
-        return found
-
-    def improved(self, name: str, plan: Plan, worth: float, *, forms: bool) -> list[PlanCandidate]:
-        """Return a plan with the best workers and, with `forms`, the best cut into calls, and checks where they pay."""
-        best, chance, dollars = self._search(plan, worth, merges=forms)
-        found = [PlanCandidate(plan, tuple(best), chance, dollars, f"{name} with other workers")]
-        if forms and self.model.check_gain and len(best) < self.left:
-            found.append(self._candidate(f"{name} with checks", plan, self._with_checks(plan, best, worth)))
-        return found
-
-    def _search(self, plan: Plan, worth: float, *, merges: bool) -> tuple[list[StepBlock], float, float]:
-        """Return the cut and the workers of highest worth, its chance and its dollars.
-
-        At each step, what is not beaten in both is kept.
+        Without `forms` each step stays a call of its own, unchecked.
         """
-        reached: list[list[_Reached]] = [[(0.0, 1.0, 0, 0, 0)]]
-        for end in range(1, len(plan) + 1):
-            ways = [
-                (dollars + paid, chance * likely, start, place, worker)
-                for start in (range(end) if merges else (end - 1,))
-                if start == end - 1 or self.is_mergeable(plan, start, end)
-                for paid, likely, worker in self._block_options(plan, start, end)
-                for place, (dollars, chance, *_) in enumerate(reached[start])
-            ]
-            reached.append(_unbeaten(ways))
-        last = best = max(reached[-1], key=lambda way: worth * way[1] - way[0])
-        blocks, end = list[StepBlock](), len(plan)
-        while end:
-            _, _, start, place, worker = last
-            blocks.append(StepBlock(start, end - 1, worker))
-            end, last = start, reached[start][place]
-        return blocks[::-1], best[1], best[0]
+        if not forms:
+            return self._search(worth, checks=False, joins=False)
+        found = self._search(worth, checks=True)
+        steps = len(found.blocks) + sum(one.checker is not None for one in found.blocks)
+        return found if steps <= self.room else self._search(worth, checks=False)
 
-    def _block_options(self, plan: Plan, start: int, end: int) -> list[_Option]:
-        """Return whom a block may be given to: who is not beaten in chance and dollars."""
-        step = plan.steps[start]
-        if not self._is_able[step.worker]:
-            return [(self.prices[step.worker], 1.0, step.worker)]
-        key = (tuple(one.subtask for one in plan.steps[start:end]), True)
-        if key not in self._options:
-            chances = self.worker_chances(key[0], helped=True).tolist()
-            self._options[key] = _unbeaten([(self.price(at, end - start), chances[at], at) for at in self.able])
-        return self._options[key]
+    def _search(self, worth: float, *, checks: bool, joins: bool = True) -> PlanChoice:
+        count = len(self.plan)
+        reached: list[list[PlanChoice]] = [[PlanChoice((), 1.0, 0.0)]]
+        for end in range(1, count + 1):
+            ways = list[PlanChoice]()
+            for start in range(0 if joins else end - 1, end):
+                options = self._options(start, end, worth, checks=checks)
+                ways += [
+                    PlanChoice((*way.blocks, *one.blocks), way.chance * one.chance, way.dollars + one.dollars)
+                    for way in (reached[start] if options else ())
+                    for one in options
+                ]
+            reached.append(_hull(ways)[:_MOST_WAYS])
+        return max(reached[-1], key=lambda way: worth * way.chance - way.dollars)
 
-    def is_mergeable(self, plan: Plan, start: int, end: int) -> bool:
+    def _options(self, start: int, end: int, worth: float, *, checks: bool) -> list[PlanChoice]:
+        step = self.plan.steps[start]
+        if end == start + 1 and step.worker not in self.able:
+            return [PlanChoice((StepBlock(start, start, step.worker),), 1.0, self.prices[step.worker])]
+        if end > start + 1:
+            if not self._is_joinable(start, end):
+                return []
+            chances = np.prod(self._joined[start:end], axis=0)
+            more = 1 + self.model.further_share * (end - start - 1)
+            return _hull(
+                PlanChoice((StepBlock(start, end - 1, at),), float(chances[at]), self.prices[at] * more)
+                for at in self.able
+            )
+        own = self.chances[start]
+        found = [PlanChoice((StepBlock(start, start, at),), float(own[at]), self.prices[at]) for at in self.able]
+        if checks:
+            top = sorted(self.able, key=lambda at: self.prices[at] - worth * own[at])[:_MOST_CHECKED]
+            found += [self._checked(start, one, other) for one in top for other in top if one != other]
+        return _hull(found)
+
+    def _checked(self, at: int, worker: int, checker: int) -> PlanChoice:
+        p, q, model = float(self.chances[at][worker]), float(self.chances[at][checker]), self.model
+        chance = p * (model.keeps + (1 - model.keeps) * q) + (1 - p) * self.finds * q * q
+        dollars = self.prices[worker] + model.check_share * self.prices[checker]
+        return PlanChoice((StepBlock(at, at, worker, checker),), chance, dollars)
+
+    def _is_joinable(self, start: int, end: int) -> bool:
         """Whether one call can do these steps: nothing else needs what is between them, and nothing is left unused."""
-        steps = plan.steps
-        if any(not self._is_able[step.worker] or step.each is not None for step in steps[start:end]):
+        steps = self.plan.steps
+        if any(step.worker not in self.able for step in steps[start:end]):
             return False
-        if sum(len(step.subtask) for step in steps[start:end]) > _LONGEST_MERGED:
+        if sum(len(step.subtask) for step in steps[start:end]) > _LONGEST_JOINED:
             return False
         inner = set(range(start, end - 1))
         within = {seen for step in steps[start:end] for seen in step.access}
         return inner <= within and not any(inner & set(step.access) for step in steps[end:])
 
-    def _chance_of(self, plan: Plan, block: StepBlock) -> float:
-        steps = plan.steps[block.first : block.last + 1]
-        if not self._is_able[steps[0].worker]:
-            return 1.0
-        chances = self.worker_chances([step.subtask for step in steps], helped=True)
-        first = float(chances[block.worker])
-        if block.checker is None:
-            return first
-        return float(check_chance(first, float(chances[block.checker]), self.model.check_gain))
+    def price_of(self, block: StepBlock) -> float:
+        """Return the dollars of a block."""
+        check = 0.0 if block.checker is None else self.model.check_share * self.prices[block.checker]
+        return self.prices[block.worker] * (1 + self.model.further_share * (block.last - block.first)) + check
 
-    def _price_of(self, block: StepBlock) -> float:
-        check = 0.0 if block.checker is None else _CHECK_SHARE * self.prices[block.checker]
-        return self.price(block.worker, block.last - block.first + 1) + check
+    def build(self, choice: PlanChoice) -> Plan:
+        """Return the plan cut and assigned so; who saw a checked step's result sees its check's instead."""
+        steps, gives = list[Step](), dict[int, int]()
+        for block in choice.blocks:
+            own = range(block.first, block.last + 1)
+            seen = {at for place in own for at in self.plan.steps[place].access if at < block.first}
+            access = tuple(sorted({gives[at] for at in seen}))
+            parts = [self.plan.steps[place] for place in own]
+            asked = MERGED.join(step.subtask for step in parts)
+            kind = parts[-1].kind
+            if block.worker not in self.able:
+                steps.append(replace(parts[0], access=access))
+            else:
+                steps.append(Step(self.told(block.worker, asked), block.worker, access, kind=kind))
+            if block.checker is not None:
+                core = split_phrases(asked, self.model.phrases)[0]
+                check = self.told(block.checker, f"{CHECK_OPENING} {core}")
+                steps.append(Step(check, block.checker, tuple(sorted({*access, len(steps) - 1})), kind=kind))
+            gives |= dict.fromkeys(own, len(steps) - 1)
+        return Plan(tuple(steps))
 
-    def _candidate(self, source: str, plan: Plan, blocks: Sequence[StepBlock]) -> PlanCandidate:
-        chance = prod(self._chance_of(plan, block) for block in blocks)
-        return PlanCandidate(plan, tuple(blocks), chance, sum(map(self._price_of, blocks)), source)
 
-    def _with_checks(self, plan: Plan, blocks: Sequence[StepBlock], worth: float) -> list[StepBlock]:
-        """Return the blocks with checks of single steps, from these on until no single change is better."""
-        found = list(blocks)
-        each = [self._chance_of(plan, block) for block in found]
-        for _ in range(_SWEEPS):
-            before = list(found)
-            for at, block in enumerate(found):
-                step = plan.steps[block.first]
-                room = self.left - len(found) - sum(one.checker is not None for one in found if one is not block)
-                many = block.first < block.last or len(self._rows[step.subtask]) > 1
-                if many or not self._is_able[step.worker] or room <= 0:
-                    continue
-                rest = worth * prod(each[:at]) * prod(each[at + 1 :])
-                found[at] = self._best_check(block, self.worker_chances((step.subtask,), helped=True).tolist(), rest)
-                each[at] = self._chance_of(plan, found[at])
-            if found == before:
+def _logistic(logits: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-np.clip(logits, -30, 30))))
+
+
+def _hull(ways: Iterable[PlanChoice]) -> list[PlanChoice]:
+    """Return the ways of which each is the best at some price of a right answer, cheapest first."""
+    kept = list[PlanChoice]()
+    for way in sorted(ways, key=lambda way: (way.dollars, -way.chance)):
+        if kept and way.chance <= kept[-1].chance:
+            continue
+        while len(kept) > 1:
+            one, other = kept[-2], kept[-1]
+            rise = (other.chance - one.chance) * (way.dollars - other.dollars)
+            if rise > (way.chance - other.chance) * (other.dollars - one.dollars):
                 break
-        return found
-
-    def _best_check(self, block: StepBlock, chances: Sequence[float], worth: float) -> StepBlock:
-        """Return the block by the best worker, checked by another where that pays."""
-        gain, at = self.model.check_gain, block.first
-
-        def value(one: StepBlock) -> float:
-            first = chances[one.worker]
-            chance = first if one.checker is None else float(check_chance(first, chances[one.checker], gain))
-            return worth * chance - self._price_of(one)
-
-        plain = [StepBlock(at, at, worker) for worker in self.able]
-        pairs = [StepBlock(at, at, one, other) for one in self.able for other in self.able if other != one]
-        return max([*plain, *pairs], key=value)
-
-    def helpful(self, subtask: str, worker: int) -> tuple[str, ...]:
-        """Return the phrases that are not in a subtask and were seen to help this worker."""
-        weights = zip(self.model.phrases, self._added[worker], strict=True)
-        return tuple(phrase for phrase, weight in weights if weight > _LEAST_HELP and phrase not in subtask)
-
-    def build(self, one: PlanCandidate) -> Plan:
-        """Return a candidate's plan, with the phrases that help its workers."""
-        if not one.blocks:
-            return one.proposed
-        blocks = list(one.blocks)
-        for at, block in enumerate(blocks):
-            if self._is_able[one.proposed.steps[block.first].worker]:
-                phrases = self.helpful(block_subtask(one.proposed, block), block.worker)
-                blocks[at] = replace(block, phrases=phrases)
-        return with_blocks(one.proposed, blocks)
-
-
-def _unbeaten(ways: Iterable[_Way]) -> list[_Way]:
-    """Return the ways of which none is both as cheap and as likely right as another, cheapest first."""
-    kept, best = list[_Way](), -1.0
-    for way in sorted(ways, key=lambda way: (way[0], -way[1])):
-        if way[1] > best:
-            kept.append(way)
-            best = way[1]
+            kept.pop()
+        kept.append(way)
     return kept
-
-
-def block_subtask(plan: Plan, block: StepBlock) -> str:
-    """Return what a block's worker is asked."""
-    subtasks = [step.subtask for step in plan.steps[block.first : block.last + 1]]
-    return " ".join([merge_subtasks(subtasks), *block.phrases])
-
-
-def with_blocks(plan: Plan, blocks: Sequence[StepBlock]) -> Plan:
-    """Return the plan cut so; who saw a checked step's result sees its check's instead."""
-    steps, gives = list[Step](), dict[int, int]()
-    for block in blocks:
-        own = range(block.first, block.last + 1)
-        seen = {at for place in own for at in plan.steps[place].access if at < block.first}
-        access = tuple(sorted({gives[at] for at in seen}))
-        subtask = block_subtask(plan, block)
-        steps.append(Step(subtask, block.worker, access))
-        if block.checker is not None:
-            steps.append(Step(check_subtask(subtask), block.checker, tuple(sorted({*access, len(steps) - 1}))))
-        gives |= dict.fromkeys(own, len(steps) - 1)
-    return Plan(tuple(steps))
 
 
 def is_assignable(card: Card) -> bool:
     """Whether a learned conductor may give this worker a step that it was not planned for."""
-    return card.kind not in _NON_TEXT and card.approval is ApprovalMode.NEVER
+    return card.kind not in _KEPT_KINDS and card.approval is ApprovalMode.NEVER and not card.adds
 
 
-def call_price(model: StepValue, card: Card) -> float:
+def is_searchable(plan: Plan) -> bool:
+    """Whether the steps of a plan have chances of their own: none goes over a list, and none repeats another."""
+    keys = {(step.subtask, step.access) for step in plan.steps}
+    return len(keys) == len(plan) and not plan.ships and not plan.maps
+
+
+def call_price(model: OutcomeModel, card: Card) -> float:
     """Return the expected dollars of a call: what calls did cost, else what a typical one costs by its price."""
-    paid = model.price(card.name)
-    if paid is not None:
-        return paid
+    paid = model.figures.get(card.name)
+    if paid is not None and paid.calls:
+        return paid.dollars
     return 0.0 if card.price is None else card.price.of(_TYPICAL)
 
 

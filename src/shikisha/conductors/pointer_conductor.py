@@ -1,9 +1,9 @@
-"""A conductor that reads a task, looks up what outcomes say of the workers, and points at who does which part.
+"""A conductor that reads a task, and points at who does which part.
 
 `task_reader` reads the parts, `pointer_network` decides for each part who does it, how it is worded, what it sees and
-whether it is checked, and `part_plans` writes the rounds. Cards are read once; notes are looked up for each task.
+whether it is checked, and `part_plans` writes the rounds. Cards are read once.
 
-Invariants: it names only workers of the pool (1); the same task, cards and notes give the same plan; a decision needs
+Invariants: it names only workers of the pool (1); the same task and cards give the same plan; a decision needs
 numpy alone. Where a task has no part that it can tell, the fallback plans, and the plan says so (9).
 """
 
@@ -42,8 +42,6 @@ from shikisha.core.task import Scope, Task
 from shikisha.core.text import one_line
 from shikisha.engine.conductor import Conductor, NoPlan, Proposal, Situation
 from shikisha.engine.worker import Card
-from shikisha.notes.step_outcomes import subtask_terms
-from shikisha.notes.worker_notes import WorkerNotes
 from shikisha.retrieval.code_probe import check_probe, probe_code
 from shikisha.routing.arrays import Flags, Floats32, Ints
 
@@ -95,11 +93,8 @@ class PointerModel:
         paths = _paths(read.parts)
         given = pointer_input(read, paths, claims, prices, known)
         plan = likeliest_choices(self.network, self.network.encode(pointer_features(given)), given, paths)
-        # A task that was left whole is one call: what would be checked is not known. What is said to workers besides
-        # a part is of the office, and no help elsewhere.
-        if read.whole:
-            plan = replace(plan, mode=np.zeros_like(plan.mode))
-        return replace(plan, told=np.zeros_like(plan.told)) if read.foreign else plan
+        # A task that was left whole is one call: what would be checked is not known.
+        return replace(plan, mode=np.zeros_like(plan.mode)) if read.whole else plan
 
     def claims(self, description: str) -> Floats32:
         """Return which kinds of work a card claims."""
@@ -221,7 +216,10 @@ def likeliest_choices(
 
 
 class PointerConductor:
-    """Plans by a pointer model; `knowledge` is what outcomes say of the pool, `noted` the version of the notes."""
+    """Plans by a pointer model; `knowledge` is what outcomes say of the pool.
+
+    `tells`: it adds to subtasks what it learned to tell the simulated office's workers, which is no help elsewhere.
+    """
 
     def __init__(
         self,
@@ -229,10 +227,11 @@ class PointerConductor:
         model: PointerModel,
         knowledge: KnowledgeSource | None = None,
         fallback: Conductor | None = None,
-        noted: str = "",
+        *,
+        tells: bool = False,
     ) -> None:
         self.name, self.fallback = name, fallback
-        self._model, self._knowledge, self._noted = model, knowledge, noted
+        self._model, self._knowledge, self._tells = model, knowledge, tells
 
     @property
     def purpose(self) -> str:
@@ -247,11 +246,6 @@ class PointerConductor:
         problem = None if task is None else self._model.reader.unlike(task.prompt)
         advice = "" if self.fallback else "; name a fallback (pointer:FILE?fallback=CONDUCTOR), or another conductor"
         return problem and f"{problem}{advice}"
-
-    def with_notes(self, notes: WorkerNotes) -> "PointerConductor":
-        """Return this conductor with what notes say of the workers."""
-        source = notes_knowledge(notes, self._model.reader)
-        return PointerConductor(self.name, self._model, source, self.fallback, notes.version)
 
     async def propose(self, situation: Situation) -> Proposal:
         """Return the next round's plan."""
@@ -270,47 +264,23 @@ class PointerConductor:
             if self._knowledge is None
             else self._knowledge(cards, situation.task.scope)
         )
-        policy = self._model.decide(read, cards, known).policy()
+        plan = self._model.decide(read, cards, known)
+        policy = (plan if self._tells else replace(plan, told=np.zeros_like(plan.told))).policy()
         votes = next((at for at, card in enumerate(situation.cards) if card.kind == VOTE_KIND), None)
         planner = PartsConductor(
             self.name, read.parts, _placed(policy, places, has_votes=votes is not None), votes or 0
         )
         proposal = await planner.propose(situation)
         said = "; ".join(one_line(sentence, 60) for sentence in read.parts.sentences)
-        seen = f"; notes {self._noted[:12]}" if self._noted else ""
         parts = "left whole, in doubt" if read.whole else f"{len(read.parts)} parts"
         parts = f"left whole, since {problem}" if problem else parts
-        return replace(proposal, note=f"{parts}: {said}{seen}", version=self._model.version)
+        return replace(proposal, note=f"{parts}: {said}", version=self._model.version)
 
     async def _fall_back(self, situation: Situation) -> Proposal:
         if self.fallback is None:
             raise NoPlan("no part of the task could be read", "task")
         proposal = await self.fallback.propose(situation)
         return replace(proposal, substituted=self.fallback.name)
-
-
-def notes_knowledge(notes: WorkerNotes, reader: TaskReader) -> KnowledgeSource:
-    """Return what notes say by kind of work and by wording; both are read from a note's own words."""
-    phrases = [frozenset(subtask_terms(text)) for text in WORDINGS.values()]
-    words = [" ".join(note.terms) for note in notes.notes]
-    kinds = reader.kind_shares(words)
-    bits = 2 ** np.arange(len(phrases))
-    told = [int(bits @ [phrase <= set(note.terms) for phrase in phrases]) for note in notes.notes]
-
-    def known(cards: Sequence[Card], task: Scope) -> PoolKnowledge:
-        places = {card.name: at for at, card in enumerate(cards)}
-        found = PoolKnowledge.nothing(len(cards), len(reader.kinds))
-        sums = [array.copy() for array in (found.tries, found.right, found.told_tries, found.told_right)]
-        for at, note in enumerate(notes.notes):
-            worker = places.get(note.worker)
-            if worker is None or not note.scope.admits(task):
-                continue
-            for by_kind, by_wording, count in ((sums[0], sums[2], note.tries), (sums[1], sums[3], note.right)):
-                by_kind[worker] += kinds[at] * count
-                by_wording[worker, :, told[at]] += kinds[at] * count
-        return PoolKnowledge(sums[0], sums[1], sums[2], sums[3], found.family)
-
-    return known
 
 
 def _placed(policy: PartPolicy, places: Sequence[int], *, has_votes: bool) -> PartPolicy:

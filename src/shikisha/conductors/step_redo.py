@@ -17,10 +17,11 @@ from math import prod
 from shikisha.conductors.plan_search import StepTable
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import RoundResult
+from shikisha.core.subtasks import CHECK_OPENING
 from shikisha.engine.conductor import Situation
-from shikisha.learned.fit_step_value import answer_states
-from shikisha.learned.step_samples import StepAnswer, check_subtask, split_merged, state_known
-from shikisha.learned.step_value import StepValue
+from shikisha.learned.outcome_fit import answer_states
+from shikisha.learned.outcome_model import OutcomeModel
+from shikisha.learned.step_evidence import MERGED, split_phrases, state_known
 
 MOST_REDONE = 3  # rounds after the first
 _MOST_STATED = 200  # characters of a result that a subtask states
@@ -55,10 +56,10 @@ class _RedoProgress:
 class StepRedo:
     """Decides after the rounds of one run; None as a decision: this plan is none that it can judge."""
 
-    def __init__(self, model: StepValue, situation: Situation, worth: float, base: Plan) -> None:
+    def __init__(self, model: OutcomeModel, situation: Situation, worth: float, base: Plan) -> None:
         self.model, self.worth, self.base = model, worth, base
         # What failed is in the verdicts here, so workers are not distrusted for it a second time.
-        self.table = StepTable(model, replace(situation, rounds=()), None, [base])
+        self.table = StepTable(model, replace(situation, rounds=()), base)
         self.left, self.names = situation.left, self.table.names
         keys = [(step.subtask, step.access) for step in base.steps]
         self.main = [at for at, key in enumerate(keys) if key not in keys[at + 1 :]]
@@ -71,11 +72,12 @@ class StepRedo:
     def judges(self) -> bool:
         """Whether this is a plan of plain steps."""
         steps = self.base.steps
-        checks = {check_subtask(step.subtask) for step in steps}
         return (
             len(self.table.able) > 1
-            and all(step.worker in self.table.able and step.each is None for step in steps)
-            and not any(step.subtask in checks or '"' in step.subtask for step in steps)
+            and all(
+                step.worker in self.table.able and step.each is None and MERGED not in step.subtask for step in steps
+            )
+            and not any(step.subtask.startswith(CHECK_OPENING) or '"' in step.subtask for step in steps)
         )
 
     def decide(self, rounds: Sequence[RoundResult]) -> RedoDecision:
@@ -141,9 +143,9 @@ class StepRedo:
         self, progress: _RedoProgress, at: int, values: dict[int, tuple[str | None, float]]
     ) -> dict[str | None, float]:
         valid = self._valid(progress, at, values)
-        chances = self.table.worker_chances((self.base.steps[at].subtask,), helped=False)
-        answers = [StepAnswer(self.names[one.worker], one.text or "", 0.0, 0.0, False, one.failed) for one in valid]
-        return answer_states(answers, [float(chances[one.worker]) for one in valid], self.model.verdicts)
+        chances = self.table.chances[at]
+        answers = [(one.text or "", one.failed, float(chances[one.worker])) for one in valid]
+        return answer_states(answers, self.model.verdicts)
 
     def _next(self, progress: _RedoProgress, last_round: int) -> RedoDecision:
         values = self._values(progress)
@@ -175,7 +177,7 @@ class StepRedo:
         """Do again what is missing, or made from what is no longer believed, if that is worth more than shipping."""
         workers = [(at, self._worker_for(progress, at)) for at in stale]
         price = sum(self.table.prices[worker] for _, worker in workers)
-        chances = [self.table.worker_chances((self.base.steps[at].subtask,), helped=False)[one] for at, one in workers]
+        chances = [self.table.chances[at][one] for at, one in workers]
         then = prod(values[at][1] for at in self.needed if at not in stale) * prod(map(float, chances))
         before = self._first_chance(progress)
         plan = self._plan(workers, values)
@@ -193,7 +195,7 @@ class StepRedo:
         planned = self.base.steps[at].worker
         if planned not in silent:
             return planned
-        chances = self.table.worker_chances((self.base.steps[at].subtask,), helped=False)
+        chances = self.table.chances[at]
         left = [one for one in self.table.able if one not in silent] or self.table.able
         return max(left, key=lambda one: self.worth * float(chances[one]) - self.table.prices[one])
 
@@ -211,7 +213,7 @@ class StepRedo:
         self, at: int, states: dict[str | None, float], rest: float, follows: float, asked: set[int]
     ) -> tuple[float, int]:
         """Return the best worker to ask again, and the dollars that this is worth more than stopping."""
-        chances = self.table.worker_chances((self.base.steps[at].subtask,), helped=False)
+        chances = self.table.chances[at]
         said = [mass for text, mass in states.items() if text is not None]
         top, none = max(said), states.get(None, 0.0)
         worth = self.worth * rest
@@ -247,10 +249,11 @@ class StepRedo:
                     continue
                 if value is None or len(value) > _MOST_STATED or '"' in value or "\n" in value:
                     return None
-                stated.append((split_merged(self.base.steps[one].subtask)[-1], value.rstrip(".")))
+                stated.append((split_phrases(self.base.steps[one].subtask, self.model.phrases)[0], value.rstrip(".")))
             access = tuple(sorted(places[one] for one in seen if one in places))
             places[at] = len(steps)
-            steps.append(Step(f"{state_known(stated)}{step.subtask}", worker, access))
+            core = split_phrases(step.subtask, self.model.phrases)[0]
+            steps.append(Step(f"{state_known(stated)}{self.table.told(worker, core)}", worker, access, kind=step.kind))
         return Plan(tuple(steps))
 
     def _shipped_round(self, progress: _RedoProgress, values: dict[int, tuple[str | None, float]]) -> int:

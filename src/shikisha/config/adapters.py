@@ -28,7 +28,6 @@ from shikisha.engine.guards import Guard
 from shikisha.engine.worker import WorkerKind
 from shikisha.guards.grounded import GroundedGuard
 from shikisha.guards.tool_filter import ToolFilter
-from shikisha.notes.worker_notes import EncodeTexts
 
 CONDUCTOR, HUMAN, AGENT, EMBEDDING = "conductor", "human", "agent", "embedding"
 K = TypeVar("K")
@@ -93,15 +92,6 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "server": ("fastapi", "uvicorn"),
     "train": ("numpy", "onnx", "onnxruntime", "safetensors", "tokenizers", "torch", "transformers"),
 }
-
-
-def text_encoding() -> EncodeTexts | None:
-    """Return how texts are compared by meaning; None where the text encoder cannot run (extra `edge`)."""
-    if any(find_spec(library) is None for library in ("numpy", "onnxruntime")):
-        return None
-    from shikisha.retrieval.text_encoder import shipped_encoder
-
-    return lambda texts: shipped_encoder().encode(texts)
 
 
 def require_extra(extra: str, purpose: str, *libraries: str) -> None:

@@ -7,10 +7,9 @@ from pydantic import Field, Tag, model_validator
 
 from shikisha.conductors.topologies import TOPOLOGIES
 from shikisha.config.config_table import ConfigTable, PluggedTable, own_or_plugged
-from shikisha.config.learned_settings import ValueTable
 from shikisha.core.prompts import PlanFormat, RepeatedTask
 
-OWN_CONDUCTORS = ("lm", "fixed", "rules", "policy", "trained", "value")
+OWN_CONDUCTORS = ("lm", "fixed", "rules", "policy", "trained")
 
 
 class LmTable(ConfigTable):
@@ -125,7 +124,6 @@ ConductorTable = Annotated[
     | Annotated[RulesTable, Tag("rules")]
     | Annotated[PolicyTable, Tag("policy")]
     | Annotated[TrainedTable, Tag("trained")]
-    | Annotated[ValueTable, Tag("value")]
     | Annotated[PluggedTable, Tag("plugged")],
     own_or_plugged(*OWN_CONDUCTORS),
 ]

@@ -1,4 +1,4 @@
-"""Conductors by name: `fixed:NAME`, `rules:FILE`, `lm:ENDPOINT`, `value:FILE`, ..., or one of [conductors].
+"""Conductors by name: `fixed:NAME`, `rules:FILE`, `lm:ENDPOINT`, `learned:CONDUCTOR`, ..., or one of [conductors].
 
 Invariants: with a pool, a conductor is made only if every worker that it names is in that pool; an unknown name is an
 error that lists the known ones. A checkpoint is loaded once, and again when its files have changed. Adapters that need
@@ -33,7 +33,6 @@ from shikisha.config.conductor_settings import (
     TrainedTable,
 )
 from shikisha.config.config_table import PluggedTable
-from shikisha.config.learned_settings import ValueTable
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.prompts import PlanFormat, PromptStyle
@@ -106,7 +105,7 @@ _PREFIXES = (
     "lm:ENDPOINT",
     "lm:DIR",
     "policy:FILE",
-    "value:FILE",
+    "learned:CONDUCTOR",
     "pointer:FILE",
     "random:SEED",
     "rehearsal:NAME",
@@ -131,8 +130,7 @@ class ConductorFactory:
     file: str
     folder: Path
     endpoint: Callable[[str], PlannerEndpoint]
-    uses: Callable[[str], bool] = lambda _: True  # whether something learned is switched on
-    wrap: Callable[[Conductor], Conductor] = lambda conductor: conductor  # with notes, lessons, skills
+    learned: Callable[[str, Conductor], Conductor] | None = None  # puts the learner over a conductor, by its name
     teams: Mapping[str, object] = field(default_factory=dict)
     team: Callable[[str], tuple[BaseModel, Team]] | None = None  # the validated table, and what it describes
 
@@ -154,11 +152,12 @@ class ConductorFactory:
                 return _simulation_conductor(name)
             case "policy", _, rest if rest:
                 return _policy_conductor(rest)
-            case "value", _, rest if rest:
-                target, options = _split_options(rest)
-                given = {**options, "also": [one for one in options.get("also", "").split(",") if one]}
-                table = toml.validate_model(ValueTable, {"kind": "value", "file": target, **given}, name)
-                return self._value(name, table, pool, depth, Path())
+            case "learned", _, rest if rest and self.learned is not None:
+                return self.learned(name, self.make(rest, pool, depth + 1))
+            case "value", _, _:
+                raise ConfigError(
+                    f"{name}: value conductors were removed: write [learning] on = true, or learned:CONDUCTOR"
+                )
             case "pointer", _, rest if rest:
                 return self._pointer(name, rest, pool, depth)
             case "random", _, rest:
@@ -184,8 +183,6 @@ class ConductorFactory:
                 return _policy_conductor(f"{self.folder / table.file}?{table.query()}", name)
             case TrainedTable() as table:
                 return self._trained(name, table, pool, depth, self.folder)
-            case ValueTable() as table:
-                return self._value(name, table, pool, depth, self.folder)
             case PluggedTable() as table:
                 settings = read_plugged(CONDUCTOR_KINDS, table, self.file, f"conductors.{name}")
                 return CONDUCTOR_KINDS[table.kind].make(settings, self.folder, self._parts(name, pool, depth))
@@ -205,18 +202,6 @@ class ConductorFactory:
             name, toml.validate_model(LmTable, {"kind": "lm", "endpoint": target, **options}, name), pool, depth
         )
 
-    def _value(self, name: str, table: ValueTable, pool: Pool | None, depth: int, folder: Path) -> Conductor:
-        """Return the conductor of step values; where these are switched off, the one in force alone."""
-        if not self.uses("values"):
-            return self.make(table.over, pool, depth + 1)
-        require_extra("eval", "step values", "numpy")
-        from shikisha.conductors.value_conductor import value_conductor
-
-        free = tuple(self.make(one, pool, depth + 1) for one in table.also if one.startswith("fixed:"))
-        asked = (table.over, *(one for one in table.also if not one.startswith("fixed:")))
-        proposers = tuple(self.wrap(self.make(one, pool, depth + 1)) for one in asked)
-        return value_conductor(name, folder / table.file, proposers, free, table.worth, table.explore, table.share)
-
     def _trained(self, name: str, table: TrainedTable, pool: Pool | None, depth: int, folder: Path) -> Conductor:
         fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
         return trained_conductor(name, table, folder, fallback)
@@ -234,9 +219,7 @@ class ConductorFactory:
         return found.make(toml.validate_model(found.settings, given, name), Path(), parts)
 
     def _parts(self, name: str, pool: Pool | None, depth: int) -> ConductorParts:
-        return ConductorParts(
-            name, pool, lambda one: self.endpoint(one).member, partial(self.make, depth=depth + 1), self.wrap
-        )
+        return ConductorParts(name, pool, lambda one: self.endpoint(one).member, partial(self.make, depth=depth + 1))
 
     def _pointer(self, name: str, rest: str, pool: Pool | None, depth: int) -> Conductor:
         """Return the conductor of `pointer:FILE`, or of `pointer:shipped`."""

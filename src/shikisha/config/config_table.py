@@ -11,15 +11,21 @@ class ConfigTable(BaseModel):
     """A table of the file: frozen, and closed to unknown keys.
 
     `renamed_keys` maps an earlier key to the present one. The earlier key is still accepted, with a FutureWarning.
+    `removed_keys` maps a key that is gone to what to write instead.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     renamed_keys: ClassVar[Mapping[str, str]] = {}
+    removed_keys: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
     @classmethod
     def _accept_renamed_keys(cls, data: object) -> object:
-        if not isinstance(data, Mapping) or not cls.renamed_keys.keys() & data.keys():
+        if not isinstance(data, Mapping):
+            return data
+        for gone in sorted(cls.removed_keys.keys() & data.keys()):
+            raise ValueError(f"{gone} was removed: {cls.removed_keys[gone]}")
+        if not cls.renamed_keys.keys() & data.keys():
             return data
         for old, new in cls.renamed_keys.items():
             if old in data and new in data:

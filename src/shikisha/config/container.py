@@ -19,15 +19,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from shikisha.conductors.language_model import LanguageModelConductor
-from shikisha.conductors.noted import NotedConductor, NotesReader
+from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor
 from shikisha.config import adapters
-from shikisha.config.conductor_settings import LmTable
+from shikisha.config.conductor_settings import FixedTable, LmTable, TrainedTable
 from shikisha.config.conductors import SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
 from shikisha.config.config_table import PluggedTable
-from shikisha.config.context_settings import MemorySourceTable
 from shikisha.config.environment import CONFIG_FILE, SIMULATED, find_config, state_folder, with_dotenv
-from shikisha.config.learned_switches import LearnedSwitches, file_stamp
 from shikisha.config.providers import address_of, provider_at
 from shikisha.config.settings import CheckTable, HandoffTable, ShikishaSettings, TelemetryTable, WorkerTable
 from shikisha.core import toml
@@ -39,13 +36,12 @@ from shikisha.core.tools import ToolEffect
 from shikisha.core.visibility import join_labels
 from shikisha.engine.autonomy import AutonomyClass, AutonomyPolicy
 from shikisha.engine.checker import OutputCheck
-from shikisha.engine.conductor import Conductor, Team, TeamPlace
+from shikisha.engine.conductor import LEARNED, Conductor, Team, TeamPlace
 from shikisha.engine.gatherer import ContextSource
 from shikisha.engine.guards import Guard
 from shikisha.engine.pool import Member, Pool, cut_outside_stand_ins
 from shikisha.engine.tools import Agent
 from shikisha.engine.worker import ApprovalMode, Card, Worker
-from shikisha.notes.worker_notes import load_notes
 from shikisha.telemetry import conventions, make_observer
 from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
 from shikisha.tools.catalogue_settings import CatalogueOptions
@@ -54,6 +50,8 @@ from shikisha.workers.conductor import ConductorWorker
 from shikisha.workers.endpoint import OPENAI_URL
 
 if TYPE_CHECKING:
+    from shikisha.learned.learning_files import LearningFiles
+    from shikisha.learned.outcome_fit import LearningTerms
     from shikisha.telemetry.observer import TelemetryObserver
     from shikisha.tools.catalogue import ToolCatalogue
 
@@ -100,7 +98,7 @@ class Container:
     _catalogues: dict[str, "ToolCatalogue"] = field(default_factory=dict)
     _teams: dict[str, Team] = field(default_factory=dict)
     _confirmed: tuple[AutonomyClass, ...] | None = None
-    _watched: tuple[str, ...] | None = None  # the files whose change shows in `learned_stamp`
+    _learning: "LearningFiles | None" = None
     gathers: ContextSource | None = None  # built by `context_source`
 
     @property
@@ -125,7 +123,7 @@ class Container:
         """Return the autonomy classes; `expires` applies where the file does not say how long questions wait."""
         table = self.settings.autonomy
         if table.proposed is not None and self._confirmed is None:
-            from shikisha.config.learned_parts import load_confirmed_classes
+            from shikisha.learned.task_classes import load_confirmed_classes
 
             self._confirmed = load_confirmed_classes(self.folder / table.proposed)
         return table.autonomy_policy(expires, self._confirmed or ())
@@ -208,13 +206,17 @@ class Container:
         """Return where the lock of [catalogues.NAME] is."""
         return self.folder / (self.settings.catalogues[name].lock or f"{name}.tools.jsonl")
 
-    def conductor(self, spec: str = "", pool: Pool | None = None) -> Conductor:
-        """Return a conductor by name; with a pool, check that the workers it names are in there."""
-        known = self.conductors()
+    def conductor(self, spec: str = "", pool: Pool | None = None, *, learns: bool = False) -> Conductor:
+        """Return a conductor by name; with a pool, check that the workers it names are in there.
+
+        `learns`: where learning is on, the learner performs what it proposes.
+        """
+        known, learns = self.conductors(), learns and self.settings.learning.on and self.simulated_pool is None
         if spec:
-            return _with_learned(self, known.make(spec, pool))
+            return known.make(learned_name(self, spec) if learns else spec, pool)
         with toml.error_location(f"{self.file}: conductor"):
-            return _with_learned(self, known.make(self.settings.conductor, pool))
+            own = self.settings.conductor
+            return known.make(learned_name(self, own) if learns else own, pool)
 
     def conductors(self, find: Callable[[str], Member] | None = None) -> ConductorFactory:
         """Return the factory of conductors; `find` returns a worker that writes plans, by default by building it."""
@@ -224,36 +226,29 @@ class Container:
             self.file,
             self.folder,
             lambda name: _planner_endpoint(self, name, find_member),
-            self.uses_learned,
-            partial(_with_learned, self),
+            partial(_put_learner, self),
             self.settings.teams,
             lambda name: (_read_team(self.settings.teams[name], self.file, name), self.team(name)),
         )
 
-    @property
-    def switches(self) -> LearnedSwitches:
-        """The switches of what was learned."""
-        return LearnedSwitches(self.folder / self.settings.learned.switches)
+    def learning_files(self) -> "LearningFiles":
+        """Return the learner's folder, opened once; MissingExtra where its libraries are not installed."""
+        if self._learning is None:
+            adapters.require_extra("edge", "[learning]", "numpy", "onnxruntime")
+            from shikisha.learned.learning_files import LearningFiles
+            from shikisha.retrieval.text_encoder import shipped_encoder
 
-    @property
-    def learned_stamp(self) -> tuple[tuple[int, int], ...]:
-        """What changes when a switch is turned, or a learned file: conductors are built anew then."""
-        if self._watched is None:
-            self._watched = tuple(map(str, (self.switches.file, *self.learned_files)))
-        return tuple([file_stamp(file) for file in self._watched])
+            table = self.settings.learning
+            encode = shipped_encoder().encode
+            self._learning = LearningFiles(self.folder / table.folder, table.phrases, encode)
+        return self._learning
 
-    @property
-    def learned_files(self) -> tuple[Path, ...]:
-        """The files, and folders of skills, that may hold texts of runs."""
-        learned, sources = self.settings.learned, self.settings.context.sources.values()
-        lessons = [source.file for source in sources if isinstance(source, MemorySourceTable)]
-        known = (learned.prompt, learned.lessons, learned.skills, self.settings.notes.file)
-        found = (*known, self.settings.autonomy.proposed, *lessons)
-        return tuple(dict.fromkeys(self.folder / file for file in found if file is not None))
+    def learning_terms(self) -> "LearningTerms":
+        """Return what the learner may do, as configured."""
+        from shikisha.learned.outcome_fit import LearningTerms
 
-    def uses_learned(self, name: str) -> bool:
-        """Whether something learned is used: the configuration allows it, and nobody switched it off."""
-        return name in self.settings.learned.use and name not in self.switches.read()
+        table = self.settings.learning
+        return LearningTerms(table.worth, table.dollars_share, table.phrases)
 
     def resolved(self) -> str:
         """Return the whole configuration, defaults included, as the JSON that is stored with each run."""
@@ -438,43 +433,23 @@ def _build_card(own: Container, name: str, table: WorkerTable) -> Card:
     return kind.fit_card(kind.own_settings(table, own.folder), card) if kind.fit_card else card
 
 
-def _with_learned(own: Container, conductor: Conductor) -> Conductor:
-    """Return a conductor with notes, a prompted one with advice and lessons too, as configured."""
-    if isinstance(conductor, NotesReader):
-        return _read_notes(own, conductor)
-    if not isinstance(conductor, LanguageModelConductor):
-        return conductor
-    found: Conductor = conductor
-    learned, notes, off = own.settings.learned, own.settings.notes, own.switches.read()
-    use = [name for name in learned.use if name not in off]
-    prompt, lessons = (path if name in use else None for name, path in learned.files)
-    if prompt is not None or lessons is not None:
-        adapters.require_extra("eval", "what was learned", "numpy")
-        from shikisha.config.learned_parts import advised_conductor
-
-        found = advised_conductor(conductor, own.folder, prompt, lessons, learned.share)
-    if notes.file is not None and "notes" in use:
-        adapters.require_extra("eval", "notes", "numpy")
-        from shikisha.config.learned_parts import load_note_source
-
-        with toml.error_location(f"{own.file}: notes.file"):
-            source = load_note_source(own.folder / notes.file, adapters.text_encoding())
-        found = NotedConductor(found, source, notes.explore)
-    if learned.skills is not None and "skills" in use:
-        adapters.require_extra("eval", "skills", "numpy")
-        from shikisha.config.learned_parts import skilled_conductor
-
-        found = skilled_conductor(found, own.folder / learned.skills, off)
-    return found
+def learned_name(own: Container, name: str) -> str:
+    """Return the name of the learner over a conductor, where that proposes plans and names no workers of its own."""
+    table, (kind, _, rest) = own.settings.conductors.get(name), name.partition(":")
+    free = isinstance(table, FixedTable) and not table.workers
+    if table is None:
+        free = kind in ("lm", "pointer") or (kind == "fixed" and "?" not in rest)
+    return f"{LEARNED}{name}" if free or isinstance(table, LmTable | TrainedTable) else name
 
 
-def _read_notes(own: Container, conductor: NotesReader) -> Conductor:
-    """Return a conductor that takes notes as they are with those that are configured."""
-    file = own.settings.notes.file
-    if file is None or not own.uses_learned("notes"):
-        return conductor
-    with toml.error_location(f"{own.file}: notes.file"):
-        return conductor.with_notes(load_notes(own.folder / file))
+def _put_learner(own: Container, name: str, conductor: Conductor) -> Conductor:
+    from shikisha.conductors.learned_conductor import LearnedConductor
+    from shikisha.conductors.pointer_conductor import PointerConductor
+
+    if isinstance(conductor, CascadeConductor | AgreementConductor):
+        return conductor  # it decides by its own rounds
+    forms = not isinstance(conductor, PointerConductor)
+    return LearnedConductor(name, conductor, own.learning_files().model, own.learning_terms(), forms)
 
 
 def tool_effect(table: WorkerTable) -> ToolEffect:

@@ -11,11 +11,9 @@ from shikisha.config.context_settings import (
     FilesSourceTable,
     GitSourceTable,
     McpSourceTable,
-    MemorySourceTable,
     PluggedSourceTable,
 )
 from shikisha.context.git_history import GitRepository
-from shikisha.core.errors import ConfigError
 from shikisha.core.text import fenced_blocks
 from shikisha.core.toml import error_location
 from shikisha.core.visibility import Labels
@@ -23,17 +21,13 @@ from shikisha.engine.gatherer import AnswerStep, Gatherer
 from shikisha.gatherers.context_budget import ContextBudget, WeightedGatherer
 from shikisha.gatherers.file_gatherer import FileGatherer, folder_inside
 from shikisha.gatherers.history_gatherer import HistoryGatherer
-from shikisha.gatherers.memory_gatherer import MemoryGatherer
-from shikisha.learned.lessons import load_book
 from shikisha.workers.mcp import McpServer
 from shikisha.workers.mcp_resources import McpResourceGatherer
 
 FindServer = Callable[[str], McpServer]
 
 
-def build_context(
-    table: ContextTable, folder: Path, lessons: Path | None, guarded: Labels, where: str, server: FindServer
-) -> ContextBudget:
+def build_context(table: ContextTable, folder: Path, guarded: Labels, where: str, server: FindServer) -> ContextBudget:
     """Return what gathers; ConfigError names the source that cannot be read."""
     sources = []
     for name, source in table.sources.items():
@@ -48,20 +42,11 @@ def build_context(
                     gatherer = HistoryGatherer(name, GitRepository(folder_inside(source.folder, folder)), source.labels)
                 case McpSourceTable():
                     gatherer = McpResourceGatherer(name, server(source.worker), source.labels)
-                case MemorySourceTable():
-                    gatherer = _memory(name, source, folder, lessons)
                 case PluggedSourceTable():
                     own = adapters.read_plugged(adapters.GATHERER_KINDS, source, where, f"context.sources.{name}")
                     gatherer = adapters.GATHERER_KINDS[source.kind].make(own, folder, name, source.labels)
         sources.append(WeightedGatherer(name, gatherer, source.share))
     return ContextBudget(tuple(sources), table.tokens, table.seconds, table.trial, guarded)
-
-
-def _memory(name: str, source: MemorySourceTable, folder: Path, lessons: Path | None) -> MemoryGatherer:
-    file = source.file or lessons
-    if file is None:
-        raise ConfigError("file: expected a file of lessons, here or in [learned] lessons")
-    return MemoryGatherer(name, load_book(folder / file))
 
 
 def build_answer_steps(tables: tuple[AnswerStepTable, ...]) -> tuple[AnswerStep, ...]:

@@ -1,13 +1,12 @@
 """Tables of the configuration for both ends of a run: [context], what its workers see, and [answer]."""
 
-from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, Tag, model_validator
 
 from shikisha.config.config_table import ConfigTable, PluggedTable, own_or_plugged
 
-OWN_SOURCES = ("files", "git", "mcp", "memory")
+OWN_SOURCES = ("files", "git", "mcp")
 ShareField: TypeAlias = Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)]
 
 
@@ -42,15 +41,6 @@ class McpSourceTable(SourceBase):
     worker: str = Field(description="the worker, by name")
 
 
-class MemorySourceTable(SourceBase):
-    """[context.sources.NAME] kind = "memory": lessons."""
-
-    kind: Literal["memory"] = Field(description="lessons from earlier runs that fit the task")
-    file: Path | None = Field(
-        default=None, description="lessons that `shikisha memory learn` wrote; by default those of [learned]"
-    )
-
-
 class PluggedSourceTable(SourceBase, PluggedTable):
     """[context.sources.NAME] of a kind that a plug-in brings."""
 
@@ -59,7 +49,6 @@ SourceTable: TypeAlias = Annotated[
     Annotated[FilesSourceTable, Tag("files")]
     | Annotated[GitSourceTable, Tag("git")]
     | Annotated[McpSourceTable, Tag("mcp")]
-    | Annotated[MemorySourceTable, Tag("memory")]
     | Annotated[PluggedSourceTable, Tag("plugged")],
     own_or_plugged(*OWN_SOURCES),
 ]

@@ -25,7 +25,7 @@ def context_source(own: Container) -> ContextSource | None:
         from shikisha.config.context_parts import build_context
 
         find = partial(_mcp_server, own)
-        own.gathers = build_context(table, own.folder, own.settings.learned.lessons, own.guarded_labels, own.file, find)
+        own.gathers = build_context(table, own.folder, own.guarded_labels, own.file, find)
     return own.gathers
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from shikisha.config import adapters, conductors
 from shikisha.config.conductor_settings import LmTable, PolicyTable, RulesTable, TrainedTable
 from shikisha.config.container import Container, agent_tools
-from shikisha.config.learned_settings import ValueTable
 from shikisha.outcomes.log_reader import log_hash
 
 _RATE_KEYS = {"concurrency", "rate"}
@@ -67,16 +66,13 @@ def _conductor_parts(composition: Container, name: str, seen: set[str]) -> Itera
         if isinstance(table, TrainedTable):
             fallback = table.fallback or ""
             yield from conductors.checkpoint_hashes(table.path, composition.folder)
-        if isinstance(table, ValueTable):
-            yield _policy_hash(composition.folder / table.file)
-            for other in (table.over, *table.also):
-                yield from _conductor_parts(composition, other, seen)
     elif kind == "rules":
         yield _file_text(Path(rest))
-    elif kind in ("policy", "value"):
-        target, _, query = rest.partition("?")
-        yield _policy_hash(Path(target))
-        fallback = dict(part.partition("=")[::2] for part in query.split("&")).get("over", "")
+    elif kind == "policy":
+        yield _policy_hash(Path(rest.partition("?")[0]))
+    elif kind == "learned":
+        yield _file_text(composition.folder / composition.settings.learning.folder / "index.json")
+        fallback = rest
     elif kind == "team" and (target := rest.partition("?")[0]) in composition.settings.teams:
         yield from _team_parts(composition, target, seen)
     elif kind == "lm":

@@ -21,7 +21,8 @@ from rich.console import Console
 
 from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor, FixedConductor
 from shikisha.conductors.language_model import PLAN_ATTEMPTS, LanguageModelConductor
-from shikisha.conductors.noted import NotedConductor, NotesReader
+from shikisha.conductors.learned_conductor import LearnedConductor
+from shikisha.conductors.pointer_conductor import PointerConductor
 from shikisha.config.eval_processes import start_processes
 from shikisha.config.eval_ray import join_ray_cluster
 from shikisha.config.eval_setup import EvaluationStage, frozen_heap, only_reads, open_stage, refuse_duplicate_names
@@ -147,9 +148,10 @@ class _CostEstimator:
                 asked = self._run(bounds.inner, cards) if bounds.inner is not None else CostEstimate()
                 most = self._most(cards, bounds.rounds, replace(caps, plan_steps=1, map_items=0))
                 return self._calls(bounds.asks) + asked + most
-            case NotedConductor():
-                return self._run(conductor.inner, cards)
-            case NotesReader():
+            case LearnedConductor():
+                planned = self._run(conductor.proposer, cards)
+                return planned + self._most(cards, caps.rounds, caps)
+            case PointerConductor():
                 return self._most(cards, caps.rounds, caps)
             case LanguageModelConductor():
                 rounds = min(conductor.rounds, caps.rounds)

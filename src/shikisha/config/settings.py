@@ -13,14 +13,14 @@ from ipaddress import ip_network
 from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from shikisha.config.autonomy_settings import AutonomyTable
 from shikisha.config.conductor_settings import ConductorTable
 from shikisha.config.config_table import ConfigTable
 from shikisha.config.context_settings import AnswerTable, ContextTable
 from shikisha.config.environment import JOURNAL_FILE
-from shikisha.config.learned_settings import LearnedTable, MemoryTable, NotesTable
+from shikisha.config.learning_settings import LearningTable, MemoryTable
 from shikisha.config.push_settings import PushTable
 from shikisha.core.budget import Caps, Price
 from shikisha.core.call import ApprovalMode
@@ -478,6 +478,16 @@ class RewardTable(ConfigTable):
 class ShikishaSettings(ConfigTable):
     """The whole file."""
 
+    removed_keys = dict.fromkeys(("notes", "learned"), "write [learning] on = true, and nothing else")
+
+    @field_validator("conductors", mode="before")
+    @classmethod
+    def _no_values(cls, tables: object) -> object:
+        for name, table in tables.items() if isinstance(tables, Mapping) else ():
+            if isinstance(table, Mapping) and table.get("kind") == "value":
+                raise ValueError(f"{name}: value conductors were removed: write [learning] on = true")
+        return tables
+
     conductor: str = Field(
         default="fixed:single", description="the conductor of runs for which the command line names none"
     )
@@ -505,10 +515,7 @@ class ShikishaSettings(ConfigTable):
         default=AutonomyTable(), description="how much runs may do on their own, by class of task"
     )
     journal: JournalTable = Field(default=JournalTable(), description="where runs are recorded")
-    notes: NotesTable = Field(default=NotesTable(), description="what outcomes say about workers, shown to conductors")
-    learned: LearnedTable = Field(
-        default=LearnedTable(), description="what else was learned from runs, and what of it is used"
-    )
+    learning: LearningTable = Field(default=LearningTable(), description="whether runs teach later runs who does what")
     memory: MemoryTable = Field(default=MemoryTable(), description="notes of finished runs, found again by a search")
     context: ContextTable = Field(default=ContextTable(), description="what workers see besides the task")
     answer: AnswerTable = Field(default=AnswerTable(), description="what happens to an answer before it ships")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from shikisha.core.errors import PlanError
 
+MOST_KIND = 40  # characters of a step's kind
 MAX_STEPS = 5  # of one plan, unless the configuration allows more
 MOST_STEPS = 64  # that it may allow
 MOST_ITEMS = 999  # of one map step
@@ -33,13 +34,14 @@ class Step:
     """One subtask for one worker (ordinal in the pool), which may see the earlier steps in `access`.
 
     `each` makes it a map step: the worker is called once for each item of that step's list, and sees only this item
-    of it.
+    of it. `kind` names what sort of work it is, in the planner's own few words, for those who learn from outcomes.
     """
 
     subtask: str
     worker: int
     access: tuple[int, ...] = ()
     each: int | None = None
+    kind: str = ""
 
     def access_entries(self) -> list[int | str]:
         """Return the access list as it is written: step numbers, and `"each 0"` for a list that is gone through."""
@@ -72,14 +74,18 @@ class Plan:
 
     def dumps(self) -> str:
         """Return the plan as its JSON twin: `{"steps": [{"worker": 2, "subtask": "...", "access": []}]}`."""
-        steps = [{"worker": s.worker, "subtask": s.subtask, "access": s.access_entries()} for s in self.steps]
+        steps = [
+            {"worker": s.worker, "subtask": s.subtask, "access": s.access_entries()}
+            | ({"kind": s.kind} if s.kind else {})
+            for s in self.steps
+        ]
         return _ENCODER.encode({"steps": steps})
 
     @classmethod
     def loads(cls, text: str) -> "Plan":
         """Return the plan that `dumps` wrote. For text from anywhere else there is `parse`."""
         steps = json.loads(text)["steps"]
-        return cls(tuple(Step(s["subtask"], s["worker"], *_load_access(s["access"])) for s in steps))
+        return cls(tuple(Step(s["subtask"], s["worker"], *_load_access(s["access"]), s.get("kind", "")) for s in steps))
 
     def step_of(self, number: int) -> Step:
         """Return the step with this number, or the map step whose item has it."""

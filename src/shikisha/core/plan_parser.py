@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import NoReturn
 
 from shikisha.core.errors import PlanError
-from shikisha.core.plan import MAX_STEPS, Plan, Step, no_such_worker, read_each
+from shikisha.core.plan import MAX_STEPS, MOST_KIND, Plan, Step, no_such_worker, read_each
 
 MAX_CHARACTERS = 1_000_000
 _MAX_DEPTH = 3
@@ -87,6 +87,7 @@ class _StepRow:
     index: int
     parts: Sequence[object]
     names: Sequence[str]
+    kind: str = ""
 
     def wrong(self, part: int, what: str, place: int | None = None) -> PlanError:
         """Return the error for one part, or for one place in it."""
@@ -105,7 +106,7 @@ def parse_plan(text: str, pool_size: int, max_steps: int = MAX_STEPS) -> Plan:
     _check_rest(text, found[-1].end)
     if len(rows) > max_steps:
         raise PlanError(f"{len(rows)} steps are too many: at most {max_steps} are allowed", "plan")
-    return Plan(tuple([Step(_subtask(row), _ordinal(row, pool_size), *_access(row)) for row in rows]))
+    return Plan(tuple([Step(_subtask(row), _ordinal(row, pool_size), *_access(row), row.kind) for row in rows]))
 
 
 def _find_candidates(text: str) -> list[_PlanCandidate]:
@@ -278,8 +279,18 @@ def _json_plan_rows(text: str, found: _PlanCandidate) -> list[_StepRow]:
         raise PlanError(f"expected a string, not {_kind(reasoning)}", "reasoning")
     if not isinstance(steps, list):
         raise PlanError(f"expected a list of steps, not {_kind(steps)}", _TWIN)
-    records = [_record(step, _TWIN_KEYS, f"{_TWIN}[{i}]") for i, step in enumerate(steps)]
-    return [_StepRow(i, [record[key] for key in _TWIN_KEYS], _TWIN_PLACES) for i, record in enumerate(records)]
+    records = [_record(step, _TWIN_KEYS, f"{_TWIN}[{i}]", optional="kind") for i, step in enumerate(steps)]
+    return [
+        _StepRow(i, [record[key] for key in _TWIN_KEYS], _TWIN_PLACES, _step_kind(record.get("kind", ""), i))
+        for i, record in enumerate(records)
+    ]
+
+
+def _step_kind(value: object, index: int) -> str:
+    """Return what sort of work a step is, as its planner names it."""
+    if not isinstance(value, str) or len(value) > MOST_KIND:
+        raise PlanError(f"expected a string of at most {MOST_KIND} characters", f"{_TWIN}[{index}].kind")
+    return " ".join(value.casefold().split())
 
 
 def _record(value: object, keys: Sequence[str], where: str, optional: str = "") -> dict[str, object]:

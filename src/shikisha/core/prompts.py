@@ -20,7 +20,7 @@ from shikisha.core.budget import Price
 from shikisha.core.call import Card
 from shikisha.core.errors import PlanError
 from shikisha.core.messages import Attachment, ChatMessage, Json, dump_json, exchange_messages
-from shikisha.core.plan import EACH_PATTERN, MAX_STEPS, Plan, Step
+from shikisha.core.plan import EACH_PATTERN, MAX_STEPS, MOST_KIND, Plan, Step
 from shikisha.core.run import Result, RoundResult
 from shikisha.core.task import Task
 
@@ -165,13 +165,14 @@ def plan_schema(
     """
     text: Mapping[str, Json] = {"type": "string", "maxLength": characters}
     worker: Mapping[str, Json] = {"type": "integer", "minimum": 0, "maximum": max(pool_size - 1, 0)}
+    kind: Mapping[str, Json] = {"type": "string", "maxLength": MOST_KIND}
     steps = []
     for place in range(max_steps):
         entry: Mapping[str, Json] = {"type": "integer", "minimum": 0, "maximum": max(place - 1, 0)}
         if maps:
             entry = {"anyOf": [entry, {"type": "string", "pattern": f"^{EACH_PATTERN}$"}]}
         access: Mapping[str, Json] = {"type": "array", "maxItems": place, "items": entry}
-        steps.append(_object(worker=worker, subtask={**text, "minLength": 1}, access=access))
+        steps.append(_object(worker=worker, subtask={**text, "minLength": 1}, access=access, kind=kind))
     # An array of each length: grammars know no array whose length is open and whose places differ.
     lengths: list[Json] = [
         {"type": "array", "prefixItems": steps[:count], "minItems": count, "maxItems": count}
@@ -312,7 +313,8 @@ access_list = which earlier steps it is shown: [] for none, ["all"] for all of t
 _JSON_FORM = """\
 Write one JSON object with two keys. "reasoning" comes first, in a few sentences: what does the question need, where
 could it go wrong, who is suited? "steps" is a list of objects, each with "worker" (which model does the step),
-"subtask" (what that model is told) and "access" (the numbers of the earlier steps that it is shown; [] for none)."""
+"subtask" (what that model is told), "access" (the numbers of the earlier steps that it is shown; [] for none) and
+"kind" (what sort of work it is, in one or two general words, as in "lookup"; the same words for the same sort)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,13 +347,23 @@ _EXAMPLES = (
         "day. So: draft, translate, then compare both texts with what was asked.",
         Plan(
             (
-                Step("Write the notice in English, two sentences at most: what moves, to when, and why.", 0),
-                Step("Translate this notice into Portuguese as a club in Lisbon would word it.", 1, (0,)),
+                Step(
+                    "Write the notice in English, two sentences at most: what moves, to when, and why.",
+                    0,
+                    kind="writing",
+                ),
+                Step(
+                    "Translate this notice into Portuguese as a club in Lisbon would word it.",
+                    1,
+                    (0,),
+                    kind="translation",
+                ),
                 Step(
                     "Compare both versions with the request: day, hour, reason. Put right what differs, then give "
                     "the final notice, English first, Portuguese below it.",
                     2,
                     (0, 1),
+                    kind="comparison",
                 ),
             )
         ),
@@ -369,11 +381,22 @@ _EXAMPLES = (
         "independent opinions, then someone who has all of them before them decides.",
         Plan(
             (
-                Step("Judge the three trees as a grower: health, yield, work over the next ten years.", 0),
-                Step("Judge the three trees from the side of the household and the neighbours.", 2),
-                Step("Say which tree you would keep and what speaks most strongly against your choice.", 3),
                 Step(
-                    "Decide between these opinions. Name one tree and give the reason in three sentences.", 1, (0, 1, 2)
+                    "Judge the three trees as a grower: health, yield, work over the next ten years.",
+                    0,
+                    kind="judgment",
+                ),
+                Step("Judge the three trees from the side of the household and the neighbours.", 2, kind="judgment"),
+                Step(
+                    "Say which tree you would keep and what speaks most strongly against your choice.",
+                    3,
+                    kind="judgment",
+                ),
+                Step(
+                    "Decide between these opinions. Name one tree and give the reason in three sentences.",
+                    1,
+                    (0, 1, 2),
+                    kind="comparison",
                 ),
             )
         ),
@@ -385,7 +408,7 @@ _EXAMPLES = (
             Card("", "A quick writer of short texts.", price=Price(0.2, 0.6)),
         ),
         "Anyone who writes can do this at once; a check would only cost time.",
-        Plan((Step("Give a short, warm wording that declines and needs no excuse.", 1),)),
+        Plan((Step("Give a short, warm wording that declines and needs no excuse.", 1, kind="writing"),)),
     ),
     _PlanExample(
         "Write a bedtime story in two scenes about a lighthouse keeper's cat that is afraid of the sea.",
@@ -400,13 +423,25 @@ _EXAMPLES = (
         "outline. The editor needs the scenes and the outline.",
         Plan(
             (
-                Step("Outline a story in two scenes: who is in it, what each scene turns on, how it ends.", 0),
-                Step("Write the first scene of this outline, about 200 words, in a warm voice.", 1, (0,)),
                 Step(
-                    "Write the second scene of this outline, about 200 words, calm enough to fall asleep to.", 2, (0,)
+                    "Outline a story in two scenes: who is in it, what each scene turns on, how it ends.",
+                    0,
+                    kind="outline",
                 ),
                 Step(
-                    "Join the two scenes into one story, smooth the seam, and give the whole story only.", 3, (0, 1, 2)
+                    "Write the first scene of this outline, about 200 words, in a warm voice.", 1, (0,), kind="writing"
+                ),
+                Step(
+                    "Write the second scene of this outline, about 200 words, calm enough to fall asleep to.",
+                    2,
+                    (0,),
+                    kind="writing",
+                ),
+                Step(
+                    "Join the two scenes into one story, smooth the seam, and give the whole story only.",
+                    3,
+                    (0, 1, 2),
+                    kind="editing",
                 ),
             )
         ),

@@ -21,6 +21,8 @@ from shikisha.core.task import Task
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.worker import Card, Reply, Request
 
+LEARNED = "learned:"  # before the name of a conductor, in that of the learner over it
+
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
@@ -168,15 +170,14 @@ class TeamPlace:
 class ConductorParts:
     """What the conductor of a plug-in may be made of: configured workers and other conductors, by name.
 
-    `pool` is what it is to conduct, if that is known; `learned` wraps a conductor with notes and lessons. `options` are
-    those of its name, and `team` its team, where its kind brings teams.
+    `pool` is what it is to conduct, if that is known; `options` are those of its name, and `team` its team, where its
+    kind brings teams.
     """
 
     name: str
     pool: Pool | None
     member: Callable[[str], Member]
     conductor: Callable[[str, Pool | None], Conductor]
-    learned: Callable[[Conductor], Conductor]
     options: Mapping[str, str] = field(default_factory=dict)
     team: Team | None = None
 

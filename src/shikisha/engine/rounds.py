@@ -304,7 +304,14 @@ def _validate_proposal(proposal: Proposal, context: RunContext, rounds: Sequence
     """
     clean = context.clean
     scrub, written = context.secret_store.scrub, proposal.plan.steps
-    plan = Plan(tuple([Step(scrub(step.subtask), step.worker, tuple(step.access), step.each) for step in written]))
+    plan = Plan(
+        tuple(
+            [
+                Step(scrub(step.subtask), step.worker, tuple(step.access), step.each, scrub(step.kind))
+                for step in written
+            ]
+        )
+    )
     plan.check_pool(len(context.pool))
     most = context.ledger.caps.plan_steps
     if len(plan) > most:

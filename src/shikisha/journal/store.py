@@ -109,7 +109,11 @@ class Journal:
 
     async def all_runs(self) -> list[Run]:
         """Return all runs, the oldest first, each with its tenant: that of a run of an earlier version too."""
-        found = [Run.fold(await self.read(one.id)) for one in reversed(await self.runs(limit=_ALL_RUNS))]
+        return await self.fold_runs([one.id for one in reversed(await self.runs(limit=_ALL_RUNS))])
+
+    async def fold_runs(self, names: Iterable[str]) -> list[Run]:
+        """Return these runs, each with its tenant: that of a run of an earlier version too."""
+        found = [Run.fold(await self.read(name)) for name in names]
         unknown = [run for run in found if run.started.tenant is None]
         owners = await self.query(_tenants) if unknown else {}
         for run in unknown:  # a run that no server was asked for is the operator's

@@ -1,6 +1,6 @@
-"""What is learned from the journal besides routing policies and notes: step values, prompts, lessons, skills.
+"""What is learned from the journal besides routing policies: the outcome model, classes of tasks, memory.
 
-`learned_file` is the one form in which all of it is kept: content, its evidence (run ids), labels, what it brought, and
-a hash. `step_samples`, `step_encoder`, `fit_step_value` and `step_value` say how likely a worker's answer to a subtask
-is right. Nothing here calls a worker, a model or a journal: what is learned is made from runs and acts in conductors.
+`step_evidence` reads runs, `outcome_fit` fits the `outcome_model` on them, `learning_files` keeps its versions, and
+`journal_learner` does all of that in the background. `learned_file` is the one form in which models are kept: content,
+its evidence (run ids), labels, what it brought, and a hash. Nothing here calls a worker or a model.
 """

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from shikisha.core.text import one_line
 from shikisha.core.tools import ToolEffect, load_offer
 from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, EscalationRules, review_reasons
 from shikisha.evals.statistics import quantile, wilson
-from shikisha.learned.learned_file import LearnedFile, decode_array, encode_array
+from shikisha.learned.learned_file import LearnedFile, decode_array, encode_array, read_learned
 from shikisha.retrieval.text_encoder import Floats, shipped_encoder
 
 CLASSES_KIND = "classes"
@@ -433,3 +434,8 @@ def _read_class(row: Json, width: int) -> TaskClass:
         ClassAudit(**{name: int(str(value)) for name, value in audit.items()}),
         str(row["confirmed_by"]),
     )
+
+
+def load_confirmed_classes(file: Path) -> tuple[AutonomyClass, ...]:
+    """Return the classes of `shikisha classes propose` that a person confirmed; ConfigError for a file that is bad."""
+    return read_classes(read_learned(file, CLASSES_KIND), str(file)).autonomy_classes()

@@ -243,16 +243,11 @@ def update_registry(folder: Path, by: Callable[[PolicyRegistry], PolicyRegistry]
         return _apply_change(folder, by)
 
 
-def add_policy(
-    folder: Path, file: Path, by: ChangeAuthor, check: Callable[[bytes, str], object] = parse_policy
-) -> tuple[str, PolicyRegistry]:
-    """Add a policy file to the registry, creating it if needed; return its version and the new registry.
-
-    `check` refuses what may not be registered; by default, all that is no routing policy.
-    """
+def add_policy(folder: Path, file: Path, by: ChangeAuthor) -> tuple[str, PolicyRegistry]:
+    """Add a policy file to the registry, creating it if needed; return its version and the new registry."""
     try:
         data = read_policy_bytes(file)
-        check(data, str(file))
+        parse_policy(data, str(file))
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}") from None

@@ -38,7 +38,6 @@ from shikisha.server.pages import (
     approvals_page,
     device_page,
     keys_page,
-    learned_page,
     login,
     overview_page,
     run_exports,
@@ -86,7 +85,6 @@ ROUTERS = (
     device_page.script_router,
     workers_page.router,
     keys_page.router,
-    learned_page.router,
     try_page.router,
     login.missing_page_router,  # last, since it answers every address under /ui
 )

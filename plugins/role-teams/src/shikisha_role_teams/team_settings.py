@@ -256,7 +256,7 @@ def build(table: TeamTable, parts: ConductorParts) -> TeamConductor:
     conductor = TeamConductor(
         parts.name,
         team,
-        parts.learned(parts.conductor(planner, roles)) if planner else None,
+        parts.conductor(planner, roles) if planner else None,
         parts.conductor(casting, None) if casting else None,
     )
     if pool is not None:

@@ -9,18 +9,19 @@ fails is repeated, and trouble with one run affects no other. The store's leases
 import asyncio
 import heapq
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
-from shikisha.core.errors import JournalUnavailable
+from shikisha.core.errors import JournalUnavailable, ShikishaError
 from shikisha.core.events import Event, QuestionAsked
 from shikisha.server.ops.watchdog import run_context
 from shikisha.server.store import RunFilter, ServedRun, ServedState
 
 if TYPE_CHECKING:
+    from shikisha.learned.journal_learner import JournalLearner
     from shikisha.server.lifecycle.service import RunService
 
 _LOG = logging.getLogger(__name__)
@@ -222,6 +223,28 @@ async def _open_deadlines(service: "RunService", root: str) -> list[float]:
     """Return when the open questions of a run and its child runs expire, 0 for those that never do."""
     family = await service.read_family(root)
     return [asked.expires for run in family.values() for asked in run.open_questions]
+
+
+def background_learning(service: "RunService") -> Coroutine[object, object, None]:
+    """Return what learns from runs until it is cancelled, where learning is on; erasures take part from now on."""
+    table = service.container.settings.learning
+    if not table.on and not (service.container.folder / table.folder).exists():
+        return asyncio.sleep(0)
+    from shikisha.learned.journal_learner import JournalLearner
+
+    files, terms = service.container.learning_files(), service.container.learning_terms()
+    learner = JournalLearner(files, service.journal, terms)
+    service.journal.on_erased(learner.forget)
+    return _keep_learning(learner) if table.on else asyncio.sleep(0)
+
+
+async def _keep_learning(learner: "JournalLearner") -> None:
+    while True:
+        try:
+            await learner.look()
+        except (ShikishaError, OSError) as error:
+            _LOG.warning("learning from runs: %s", error)
+        await asyncio.sleep(_MAX_PAUSE)
 
 
 RETENTION_SECONDS = 600.0  # seconds between two sweeps that found nothing more to do

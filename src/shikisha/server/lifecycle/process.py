@@ -40,7 +40,7 @@ from shikisha.server.keys import KeyManager, KeySpec
 from shikisha.server.keys.budgets import KeyBudgets
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.keys.manager import CONSOLE_ACTOR
-from shikisha.server.lifecycle.maintenance import maintain_runs
+from shikisha.server.lifecycle.maintenance import background_learning, maintain_runs
 from shikisha.server.lifecycle.reload import ConfigReload
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.ops import logs
@@ -70,7 +70,8 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
             service.container.secret_store.read(source.secret_env)
         if (memory := container.settings.memory.file) is not None:
             journal.on_erased(MemoryErasure(container.folder / memory, journal))
-        journal.on_erased(LearnedErasure(lambda: service.container.learned_files, journal))
+        journal.on_erased(LearnedErasure(service.class_files, journal))
+        learning = background_learning(service)
         webhooks = WebhookSender.of(service)
         if webhooks.receivers:
             service.observers.append(webhooks.note)
@@ -82,6 +83,7 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
             service.enter(group)
             service.first_key = await keys.bootstrap()
             caring = group.create_task(maintain_runs(service), name="care")
+            learner = group.create_task(learning, name="learning")
             telling = group.create_task(webhooks.deliver(), name="webhooks")
             pushing = group.create_task(push.deliver(), name="push")
             try:
@@ -89,6 +91,7 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
             except BaseException as error:  # noqa: BLE001 - the group would wrap it: it is raised again below, as it is
                 interrupted = error
             caring.cancel()
+            learner.cancel()
             await service.close()
             await webhooks.rest(_WEBHOOK_CLOSE_SECONDS)
             telling.cancel()

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from time import time
 from typing import Protocol, cast
 
@@ -88,7 +89,6 @@ class RunRecovery(RunExecutor):
         self.recorder = ServedRunRecorder(journal, store, self.running)
         self.engine = self._engine_of(container)
         self._casts: OrderedDict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = OrderedDict()
-        self._learned_stamp = container.learned_stamp
         self._late: dict[str, list[Event]] = {}  # answers that came while a run was being read
 
     def _engine_of(self, container: Container) -> Engine:
@@ -101,18 +101,17 @@ class RunRecovery(RunExecutor):
         )
         return engine.with_autonomy(container.autonomy_policy(container.settings.server.approval_timeout))
 
+    def class_files(self) -> tuple[Path, ...]:
+        """Return the files of proposed classes, which may hold texts of runs."""
+        proposed = self.container.settings.autonomy.proposed
+        return () if proposed is None else (self.container.folder / proposed,)
+
     def cast(self, conductor: str, pool: Sequence[str]) -> tuple[Pool, Conductor]:
         """Return the pool of these workers and the conductor for it, built once; ConfigError for unknown names."""
         key = (conductor, tuple(pool))
-        if self._learned_stamp != (stamp := self.container.learned_stamp):
-            self._casts.clear()  # a switch was turned, or a file changed, here or by another process
-            if any(source.kind == "memory" for source in self.container.settings.context.sources.values()):
-                self.container.gathers = None
-                self.engine = self._engine_of(self.container)
-            self._learned_stamp = stamp
         if key not in self._casts:
             members = self.container.pool(pool)
-            self._casts[key] = (members, self.container.conductor(conductor, members))
+            self._casts[key] = (members, self.container.conductor(conductor, members, learns=True))
             if len(self._casts) > _MAX_CACHED_CASTS:
                 self._casts.popitem(last=False)
         self._casts.move_to_end(key)

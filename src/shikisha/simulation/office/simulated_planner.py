@@ -39,6 +39,7 @@ _LIKE = re.compile(r"At work like '([^']*)': right on (\d+) of (\d+)\.")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _CLAIMED, _UNCLAIMED = 0.7, 0.15
 _PRIOR = 2.0  # outcomes that a claim is worth
+_MISNAMED = 0.1  # the share of parts whose kind of work it draws, where it should name it
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,16 @@ class SimulatedPlanner:
     """A worker that writes plans for one question."""
 
     def __init__(
-        self, question: OfficeQuestion, obedience: float = 0.9, luck: int = 0, *, forgetful: bool = False
+        self,
+        question: OfficeQuestion,
+        obedience: float = 0.9,
+        luck: int = 0,
+        *,
+        forgetful: bool = False,
+        most: int = MAX_STEPS,
     ) -> None:
         self.question, self.obedience, self.luck, self.forgetful = question, obedience, luck, forgetful
+        self.most = most
 
     async def perform(self, request: Request) -> Reply:
         """Write a plan for the prompt in the request's turns."""
@@ -163,8 +171,11 @@ class SimulatedPlanner:
         for part, (sentence, piece) in enumerate(zip(self.question.sentences, self.question.parts, strict=True)):
             worker = max(cards, key=lambda at: score(cards[at], piece.kind, sentence))
             access = list(piece.uses) if shows else []
-            steps.append({"worker": worker, "subtask": f"{sentence}{told}", "access": access})
-            if part + 1 == MAX_STEPS:
+            named = piece.kind
+            if hash_fraction("misnames", self.luck, task, part) < _MISNAMED:
+                named = KINDS[int(hash_fraction("named", self.luck, task, part) * len(KINDS))]
+            steps.append({"worker": worker, "subtask": f"{sentence}{told}", "access": access, "kind": str(named)})
+            if part + 1 == self.most:
                 break
         return json.dumps({"reasoning": _REASONING, "steps": steps})
 
@@ -179,11 +190,16 @@ def _by_low_price(card: ReadCard, kind: WorkKind, sentence: str) -> float:
 
 
 def planner_member(
-    question: OfficeQuestion, obedience: float = 0.9, luck: int = 0, *, forgetful: bool = False
+    question: OfficeQuestion,
+    obedience: float = 0.9,
+    luck: int = 0,
+    *,
+    forgetful: bool = False,
+    most: int = MAX_STEPS,
 ) -> Member:
     """Return the planner as a member that `LanguageModelConductor` asks."""
     card = Card(PLANNER_NAME, "writes plans", "simulated", PLANNER_PRICE, max_output_tokens=2_000)
-    return Member(card, SimulatedPlanner(question, obedience, luck, forgetful=forgetful))
+    return Member(card, SimulatedPlanner(question, obedience, luck, forgetful=forgetful, most=most))
 
 
 def read_cards(prompt: str) -> dict[int, ReadCard]:

@@ -1,0 +1,291 @@
+"""The outcome model: how likely a worker's answer to a subtask is right, what it costs, and how sure that is.
+
+    logit P(right) = b + trust [the planner chose this worker] + join [the call does several subtasks]
+                       + h . told + k . x  +  b_w + h_w . told + k_w . x
+
+`x` is the subtask: the main axes of its masked wording's vector over the journal's own texts, and its kind as the
+planner named it. `told` says by -1/2 and 1/2 which standing phrases were said. The weights with `_w` are a worker's own
+and are drawn to 0, so that a new worker is the average one. The posterior is Gaussian (Laplace) and has the form of an
+arrow: given the shared weights the workers' own are independent, so that fitting and sampling take linear time in the
+number of workers.
+
+Invariants: the model is data (a `LearnedFile`); it answers only for tasks of its scope; any text and any name has a
+chance. Deliberately absent: fitting (`outcome_fit`), choosing plans (`conductors.plan_search`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from shikisha.core.errors import ConfigError
+from shikisha.core.messages import Json
+from shikisha.core.task import Scope
+from shikisha.learned.learned_file import LearnedFile, LearnedGain, decode_array, encode_array
+from shikisha.routing.arrays import Floats
+
+OUTCOMES = "outcome-model"
+EncodeTexts: TypeAlias = Callable[[Sequence[str]], "np.ndarray[Any, np.dtype[np.floating[Any]]]"]
+MOST_AXES, MOST_KINDS = 16, 24
+_LONGEST = 1.6  # norm of a subtask's axes
+_SHARED_PRECISION = (1.0, 2.0, 11.0)  # constant, the planner's choice, joined
+_SHARED_MEAN = (0.0, 1.0, -0.3)
+_TOLD_MEAN, _TOLD_PRECISION, _KIND_PRECISION = 0.1, 6.25, 2.0
+_OWN_PRECISION = (2.0, 4.0, 0.45)  # constant, phrases, the subtask
+# What is believed of checks before any: how often one keeps a right result; how often one finds a wrong one, if the
+# checker would be right itself; what a check and a further subtask in one call cost, as a share of a call.
+KEEPS_PRIOR, FINDS_PRIOR = (9.5, 0.5), (1.8, 1.2)
+SHARE_PRIOR = (0.5, 4.0)
+_BIAS, _TRUST, _JOIN, TOLD = 0, 1, 2, 3  # columns of a design row
+
+
+@dataclass(frozen=True, eq=False)
+class SubtaskReader:
+    """Turns masked wordings and kinds into the vector `x`: `axes` (width, axes) about `mean`, and a place by kind."""
+
+    mean: Floats
+    axes: Floats
+    kinds: tuple[str, ...] = ()
+    encode: EncodeTexts | None = field(default=None, compare=False)
+
+    @property
+    def size(self) -> int:
+        """The length of `x`."""
+        return int(self.axes.shape[1]) + len(self.kinds)
+
+    def read(self, wordings: Sequence[str], kinds: Sequence[str]) -> Floats:
+        """Return `x` for each subtask, shape (subtasks, size)."""
+        if not self.axes.shape[1]:
+            return self.place(np.zeros((len(wordings), len(self.mean))), kinds)
+        if self.encode is None:
+            raise ConfigError("the outcome model needs a text encoder")
+        return self.place(np.asarray(self.encode(wordings), dtype=np.float64), kinds)
+
+    def place(self, vectors: Floats, kinds: Sequence[str]) -> Floats:
+        """Return `x` for texts whose vectors are known."""
+        x = (vectors - self.mean) @ self.axes
+        x = x / np.maximum(1.0, np.linalg.norm(x, axis=1, keepdims=True) / _LONGEST)
+        if not self.kinds:
+            return np.asarray(x)
+        share = np.sqrt(0.75) if self.axes.shape[1] else 1.0
+        named = np.array([[float(kind == one) for one in self.kinds] for kind in kinds]).reshape(len(kinds), -1)
+        return np.hstack([x * share, named * share])
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFigures:
+    """What calls of a worker came to: how many, mean dollars and seconds with their deviations, and since when it
+    counts (`since`: the run from which on, after a fall; else empty).
+    """
+
+    calls: int
+    dollars: float
+    dollars_spread: float
+    seconds: float
+    seconds_spread: float
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LearningFigures:
+    """What a model was made of and what its arms came to: runs, graded ones, and for both arms graded runs, the sum of
+    their values (dollars) and of the squares. `acts` is the share of the tasks on which it acts, `credit` the dollars a
+    run that it may explore for now; `explored` of the `paid` dollars of steps it explored for so far.
+    """
+
+    runs: int = 0
+    graded: int = 0
+    acted: tuple[int, float, float] = (0, 0.0, 0.0)
+    stood_by: tuple[int, float, float] = (0, 0.0, 0.0)
+    acts: float = 0.93
+    credit: float = 0.0
+    explored: float = 0.0
+    paid: float = 0.0
+
+    def gain(self) -> LearnedGain | None:
+        """Return what acting brought over standing by, in dollars a run with its 95 % interval; None before 2 each."""
+        (n, total, squares), (m, other, others) = self.acted, self.stood_by
+        if min(n, m) < 2:
+            return None
+        mean, base = total / n, other / m
+        spread = (squares / n - mean**2) / (n - 1) + (others / m - base**2) / (m - 1)
+        reach = 1.96 * max(0.0, spread) ** 0.5
+        difference = mean - base
+        return LearnedGain("dollars a run", difference, difference - reach, difference + reach, n + m, "measured")
+
+
+@dataclass(frozen=True, eq=False)
+class OutcomeModel:
+    """Weights and their posterior: `shared` (S), `root` with precision = root root' (S, S), and for each worker `own`
+    (O), its `roots` (O, O), and `slopes` (O, S), by which its own weights move with the shared ones.
+    """
+
+    reader: SubtaskReader
+    phrases: tuple[str, ...]
+    workers: tuple[str, ...]
+    shared: Floats
+    root: Floats
+    own: Floats
+    roots: Floats
+    slopes: Floats
+    figures: Mapping[str, WorkerFigures]
+    learning: LearningFigures
+    scope: Scope
+    keeps: float
+    finds: float
+    finds_counts: tuple[float, float] = FINDS_PRIOR
+    verdicts: tuple[float, float] = (0.03, 0.6)
+    check_share: float = SHARE_PRIOR[0]
+    further_share: float = SHARE_PRIOR[0] / 2
+    version: str = ""
+
+    @cached_property
+    def columns(self) -> list[int]:
+        """Where a worker's own weights stand among the shared ones."""
+        return own_columns(len(self.shared))
+
+    def weights(self, workers: Sequence[str], rng: np.random.Generator | None = None) -> Floats:
+        """Return the weights of each worker, own and shared together, shape (workers, S): means, or one draw of all."""
+        size = len(self.columns)
+        moved = np.zeros(len(self.shared)) if rng is None else self._draw(self.root, rng)
+        rows = np.tile(self.shared + moved, (len(workers), 1))
+        spread = 1 / np.sqrt(own_precision(len(self.phrases), self.reader.size))
+        for row, name in zip(rows, workers, strict=True):
+            if name in self.workers:
+                at = self.workers.index(name)
+                mine = self.own[at] - self.slopes[at] @ moved
+                mine = mine if rng is None else mine + self._draw(self.roots[at], rng)
+            else:
+                mine = np.zeros(size) if rng is None else spread * rng.standard_normal(size)
+            row[self.columns] += mine
+        return rows
+
+    @staticmethod
+    def _draw(root: Floats, rng: np.random.Generator) -> Floats:
+        return np.asarray(np.linalg.solve(root.T, rng.standard_normal(len(root))))
+
+    def kind_chances(self, worker: str) -> dict[str, float]:
+        """Return the worker's chance at an average subtask (""), and of each kind, with the phrases that help it."""
+        weights = self.weights([worker])[0]
+        helps = np.abs(weights[TOLD : TOLD + len(self.phrases)]).sum() / 2
+        vectors = np.tile(self.reader.mean, (1 + len(self.reader.kinds), 1))
+        x = self.reader.place(vectors, ["", *self.reader.kinds])
+        logits = weights[_BIAS] + helps + x @ weights[TOLD + len(self.phrases) :]
+        return dict(zip(["", *self.reader.kinds], (1 / (1 + np.exp(-logits))).tolist(), strict=True))
+
+    def spread(self, x: Floats, worker: str) -> Floats:
+        """Return the deviation of the logit at each subtask (rows of `x`), with nothing said."""
+        design = np.zeros((len(x), len(self.shared)))
+        design[:, _BIAS], design[:, TOLD + len(self.phrases) :] = 1.0, x
+        if worker in self.workers:
+            at = self.workers.index(worker)
+            through = design - design[:, self.columns] @ self.slopes[at]
+            own = np.linalg.solve(self.roots[at], design[:, self.columns].T)
+            variance = (own**2).sum(axis=0)
+        else:
+            through = design
+            variance = (design[:, self.columns] ** 2) @ (1 / own_precision(len(self.phrases), self.reader.size))
+        return np.asarray(np.sqrt(variance + (np.linalg.solve(self.root, through.T) ** 2).sum(axis=0)))
+
+    def to_file(self, evidence: Sequence[str], made: float) -> LearnedFile:
+        """Return the model as a learned file."""
+        content: dict[str, Json] = {
+            "workers": list(self.workers),
+            "phrases": list(self.phrases),
+            "kinds": list(self.reader.kinds),
+            "figures": {name: [*_plain(one)] for name, one in sorted(self.figures.items())},
+            "learning": [*_plain(self.learning)],
+            "checks": [self.keeps, self.finds, *self.finds_counts, *self.verdicts],
+            "shares": [self.check_share, self.further_share],
+            "mean": encode_array(self.reader.mean),
+            "axes": encode_array(self.reader.axes),
+        }
+        arrays = ("shared", "root", "own", "roots", "slopes")
+        content |= {name: encode_array(getattr(self, name)) for name in arrays}
+        return LearnedFile(OUTCOMES, content, tuple(evidence), self.scope, self.learning.gain(), made)
+
+
+def own_columns(shared: int) -> list[int]:
+    """Return which of the shared weights a worker has of its own: all but trust and join."""
+    return [_BIAS, *range(TOLD, shared)]
+
+
+def own_precision(phrases: int, size: int) -> Floats:
+    """Return the prior precision of a worker's own weights."""
+    bias, told, subtask = _OWN_PRECISION
+    return np.array([bias, *[told] * phrases, *[subtask] * size])
+
+
+def shared_prior(phrases: int, size: int) -> tuple[Floats, Floats]:
+    """Return mean and precision of the shared weights before any run."""
+    mean = np.array([*_SHARED_MEAN, *[_TOLD_MEAN] * phrases, *[0.0] * size])
+    return mean, np.array([*_SHARED_PRECISION, *[_TOLD_PRECISION] * phrases, *[_KIND_PRECISION] * size])
+
+
+def prior_model(phrases: Sequence[str], scope: Scope) -> OutcomeModel:
+    """Return the model before any run: all workers alike, and whom the planner chose a little better."""
+    mean, precision = shared_prior(len(phrases), 0)
+    own = len(own_columns(len(mean)))
+    keeps = KEEPS_PRIOR[0] / sum(KEEPS_PRIOR)
+    finds = FINDS_PRIOR[0] / sum(FINDS_PRIOR)
+    nothing = np.zeros((0, own))
+    return OutcomeModel(
+        SubtaskReader(np.zeros(1), np.zeros((1, 0))), tuple(phrases), (), mean, np.diag(np.sqrt(precision)), nothing,
+        np.zeros((0, own, own)), np.zeros((0, own, len(mean))), {}, LearningFigures(), scope, keeps, finds,
+        version="prior",
+    )  # fmt: skip
+
+
+def outcome_model_of(learned: LearnedFile, name: str, encode: EncodeTexts | None) -> OutcomeModel:
+    """Return the model in a learned file; ConfigError where its parts do not fit one another."""
+    content: Mapping[str, object] = learned.content
+    try:
+        workers, phrases, kinds = (_names(content[key]) for key in ("workers", "phrases", "kinds"))
+        mean = decode_array(content["mean"], (None,))
+        reader = SubtaskReader(mean, decode_array(content["axes"], (len(mean), None)), kinds, encode)
+        size = TOLD + len(phrases) + reader.size
+        own = len(own_columns(size))
+        root, roots = decode_array(content["root"], (size, size)), decode_array(content["roots"], (None, own, own))
+        if len(roots) != len(workers) or (_diagonals(root) <= 0).any() or (_diagonals(roots) <= 0).any():
+            raise ValueError("a precision is not positive, or one is missing")
+        keeps, finds, found, missed, alarm, catch = _numbers(content["checks"], 6)
+        check_share, further_share = _numbers(content["shares"], 2)
+        figures, learning = content["figures"], content["learning"]
+        if not isinstance(figures, dict) or not isinstance(learning, list) or not 0 <= max(keeps, finds) <= 1:
+            raise ValueError("figures: expected those of each worker")
+        told: list[Any] = [tuple(one) if isinstance(one, list) else one for one in learning]
+        return OutcomeModel(
+            reader, phrases, workers, decode_array(content["shared"], (size,)), root,
+            decode_array(content["own"], (len(workers), own)), roots,
+            decode_array(content["slopes"], (len(workers), own, size)),
+            {str(worker): WorkerFigures(*row) for worker, row in figures.items()}, LearningFigures(*told),
+            learned.scope, keeps, finds, (found, missed), (alarm, catch), check_share, further_share,
+            learned.short_version,
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise ConfigError(f"{name}: no outcome model: {error}; `shikisha learn` makes it again") from None
+
+
+def _diagonals(roots: Floats) -> Floats:
+    return np.asarray(np.diagonal(roots, axis1=-2, axis2=-1))
+
+
+def _plain(record: object) -> list[Json]:
+    values = [getattr(record, name) for name in type(record).__slots__]  # type: ignore[attr-defined]  # a dataclass
+    return [list(one) if isinstance(one, tuple) else one for one in values]
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value) or len({*value}) < len(value):
+        raise ValueError("expected distinct names")
+    return tuple(value)
+
+
+def _numbers(value: object, count: int) -> tuple[float, ...]:
+    if not isinstance(value, list) or len(value) != count:
+        raise ValueError(f"expected {count} numbers")
+    if not all(isinstance(one, int | float) and 0 <= one < 1e12 for one in value):
+        raise ValueError("expected numbers from 0")
+    return tuple(float(one) for one in value)

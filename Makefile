@@ -2,6 +2,7 @@
 .PHONY: demo learn train-demo test test-full test-slow docs check fix bench bench-learning mutation mutants night release clean
 
 demo: .venv/base
+	@.venv/bin/shikisha models pull smollm2-135m
 	@.venv/bin/shikisha demo
 
 learn: .venv/learn  # make learn LOG=outcomes/ [OUT=our.policy] [WORKERS=a,b,c]

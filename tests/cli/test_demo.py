@@ -1,63 +1,71 @@
-"""The demo: a learned conductor beside every control, its thought, and what is said where it is missing."""
+"""The demo: real tools and a real model over public questions, the best single worker next to the conducted pool."""
 
-import io
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
-from shikisha.cli import app
+from shikisha.cli import app, demo
+from shikisha.cli.demo import DemoConductor, read_questions
 from shikisha.conductors.pointer_conductor import shipped_pointer
-from shikisha.core.plan import Plan
-from shikisha.core.prompts import render_plan_lists
-from shikisha.engine.conductor import Proposal, Situation
-from shikisha.simulation.baseline_conductors import RULES
-from shikisha.simulation.demo_run import BASELINE_CONTENDERS, Contender, run_demo
+from shikisha.config.facade import Shikisha
+from shikisha.workers.local_model import has_runtime
+from shikisha.workers.model_files import known_models, models_folder
+
+HERE = has_runtime() and (models_folder() / known_models()[demo.MODEL].file).is_file()
+EXACT = ("arithmetic", "booleans", "sorting", "capitals")
 
 
-class Thinking:
-    """A conductor that plans as the rules do, thinks before that, and keeps its answer in a second round."""
+class Silent:
+    """A worker in the place of the model, which no exact question may need."""
 
-    name = "test:thinking"
+    name = "SmolLM2"
 
-    async def propose(self, situation: Situation) -> Proposal:
-        plan = Plan() if situation.rounds else (await RULES.propose(situation)).plan
-        thought = "came ok\n" if situation.rounds else "0=fact\nwork fact=0 then text=1\n"
-        return Proposal(plan, thought + render_plan_lists(plan), final=bool(situation.rounds))
+    async def perform(self, request: object) -> object:
+        raise AssertionError(request)
 
 
-async def shown(*more: Contender, width: int = 80) -> str:
-    console = Console(file=io.StringIO(), width=width)
-    rows = await run_demo(console, tasks=12, seed=3, pace=0.0, more=more)
-    assert [row.contender for row in rows] == [*BASELINE_CONTENDERS, *more]
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+def test_real_tools_answer_every_exact_question_by_the_rule() -> None:
+    tables = [each for each in demo._WORKERS if each["name"] != "SmolLM2"]
+    pool = Shikisha([Silent(), *tables], conductor=DemoConductor())  # type: ignore[list-item]
+    with pool:
+        for question in read_questions():
+            if question.family in EXACT:
+                answer = pool.run(question.prompt)
+                assert question.graded(str(answer.answer)), question
+                assert answer.workers != ("SmolLM2",)
 
 
-async def test_the_run_shown_is_the_learned_conductors_with_what_it_thought() -> None:
-    text = (await shown(Contender("a learned one", Thinking()))).replace("\N{NO-BREAK SPACE}", " ")
-    assert "The learned conductor sees only the question" in text
-    assert "Supervised examples taught it to read" in " ".join(text.split())
-    assert "One run, conducted by: a learned one" in text
-    assert "thinks 0=fact · work fact=0 then text=1" in text
-    assert "thinks again came ok" in text
-    assert "and keeps the answer" in text
-    assert "├── workers" in text
+def test_questions_are_graded_by_whole_words_of_every_part() -> None:
+    questions = list(read_questions())
+    two = next(each for each in questions if each.family == "two parts")
+    assert two.prompt.startswith("Answer both. First: ")
+    assert two.graded("It is 123, and 27 amendments.")
+    assert not two.graded("It is 123.")
+    assert not two.graded("It is -123 and 27")
+    assert not two.graded("It is 1234 and 27")
+    (false,) = [each for each in questions if "Cazorla" in each.prompt]
+    assert not false.graded("Nothing is known.")
 
 
-async def test_without_a_learned_conductor_the_rules_are_shown_and_nothing_is_thought() -> None:
-    text = await shown()
-    assert "One run, conducted by: hand-written rules" in text
-    assert "thinks" not in text
-    assert "learned" not in text
+def test_without_the_model_the_demo_says_how_to_get_it(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, ["demo"], env={"XDG_CACHE_HOME": str(tmp_path)})
+    assert refused.exit_code == 3
+    assert "models pull smollm2-135m" in refused.stderr or "shikisha[local]" in refused.stderr
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-async def test_no_line_is_wider_than_the_screen(width: int) -> None:
-    text = await shown(Contender("a learned one", Thinking()), width=width)
-    assert max(map(len, text.splitlines())) <= width
+@pytest.mark.skipif(not HERE, reason="extra local, or shikisha models pull smollm2-135m, is missing")
+@pytest.mark.full
+def test_every_row_answers_the_same_questions_and_the_pool_has_more_right_than_its_best_worker() -> None:
+    shown = CliRunner().invoke(app, ["demo", "--tasks", "5", "--json"])
+    assert shown.exit_code == 0, shown.output
+    told = json.loads(shown.stdout)
+    assert [row["worker"] for row in told["rows"]] == ["conducted", *demo._NAMES]
+    assert all(sum(of for _, of in row["families"].values()) == told["questions"] == 5 for row in told["rows"])
+    conducted, *alone = [row["right"] for row in told["rows"]]
+    assert conducted == 5 > max(alone)
 
 
 def test_the_office_shows_every_amount_of_notes_next_to_the_controls(tmp_path: Path) -> None:
@@ -79,3 +87,9 @@ def test_a_pointer_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
         refused = CliRunner().invoke(app, ["demo", *arguments, "--pointer", str(tmp_path / "none")])
         assert refused.exit_code == 3
         assert said in refused.stderr
+
+
+def test_the_questions_ship_with_their_licenses() -> None:
+    text = (files("shikisha.cli") / "demo_data" / "questions.toml").read_text()
+    assert "MIT License" in text
+    assert "public domain" in text

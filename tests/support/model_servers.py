@@ -109,6 +109,6 @@ def model_servers(*servers: ModelServer) -> Iterator[None]:
 
 
 def nobody_here() -> dict[str, str]:
-    """Return an environment in which no local server is where it usually is, whatever runs on this machine."""
+    """Return an environment in which no model server or pulled model is where it usually is, whatever is here."""
     names = ("OLLAMA_HOST", "VLLM_BASE_URL", "LM_STUDIO_API_BASE", "LLAMAFILE_API_BASE", "LITELLM_PROXY_API_BASE")
-    return {name: closed_port() for name in names}
+    return {name: closed_port() for name in names} | {"XDG_CACHE_HOME": "/nonexistent"}

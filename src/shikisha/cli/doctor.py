@@ -21,12 +21,12 @@ import typer
 from shikisha import __version__
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.first_run import find_endpoints, found_container, nothing_found
+from shikisha.cli.first_run import found_container, nothing_found
 from shikisha.cli.options import SharedOptions
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.config.adapters import WORKER_KINDS
 from shikisha.config.container import Container, agent_tools, load_config, tool_effect
-from shikisha.config.discovery import Discovery, describe_endpoint
+from shikisha.config.discovery import Discovery, describe_endpoint, find_endpoints
 from shikisha.config.environment import find_config
 from shikisha.config.preflight import conductor_notices, conductor_problems
 from shikisha.config.price_catalogue import MAX_PRICE_DAYS

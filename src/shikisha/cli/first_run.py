@@ -6,7 +6,6 @@ written only where a person asks for it. A price that is not known is a question
 ends with an error, or a small real tool answers what it reads: no simulated worker performs unless somebody named it.
 """
 
-import asyncio
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from shikisha.config.discovery import (
     FIRST_RUN_DOLLARS,
     Discovery,
     describe_endpoint,
-    discover,
+    find_endpoints,
     found_tables,
     worker_names,
 )
@@ -36,21 +35,8 @@ from shikisha.config.settings import PriceTable
 from shikisha.config.template import found_template
 from shikisha.core.errors import ConfigError
 
-_MODES = ("all", "local", "free", "off")
-SIMULATION_NOTE = "simulated workers answer, as asked: they know the questions of `shikisha demo`, and no others"
+SIMULATION_NOTE = "simulated workers answer, as asked: they know their own generated questions, and no others"
 _FOUND = "what was found here"  # names these tables in errors, as the path of a file would
-
-
-def find_endpoints(environment: Mapping[str, str] | None = None, *, probe: bool = False) -> Discovery:
-    """Look for endpoints as far as $SHIKISHA_DISCOVERY allows; ConfigError where it says nothing known."""
-    environment = os.environ if environment is None else environment
-    mode = environment.get(DISCOVERY_VARIABLE, "") or "all"
-    if mode not in _MODES:
-        raise ConfigError(f"{DISCOVERY_VARIABLE}: expected one of {', '.join(_MODES)}, not {mode!r}")
-    if mode == "off":
-        return Discovery()
-    found = asyncio.run(discover(with_dotenv(environment, Path()), remote=mode == "all", probe=probe))
-    return found.free if mode == "free" else found
 
 
 def obtain_container(
@@ -71,7 +57,7 @@ def obtain_container(
     if simulated or file is not None:
         return configured_container(file, simulated=simulated)
     found = find_endpoints()
-    if not found.named:
+    if not found.named or (found.endpoints[0].provider == "local" and _reading_tool(prompt)):
         return _small_tool(found, prompt)
     if performs:
         agreed = _agree(found if found.usable else _ask_price(found, yes), yes)
@@ -97,21 +83,27 @@ def nothing_found(found: Discovery) -> ConfigError:
     remarks = "".join(f"\nleft out: {remark}" for remark in found.remarks)
     return ConfigError(
         "no model is configured or found. Set a key such as OPENAI_API_KEY, point OPENAI_BASE_URL to a server, or "
-        f'start Ollama, and type this again; `--pool {SIMULATED}`, or pool = ["{SIMULATED}"] in {CONFIG_FILE}, plays '
-        f"with simulated workers{remarks}"
+        "start Ollama, and type this again; `shikisha models pull smollm2-135m` brings a small, weak, free model to "
+        f'this machine; `--pool {SIMULATED}`, or pool = ["{SIMULATED}"] in {CONFIG_FILE}, plays with simulated '
+        f"workers{remarks}"
     )
 
 
 def _small_tool(found: Discovery, prompt: str) -> Container:
     """Return a container of the small real tool that reads the question; ConfigError where there is none."""
-    from shikisha.workers.local_tools import LOCAL_TOOLS, can_answer  # only where no model is found
-
-    tool = next((each for each in LOCAL_TOOLS if prompt and can_answer(each, prompt)), None)
+    tool = _reading_tool(prompt)
     if tool is None:
         raise nothing_found(found)
     output.print_wrapped_note(f"no model is configured or found: {tool}, a small real tool, reads this question")
     workers = {tool: {"kind": "local", "tool": tool, "folder": str(Path().absolute())}}
     return build_container({"workers": workers}, _FOUND, state_folder(os.environ), os.environ)
+
+
+def _reading_tool(prompt: str) -> str | None:
+    """Return the small real tool that reads a question, which is exact where a small model is not."""
+    from shikisha.workers.local_tools import LOCAL_TOOLS, can_answer  # only where no model, or a weak one, is found
+
+    return next((each for each in LOCAL_TOOLS if prompt and can_answer(each, prompt)), None)
 
 
 def found_container(found: Discovery) -> Container:

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.first_run import describe_found, find_endpoints, found_json, nothing_found, obtain_container
+from shikisha.cli.first_run import describe_found, found_json, nothing_found, obtain_container
 from shikisha.cli.options import ConductorOptions, JsonOption, SharedOptions
-from shikisha.config.discovery import Discovery
+from shikisha.config.discovery import Discovery, find_endpoints
 from shikisha.config.template import found_template, render_schema
 from shikisha.core.budget import Price
 from shikisha.core.call import Card

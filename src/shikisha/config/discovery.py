@@ -10,14 +10,17 @@ whether to spend (see `cli.first_run`).
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from shikisha.config.environment import DISCOVERY_VARIABLE, with_dotenv
 from shikisha.config.price_catalogue import known_price
 from shikisha.config.providers import (
     FIRST_RUN_PROVIDERS,
@@ -38,6 +41,8 @@ from shikisha.core.secrets import SecretStore
 from shikisha.core.text import one_line
 from shikisha.engine.worker import Card
 from shikisha.workers.endpoint import key_headers
+from shikisha.workers.local_model import LOCAL_URL, has_runtime
+from shikisha.workers.model_files import models_folder, pulled_models
 from shikisha.workers.provider_profile import profile_named
 
 if TYPE_CHECKING:
@@ -50,6 +55,7 @@ LOCAL_SERVERS: Mapping[str, str] = {  # provider: what people call it
     "llamafile": "llama.cpp",
     "litellm_proxy": "LiteLLM proxy",
 }
+_MODES = ("all", "local", "free", "off")
 FIRST_RUN_DOLLARS = 0.25  # the cap on one run of a configuration that nobody wrote
 _LOCAL_SECONDS, _REMOTE_SECONDS = 1.0, 4.0
 _MAX_BYTES = 4 * 2**20  # OpenRouter's list has one megabyte
@@ -148,6 +154,46 @@ async def discover(environment: Mapping[str, str], *, remote: bool = True, probe
     remarks = [each for each in results if isinstance(each, str)]
     cheapest = {id(each): min((model.dollars for model in each.models), default=float("inf")) for each in found}
     return Discovery(tuple(sorted(found, key=lambda each: cheapest[id(each)])), tuple(remarks))
+
+
+def local_models() -> Discovery:
+    """Return the models that were pulled to this machine, the largest first; none where no runtime is installed.
+
+    They answer where nothing else is found: they are free and weak.
+    """
+    if not has_runtime():
+        return Discovery()
+    return Discovery(
+        tuple(
+            FoundEndpoint(
+                "local",
+                f"{model.title}, on this machine",
+                LOCAL_URL,
+                {
+                    "kind": "chat",
+                    "base_url": LOCAL_URL,
+                    "provider": "local",
+                    "temperature": 0.0,
+                    "description": f"{model.title}, free, on this machine.",
+                },
+                (FoundModel(name, {}, model.context_tokens, frozenset({"schema", "tools"})),),
+            )
+            for name, model in reversed(tuple(pulled_models(models_folder()).items()))
+        )
+    )
+
+
+def find_endpoints(environment: Mapping[str, str] | None = None, *, probe: bool = False) -> Discovery:
+    """Look for endpoints as far as $SHIKISHA_DISCOVERY allows; ConfigError where it says nothing known."""
+    environment = os.environ if environment is None else environment
+    mode = environment.get(DISCOVERY_VARIABLE, "") or "all"
+    if mode not in _MODES:
+        raise ConfigError(f"{DISCOVERY_VARIABLE}: expected one of {', '.join(_MODES)}, not {mode!r}")
+    if mode == "off":
+        return Discovery()
+    found = asyncio.run(discover(with_dotenv(environment, Path()), remote=mode == "all", probe=probe))
+    found = found.free if mode == "free" else found
+    return found if found.named else replace(local_models(), remarks=found.remarks)
 
 
 def found_tables(found: Discovery) -> dict[str, object]:

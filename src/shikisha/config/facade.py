@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from inspect import isroutine
@@ -27,6 +28,8 @@ from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.conductors.topologies import RoleAssignment, TopologyOptions
 from shikisha.config.container import Container, build_container
 from shikisha.config.context_source import answer_steps, context_source
+from shikisha.config.discovery import find_endpoints, found_tables
+from shikisha.config.environment import DISCOVERY_VARIABLE
 from shikisha.config.price_catalogue import known_price
 from shikisha.config.providers import (
     PROVIDERS,
@@ -142,7 +145,8 @@ class Shikisha:
     """A pool of workers and a conductor: `run` a task, `arun` it, or `stream` its answer.
 
     `workers`: a model as "provider:model", a table of the configuration as a dict (with `name`, or with `spec` for a
-    model and what differs, such as `price` or `base_url`), any object with `perform`, and functions. With a chat model
+    model and what differs, such as `price` or `base_url`), any object with `perform`, and functions; by default what is
+    free here: model servers of this machine, else a model that was pulled. With a chat model
     in the pool, functions are its tools. Alone, a function is a worker whose subtask holds its arguments as JSON, or is
     its one text.
     `conductor` is a name such as "fixed:vote" or an object; by default the first worker that takes
@@ -153,7 +157,7 @@ class Shikisha:
 
     def __init__(
         self,
-        workers: Sequence[WorkerSpec],
+        workers: Sequence[WorkerSpec] = (),
         *,
         conductor: str | Conductor = "",
         budget: float | None = None,
@@ -162,7 +166,9 @@ class Shikisha:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._environment = os.environ if environment is None else environment
-        self._tables, self._objects, self._functions = _sort_workers(workers, self._environment)
+        self._tables, self._objects, self._functions = _sort_workers(
+            workers or _free_workers(self._environment), self._environment
+        )
         self._conductor, self._budget, self._journal = conductor, budget, journal
         self._settings = dict(settings or {})
         self._sessions: dict[asyncio.AbstractEventLoop, _Session] = {}
@@ -408,6 +414,14 @@ def _typed(run: Run, answer_type: type[BaseModel] | None) -> object:
         raise RunFailed(run.id, f"the answer is no {answer_type.__name__}: {error}") from None
 
 
+def _free_workers(environment: Mapping[str, str]) -> Sequence[WorkerSpec]:
+    """Return what is free here; it is looked for in a thread, since the caller may have an event loop."""
+    local = {**environment, DISCOVERY_VARIABLE: environment.get(DISCOVERY_VARIABLE) or "local"}
+    with ThreadPoolExecutor(1) as threads:
+        tables = found_tables(threads.submit(find_endpoints, local).result().free)["workers"]
+    return [{"name": name, **table} for name, table in cast("Mapping[str, Mapping[str, object]]", tables).items()]
+
+
 def _sort_workers(
     workers: Sequence[WorkerSpec], environment: Mapping[str, str]
 ) -> tuple[dict[str, Mapping[str, object]], dict[str, Worker], list[ToolFunction]]:
@@ -481,7 +495,8 @@ def _chat_table(
         needed = f'{{"spec": {spec!r}, "base_url": "https://..."}}'
         raise ConfigError(f"{where}: {named} needs its address: {needed} ({error})") from None
     address = str(table["base_url"])
-    table |= {"tools": True, "structured_output": profile_named(provider).request.schema_mode}
+    held = provider == "local" or profile_named(provider).request.schema_mode
+    table |= {"tools": True, "structured_output": held}
     if is_free(provider, address):
         return table | {"price": {}}
     return table | known_price(provider, model) if is_own_address(provider, address) else table

@@ -15,6 +15,7 @@ from ipaddress import ip_address
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.workers.local_model import LOCAL_URL
 from shikisha.workers.provider_profile import UNKNOWN_ENDPOINT, profile_at, profile_named
 
 
@@ -112,6 +113,7 @@ PROVIDERS: Mapping[str, ChatProvider] = {
         key="LITELLM_PROXY_API_KEY", other_keys=("LITELLM_MASTER_KEY",), usual="http://localhost:4000/v1"
     ),
     "llamafile": ChatProvider("http://127.0.0.1:8080/v1", base_url_env="LLAMAFILE_API_BASE"),
+    "local": ChatProvider(LOCAL_URL),
     "lm_studio": ChatProvider("http://localhost:1234/v1", base_url_env="LM_STUDIO_API_BASE"),
     "meta_llama": ChatProvider("https://api.llama.com/compat/v1", "LLAMA_API_KEY"),
     "mistral": ChatProvider(
@@ -179,7 +181,9 @@ _TELEMETRY: Mapping[str, Sequence[str]] = {
     "xai": ["x_ai"],
     "perplexity": ["perplexity"],
 }
-LOCAL_PROVIDERS = frozenset({"ollama", "ollama_chat", "vllm", "hosted_vllm", "lm_studio", "llamafile", "xinference"})
+LOCAL_PROVIDERS = frozenset(
+    {"ollama", "ollama_chat", "vllm", "hosted_vllm", "lm_studio", "llamafile", "local", "xinference"}
+)
 # Whose key alone says that somebody wants to call a model; HF_TOKEN and the like also stand for other things.
 FIRST_RUN_PROVIDERS = (
     *("openai", "anthropic", "gemini", "mistral", "groq", "openrouter", "deepseek", "xai", "together_ai", "cerebras"),

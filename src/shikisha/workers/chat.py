@@ -16,7 +16,7 @@ from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from shikisha.core.budget import Amount, Usage, byte_length
 from shikisha.core.call import ClientOptions, depth_headers
@@ -49,6 +49,7 @@ from shikisha.workers.chat_usage import (
 )
 from shikisha.workers.endpoint import HttpConnections, redact_and_clip
 from shikisha.workers.endpoint_faults import model_fault, read_error_body, stated_error
+from shikisha.workers.local_model import LOCAL_URL, LocalModel
 from shikisha.workers.provider_profile import profile_at, provider_profiles
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ _RESERVED_FIELDS = frozenset(
         "parallel_tool_calls",
     }
 )
+ChatUrl = Annotated[str, AfterValidator(lambda url: url if url == LOCAL_URL else endpoint.check_url(url))]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 _EFFORTS = get_args(Effort)  # the least first
 
@@ -95,8 +97,10 @@ class ChatSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Annotated[str, Field(min_length=1)] = Field(description="the name of the model at its endpoint")
-    base_url: endpoint.EndpointUrl = Field(
-        default=endpoint.OPENAI_URL, description="the base URL of an OpenAI-compatible API"
+    base_url: ChatUrl = Field(
+        default=endpoint.OPENAI_URL,
+        description="the base URL of an OpenAI-compatible API; local: performs `model`, a name of `models list` or "
+        "the path of a GGUF file, on this machine",
     )
     api_key_env: str | None = Field(
         default=None, description="the environment variable that holds the API key; local endpoints may need none"
@@ -195,7 +199,9 @@ class ChatWorker:
         self._endpoint = sha256(f"{settings.base_url}\n{settings.model}".encode()).hexdigest()[:16]
         self._limit_field = settings.max_tokens_field or self._profile.request.limit
         self._left_out = frozenset(self._profile.request.refuses) & _DISPENSABLE
-        self._connections = HttpConnections(card, settings.base_url, settings.max_bytes, headers, secret_store)
+        local = LocalModel(settings.model, card.context_tokens) if settings.base_url == LOCAL_URL else None
+        keys = (settings.max_bytes, headers, secret_store)
+        self._connections = HttpConnections(card, settings.base_url, *keys, local=local)
 
     async def perform(self, request: Request) -> Reply:
         """Ask the model; WorkerError says what went wrong and keeps the text received so far."""
@@ -262,7 +268,7 @@ class ChatWorker:
             **depth_headers(),
         }
         path = _TEXT_PATH if "prompt" in course.request.wishes.as_sent else _CHAT_PATH
-        url, reply = endpoint.join_path(self._settings.base_url, path), course.reply
+        url, reply = endpoint.join_path(await self._connections.base(), path), course.reply
         course.begun = monotonic()
         async with self._connections.open().ask("POST", url, headers, body) as response:
             if not response.succeeded:

@@ -31,6 +31,7 @@ from shikisha.engine.worker import Card
 
 if TYPE_CHECKING:
     from shikisha.workers.http_client import HttpClient
+    from shikisha.workers.local_model import LocalModel
 
 OPENAI_URL = "https://api.openai.com/v1"
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -174,8 +175,12 @@ class HttpConnections:
         headers: Mapping[str, str],
         secret_store: SecretStore,
         rule: AddressRule | None = None,
+        *,
+        local: "LocalModel | None" = None,
     ) -> None:
+        """Name the endpoint; `local`: the model that answers on this machine, in place of `url`."""
         self._settings = (card, url, max_bytes, headers, secret_store, rule)
+        self._local = local
         self._client: HttpClient | None = None
 
     def open(self) -> "HttpClient":
@@ -187,8 +192,21 @@ class HttpConnections:
             self._client = HttpClient(*self._settings)
         return self._client
 
+    async def base(self) -> str:
+        """Return the base URL; that of a model of this machine changes where its server was started again."""
+        card, url, most, headers, secret_store, rule = self._settings
+        if self._local is not None and (now := await self._local.address()) != url:
+            await self._close_client()
+            self._settings = (card, now, most, headers, secret_store, rule)
+        return self._settings[1]
+
     async def aclose(self) -> None:
         """Close the connections."""
+        await self._close_client()
+        if self._local is not None:
+            self._local.close()
+
+    async def _close_client(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()

@@ -96,7 +96,6 @@ class ChainHead:
     hash: str = GENESIS
 
 
-# SQLite has no FOR UPDATE: its transaction holds the whole file.
 _HEAD = "SELECT count, hash FROM head"
 _MOVE = "UPDATE head SET count = ?, hash = ?"
 _EVENT = "INSERT INTO events (seq, run, kind, at, data, hash) VALUES (?, ?, ?, ?, ?, ?)"
@@ -116,18 +115,23 @@ Store: TypeAlias = "Connection | sqlite3.Connection"
 """What a batch is stored through, in a transaction: a SQLite file, or SQLAlchemy's connection to any store."""
 
 
-def _execute(store: Store, sql: str, rows: Sequence[tuple[object, ...]]) -> None:
+def execute_rows(store: Store, sql: str, rows: Sequence[tuple[object, ...]]) -> None:
+    """Execute a statement with a `?` for each value, once for each row; a refusal is the driver's own error.
+
+    SQLAlchemy's way to the driver, and compiling its clauses, would take most of a small commit's time.
+    """
     if isinstance(plain := _plain(store), sqlite3.Connection):
         plain.executemany(sql, rows)
     else:
         plain.exec_driver_sql(_numbered(sql), list(rows))
 
 
-def _first(store: Store, sql: str, *values: object) -> tuple[object, ...] | None:
+def first_row(store: Store, sql: str, *values: object, lock: str = "") -> tuple[object, ...] | None:
+    """Return the first row, or None; `lock` is how PostgreSQL locks it: SQLite's transaction holds the whole file."""
     if isinstance(plain := _plain(store), sqlite3.Connection):
         row = plain.execute(sql, values).fetchone()
     else:
-        row = plain.exec_driver_sql(_numbered(sql), values).first()
+        row = plain.exec_driver_sql(f"{_numbered(sql)} {lock}", values).first()
     return None if row is None else tuple(row)
 
 
@@ -149,7 +153,7 @@ def _numbered(sql: str) -> str:
 
 def lock_head(store: Store) -> ChainHead:
     """Lock the head row until the transaction ends, and return the chain's end; JournalUnavailable if it is damaged."""
-    row = _first(store, _HEAD if isinstance(_plain(store), sqlite3.Connection) else f"{_HEAD} FOR UPDATE")
+    row = first_row(store, _HEAD, lock="FOR UPDATE")
     if row is None:
         raise _damaged_head("missing")
     count, last = row
@@ -237,8 +241,8 @@ class EventBatch:
         if self.entries:
             self._extend(store, head)
         else:
-            _execute(store, _FORGET_BATCHES, [(time.time() - _STALE,)])
-            _execute(store, _NOTE_BATCH, [(self.writer, self.number, time.time())])
+            execute_rows(store, _FORGET_BATCHES, [(time.time() - _STALE,)])
+            execute_rows(store, _NOTE_BATCH, [(self.writer, self.number, time.time())])
         if connection is not None:
             self._do_works(connection)
         elif self.works or self.fence is not None:
@@ -266,15 +270,15 @@ class EventBatch:
             seq += 1
         self.end = ChainHead(seq, last)
         if bodies := _bodies(self.entries):
-            _execute(store, _BODY, bodies)
-        _execute(store, _EVENT, rows)
-        _execute(store, _MOVE, [(seq, last)])
+            execute_rows(store, _BODY, bodies)
+        execute_rows(store, _EVENT, rows)
+        execute_rows(store, _MOVE, [(seq, last)])
 
     def stored(self, store: Store) -> bool:
         """Whether the last try stored the batch, even if its answer was lost."""
         if self.entries and self.end is not None:
-            return _first(store, _HASH_AT, self.end.count - 1) == (self.end.hash,)
-        return _first(store, _LAST_BATCH, self.writer) == (self.number,)
+            return first_row(store, _HASH_AT, self.end.count - 1) == (self.end.hash,)
+        return first_row(store, _LAST_BATCH, self.writer) == (self.number,)
 
 
 def _refuses(error: BaseException | None) -> bool:

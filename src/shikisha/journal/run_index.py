@@ -37,8 +37,18 @@ from shikisha.core.events import (
 from shikisha.core.run import Attempt, Run, StepRecord, root_run_id
 from shikisha.journal import queries
 from shikisha.journal.codec import body_hash, body_keys, body_text, make_event, stored_values
-from shikisha.journal.schema import EVENTS, HEAD, INDEXED, RUN_DAYS, RUN_TEXTS, RUN_WORKERS, RUNS, SERVED, WORKER_DAYS
-from shikisha.journal.statements import Statement
+from shikisha.journal.schema import (
+    EVENTS,
+    HEAD,
+    INDEXED,
+    RUN_DAYS,
+    RUN_TEXTS,
+    RUN_WORKERS,
+    RUNS,
+    SERVED,
+    WORKER_DAYS,
+    add_rows,
+)
 from shikisha.journal.stored_events import EventRow, RunOverview, last_erasures, placeholder_texts
 
 if TYPE_CHECKING:
@@ -198,9 +208,6 @@ def _write_page(connection: Connection, page: _IndexPage) -> IndexProgress:
     return IndexProgress(done, page.total)
 
 
-_ADD_RUNS, _ADD_WORKERS = Statement.of(insert(RUNS)), Statement.of(insert(RUN_WORKERS))
-
-
 def _read_runs(connection: Connection, names: Sequence[str]) -> tuple[Sequence[_IndexedRun], Mapping[str, int]]:
     """Return what these runs came to, and how many texts the index has of those that it has."""
     by_run: dict[str, list[_StoredEvent]] = {name: [] for name in names}
@@ -224,9 +231,8 @@ def _write_runs(connection: Connection, made: Sequence[_IndexedRun], known: Mapp
         _sum_days(connection, list(known), -1)
         connection.execute(delete(RUN_WORKERS).where(RUN_WORKERS.c.run.in_(list(known))))
         connection.execute(delete(RUNS).where(RUNS.c.run.in_(list(known))))
-    _ADD_RUNS.execute(connection, [each.row for each in made])
-    if workers := [row for each in made for row in each.workers]:
-        _ADD_WORKERS.execute(connection, workers)
+    add_rows(connection, RUNS, [each.row for each in made])
+    add_rows(connection, RUN_WORKERS, [row for each in made for row in each.workers])
     _sum_days(connection, names, 1)
     if known:
         days = {row.day for row in connection.execute(select(RUNS.c.day).where(RUNS.c.run.in_(list(known))))}

@@ -12,6 +12,7 @@ downgrades, and anything in the index that its events do not say.
 
 import asyncio
 import sqlite3
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -37,6 +38,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from shikisha.core.errors import JournalError
+from shikisha.journal.chain import execute_rows
 from shikisha.journal.drivers import JournalDriver, store_module
 from shikisha.journal.stored_events import CURRENT_REVISION
 
@@ -274,3 +276,16 @@ RUN_TEXTS = Table(
 Index("run_texts_run", RUN_TEXTS.c.run)
 
 INDEXED = Table("indexed", METADATA, Column("count", _COUNT, nullable=False))
+
+
+def add_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]], more: str = "") -> None:
+    """Add rows, each with the same columns; `more` follows in the statement."""
+    if rows:
+        names = tuple(rows[0])
+        sql = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) {more}"  # noqa: S608
+        execute_rows(connection, sql, [tuple([row[name] for name in names]) for row in rows])
+
+
+def add_missing(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> None:
+    """Add rows, unless they are there."""
+    add_rows(connection, table, rows, "ON CONFLICT DO NOTHING")

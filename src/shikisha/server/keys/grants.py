@@ -17,17 +17,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from typing import NamedTuple, cast
 
-from sqlalchemy import ColumnElement, Connection, Insert, Row, Table, and_, bindparam, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, or_, select, update
 
 from shikisha.core.budget import Amount, format_dollars
 from shikisha.core.events import RecordsChanged
-from shikisha.journal.chain import RowStatement
+from shikisha.journal.chain import RowStatement, execute_rows, first_row
 from shikisha.journal.records import note_event, note_rows, recorded, records_event
-from shikisha.journal.schema import MEMBERS, SERVED
-from shikisha.journal.statements import Statement
+from shikisha.journal.schema import MEMBERS, SERVED, add_missing
 from shikisha.server.keys.key import MAX_COUNT, KeyCaps, dollars_of, nanodollars
 from shikisha.server.keys.key_tables import ALL_DAYS, GRANTS, KEYS, SPEND, KeyDatabase, delete_recorded
 from shikisha.server.store.members import MemberState
@@ -76,17 +75,12 @@ ONE_REQUEST = BudgetAmount(requests=1)
 
 
 _EMPTY_GRANT: Mapping[str, object] = {f"{kind}{name}": 0 for kind in ("", "used_") for name in BudgetUnit}
-_OWN_GRANT = and_(
-    GRANTS.c.key == bindparam("of_key"), GRANTS.c.day == bindparam("of_day"), GRANTS.c.member == bindparam("of_member")
-)
-_SELECT_USED = Statement.of(select(*(GRANTS.c[f"used_{name}"] for name in BudgetUnit)).where(_OWN_GRANT))
-_UPDATE_USED = Statement.of(
-    update(GRANTS).where(_OWN_GRANT).values({f"used_{name}": bindparam(f"now_{name}") for name in BudgetUnit})
-)
-_ADD_SPEND = Statement.of(
-    update(SPEND)
-    .where(SPEND.c.key == bindparam("of_key"), or_(SPEND.c.day == ALL_DAYS, SPEND.c.day == bindparam("of_day")))
-    .values({name.value: SPEND.c[name] + bindparam(f"more_{name}") for name in BudgetUnit})
+_OWN_GRANT = "WHERE key = ? AND day = ? AND member = ?"
+_SELECT_USED = f"SELECT {', '.join(f'used_{name}' for name in BudgetUnit)} FROM grants {_OWN_GRANT}"  # noqa: S608
+_UPDATE_USED = f"UPDATE grants SET {', '.join(f'used_{name} = ?' for name in BudgetUnit)} {_OWN_GRANT}"  # noqa: S608
+_ADD_SPEND = (
+    f"UPDATE spend SET {', '.join(f'{name} = {name} + ?' for name in BudgetUnit)} "  # noqa: S608 - our own names
+    f"WHERE key = ? AND (day = '{ALL_DAYS}' OR day = ?)"
 )
 # A grant is what is needed, and the eighth part of what is left then, where that is enough for another call like it:
 # what is left of a small budget must not lie unused at one server while another one needs it.
@@ -190,7 +184,7 @@ def mend_clock(connection: Connection, key: str | None, today: str) -> list[Mend
         ahead = and_(SPEND.c.key == name, SPEND.c.day > today)
         for row in connection.execute(select(SPEND).where(ahead).order_by(SPEND.c.day)).all():
             used = BudgetAmount(row.dollars, row.tokens, row.requests)
-            _add_missing(connection, SPEND, {"key": name, "day": today, **NO_AMOUNT._asdict()})
+            add_missing(connection, SPEND, [{"key": name, "day": today, **NO_AMOUNT._asdict()}])
             more = {kind.value: SPEND.c[kind] + used[place] for place, kind in enumerate(BudgetUnit)}
             connection.execute(update(SPEND).where(SPEND.c.key == name, SPEND.c.day == today).values(more))
             mended.append(MendedUsage(name, row.day, used))
@@ -258,15 +252,12 @@ def _store_grant(connection: Connection, requested: GrantRequest, granted: Budge
 def count_usage(connection: Connection, member: str, used: Mapping[tuple[str, str], BudgetAmount]) -> None:
     """Count what a member used so far of each key on each day, from the beginning of its grant on."""
     for (key, day), portion in sorted(used.items()):
-        mine = {"of_key": key, "of_day": day, "of_member": member}
-        row = _SELECT_USED.first(connection, mine)
+        row = first_row(connection, _SELECT_USED, key, day, member)
         if row is None:
             _open_account(connection, key, day, member)
         before = NO_AMOUNT if row is None else BudgetAmount(*cast("tuple[int, int, int]", row))
         if portion != before:
-            _UPDATE_USED.execute(
-                connection, [{**mine, **{f"now_{name}": value for name, value in portion._asdict().items()}}]
-            )
+            execute_rows(connection, _UPDATE_USED, [(*portion, key, day, member)])
             _add_spend(connection, key, day, portion.minus(before))
 
 
@@ -389,15 +380,14 @@ def _spent_by_day(connection: Connection, requested: GrantRequest) -> dict[str, 
 
 def _add_spend(connection: Connection, key: str, day: str, more: BudgetAmount) -> None:
     """Add to what was used on a day, and in all."""
-    added = {f"more_{name}": value for name, value in more._asdict().items()}
-    _ADD_SPEND.execute(connection, [{"of_key": key, "of_day": day, **added}])
+    execute_rows(connection, _ADD_SPEND, [(*more, key, day)])
 
 
 def _open_account(connection: Connection, key: str, day: str, member: str) -> None:
     """Make the rows that a member's spending of a key on a day is counted in, where they are not there."""
-    _add_missing(connection, GRANTS, {**_EMPTY_GRANT, "key": key, "day": day, "member": member})
+    add_missing(connection, GRANTS, [{**_EMPTY_GRANT, "key": key, "day": day, "member": member}])
     for each in (ALL_DAYS, day):
-        _add_missing(connection, SPEND, {"key": key, "day": each, **NO_AMOUNT._asdict()})
+        add_missing(connection, SPEND, [{"key": key, "day": each, **NO_AMOUNT._asdict()}])
 
 
 def _own_grant(key: str, day: str, member: str) -> ColumnElement[bool]:
@@ -409,22 +399,6 @@ def _unused_total(grants: Iterable[_GrantRow]) -> BudgetAmount:
     for each in grants:
         total = total.plus(each.granted.minus(each.used).positive())
     return total
-
-
-def _add_missing(connection: Connection, table: Table, row: Mapping[str, object]) -> None:
-    """Add a row unless it is there."""
-    connection.execute(_insert_missing(connection.dialect.name, table), dict(row))
-
-
-@cache
-def _insert_missing(dialect: str, table: Table) -> Insert:
-    if dialect == "postgresql":
-        from sqlalchemy.dialects import postgresql
-
-        return postgresql.insert(table).on_conflict_do_nothing()
-    from sqlalchemy.dialects import sqlite
-
-    return sqlite.insert(table).on_conflict_do_nothing()
 
 
 _DAY_SECONDS = 86400.0

@@ -46,9 +46,9 @@ import shikisha.journal.chain as chain
 from shikisha.core.errors import IdempotencyConflict, RunStillOpen
 from shikisha.core.events import RunStatus
 from shikisha.journal.records import note_rows, recorded
-from shikisha.journal.schema import EVENTS, MEMBERS, SERVED
+from shikisha.journal.schema import EVENTS, MEMBERS, SERVED, add_missing
 from shikisha.server.store.members import MemberState, ServerMember, delete_long_dead, mark_gone_dead, mark_lapsed_dead
-from shikisha.server.store.served_rows import ADD_ROWS, ServedRun, ServedState
+from shikisha.server.store.served_rows import ServedRun, ServedState
 
 TRIAL_ENDS = 3  # unclean ends in flight from which on a run is performed on trial
 QUARANTINE_STRIKES = 2  # with which it is quarantined
@@ -190,7 +190,7 @@ _MAX_IN_LIST = 500  # values in an IN list
 def add_once(connection: Connection, me: ServerMember, row: Mapping[str, object]) -> None:
     """Add a run under its idempotency key; Conflict when another run has the key."""
     me.fence(connection)
-    ADD_ROWS.execute(connection, [row])
+    add_missing(connection, SERVED, [row])
     mine = and_(SERVED.c.key == row["key"], SERVED.c.idempotency == row["idempotency"])
     found = connection.execute(select(SERVED.c.run, SERVED.c.request_hash).where(mine)).one()
     if found.run != row["run"]:

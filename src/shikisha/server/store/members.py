@@ -18,7 +18,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Double,
-    bindparam,
     cast,
     delete,
     exists,
@@ -31,8 +30,8 @@ from sqlalchemy import (
 )
 
 from shikisha.core.errors import ServerFenced
+from shikisha.journal.chain import first_row
 from shikisha.journal.schema import MEMBERS, SERVED
-from shikisha.journal.statements import Statement
 from shikisha.server.store.served_rows import ServedState
 
 _FORGET_SECONDS = 3600.0  # seconds that a dead member is shown, and beyond which no lease reaches
@@ -45,9 +44,7 @@ class MemberState(StrEnum):
     DEAD = "dead"  # never again
 
 
-_SELECT_STATE = Statement.of(
-    select(MEMBERS.c.state).where(MEMBERS.c.id == bindparam("member")).with_for_update(read=True)
-)
+_STATE_OF = "SELECT state FROM members WHERE id = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ class ServerMember:
 
     def fence(self, connection: Connection) -> None:
         """Hold the member alive until this transaction ends; ServerFenced when it is not."""
-        (state,) = _SELECT_STATE.first(connection, {"member": self.id}) or (None,)
+        (state,) = first_row(connection, _STATE_OF, self.id, lock="FOR SHARE") or (None,)
         self._check(state)
 
     def __call__(self, connection: Connection) -> None:

@@ -13,16 +13,15 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from operator import attrgetter
 
-from sqlalchemy import ColumnElement, Connection, Insert, and_, bindparam, exists, func, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select, true
 
 from shikisha.core.budget import Amount
 from shikisha.core.events import RecordsChanged, RunStatus
-from shikisha.journal.chain import RowStatement
+from shikisha.journal.chain import RowStatement, execute_rows
 from shikisha.journal.records import records_event, row_hash
 from shikisha.journal.run_index import SESSION_NAMES
 from shikisha.journal.run_search import TextQuery, matching_texts
-from shikisha.journal.schema import RUN_TEXTS, RUN_WORKERS, RUNS, SERVED
-from shikisha.journal.statements import Statement
+from shikisha.journal.schema import RUN_TEXTS, RUN_WORKERS, RUNS, SERVED, add_missing
 
 MAX_INTEGER = 2**63 - 1
 _FRESH_SECONDS = 3_600.0
@@ -130,7 +129,6 @@ def storable(value: object) -> object:
     return text.replace("\x00", "\ufffd")
 
 
-_UPDATE_ROW = update(SERVED).where(SERVED.c.run == bindparam("of_run"))
 _STATE_COLUMNS, _FIGURE_COLUMNS = (
     ("state", "owner", "updated"),
     (
@@ -141,24 +139,8 @@ _STATE_COLUMNS, _FIGURE_COLUMNS = (
         "uncertain_dollars",
     ),
 )
-_UPDATES: Mapping[tuple[str, ...], Statement] = {
-    names: Statement.of(_UPDATE_ROW.values({name: bindparam(f"new_{name}") for name in names}))
-    for names in (_STATE_COLUMNS, _FIGURE_COLUMNS, _STATE_COLUMNS + _FIGURE_COLUMNS)
-}
 
 
-def _insert_missing(dialect: str) -> Insert:
-    """Return the statement that adds served runs unless they are there."""
-    if dialect == "postgresql":
-        from sqlalchemy.dialects import postgresql
-
-        return postgresql.insert(SERVED).on_conflict_do_nothing()
-    from sqlalchemy.dialects import sqlite
-
-    return sqlite.insert(SERVED).on_conflict_do_nothing()
-
-
-ADD_ROWS = Statement(_insert_missing)
 _COLUMN_LIST = ", ".join(SERVED_COLUMNS)
 _ADD_ROWS_AT_ONCE = (
     f"INSERT INTO served ({_COLUMN_LIST}) SELECT {_COLUMN_LIST} "  # noqa: S608 - the names are our own columns'
@@ -185,9 +167,11 @@ class RowChanges:
     def __call__(self, connection: Connection) -> None:
         """Write all changes, sorted by run, so that two servers cannot deadlock."""
         if self.rows:
-            ADD_ROWS.execute(connection, self.rows)
+            add_missing(connection, SERVED, self.rows)
         for names, rows in self._updates():
-            _UPDATES[names].execute(connection, rows)
+            changes = ", ".join(f"{name} = ?" for name in names)
+            said = [(*[row[f"new_{name}"] for name in names], row["of_run"]) for row in rows]
+            execute_rows(connection, f"UPDATE served SET {changes} WHERE run = ?", said)  # noqa: S608 - our own columns
 
     def statements(self) -> tuple[RowStatement, ...]:
         """Return the same changes as statements of PostgreSQL's."""

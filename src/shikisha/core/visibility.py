@@ -12,15 +12,29 @@ levels of labels (give a worker several).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from operator import is_
+from typing import TYPE_CHECKING
 
-from shikisha.core.budget import Amount, upper_bound
+from shikisha.core.budget import Amount, byte_length, upper_bound
 from shikisha.core.call import NO_CLIENT_OPTIONS, Card, ClientOptions, GrantedStep, Request
 from shikisha.core.errors import FaultKind, WorkerError
-from shikisha.core.messages import Attachment, ChatMessage, Json, Speaker, dump_json, dump_records, exchange_messages
+from shikisha.core.messages import (
+    Attachment,
+    ChatMessage,
+    Json,
+    Speaker,
+    ToolExchange,
+    dump_json,
+    dump_records,
+    exchange_messages,
+)
 from shikisha.core.plan import Plan
 from shikisha.core.run import Result
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 PART_NOW = "Your part now:\n"  # before a subtask
 
@@ -154,17 +168,65 @@ def max_usage(
     shown: Sequence[ChatMessage], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS, *, by_context: bool = True
 ) -> Amount:
     """Return what a call with this view can use at most; not `by_context`: whatever the model's context holds."""
-    texts, more, envelopes = [turn.text for turn in shown], 0, [turn.envelope for turn in shown if turn.envelope]
+    texts, more = [], 0
     for turn in shown:
-        if not turn.plain:
-            texts += [text for call in turn.calls for text in (call.id, call.name, call.arguments)]
-            more += sum([attached.tokens for attached in turn.attachments])
+        own, attached = _turn_texts(turn)
+        texts += own
+        more += attached
     if wishes.tools:
         texts += [dump_json(tool) for tool in wishes.tools]
     if wishes.as_sent:  # what the turns do not hold: names, fields of an endpoint's own
-        more += max(0, _count_bytes(wishes.as_sent) - sum([len(text.encode()) for text in texts]))
+        envelopes = [turn.envelope for turn in shown if turn.envelope]
+        more += max(0, _count_bytes(wishes.as_sent) - sum(map(byte_length, texts)) + sum(map(byte_length, envelopes)))
     context = card.context_tokens if by_context else None
-    return upper_bound(texts + envelopes, output_limit(card, wishes), card.price, context, more)
+    return upper_bound(texts, output_limit(card, wishes), card.price, context, more)
+
+
+def _turn_texts(turn: ChatMessage) -> tuple[list[str], int]:
+    """Return the texts of a turn, and the tokens of what is no text."""
+    if turn.plain:
+        return [turn.text], 0
+    texts = [turn.text, *[text for call in turn.calls for text in (call.id, call.name, call.arguments)]]
+    texts += [turn.envelope] if turn.envelope else []
+    return texts, sum([attached.tokens for attached in turn.attachments])
+
+
+@dataclass(slots=True)
+class ShownTurns:
+    """What a worker is shown from call to call of one step: no turn is measured or hashed a second time.
+
+    Without this an agent would pay for its whole conversation in each of its turns.
+    """
+
+    _beginning: tuple[object, ...] = ()
+    _exchanges: tuple[ToolExchange, ...] = ()
+    _tokens: int = 0
+    _hash: "_Hash" = field(default_factory=sha256)
+
+    def measure(self, request: Request, card: Card) -> tuple[Amount, str]:
+        """Return what a call with this view can use at most, and its `view_hash`."""
+        wishes, exchanges, known = request.wishes, request.exchanges, self._exchanges
+        if not (exchanges and wishes.tools) or wishes.as_sent or request.turns:
+            shown = request_messages(request)
+            return max_usage(shown, card, wishes), view_hash(shown, wishes)
+        beginning = (request.task, request.subtask, request.granted, request.schema, request.held, request.remarks)
+        grown = len(known) <= len(exchanges) and all(map(is_, exchanges, known))
+        if not (self._beginning and grown and all(map(is_, beginning, self._beginning))):
+            self._beginning, known, self._tokens, self._hash = beginning, (), 0, sha256()
+            self._add(request_messages(replace(request, exchanges=())))
+        for exchange in exchanges[len(known) :]:
+            self._add(exchange_messages(exchange))
+        self._exchanges, whole = exchanges, self._hash.copy()
+        whole.update(_framed_wishes(wishes).encode())
+        tools = [dump_json(tool) for tool in wishes.tools]
+        need = upper_bound(tools, output_limit(card, wishes), card.price, card.context_tokens, self._tokens)
+        return need, whole.hexdigest()
+
+    def _add(self, turns: Iterable[ChatMessage]) -> None:
+        for turn in turns:
+            texts, more = _turn_texts(turn)
+            self._tokens += upper_bound(texts, 0, None, more=more).tokens
+            self._hash.update(_framed_turn(turn).encode())
 
 
 def _count_bytes(value: Json) -> int:
@@ -179,19 +241,23 @@ def _count_bytes(value: Json) -> int:
 
 def view_hash(shown: Sequence[ChatMessage], wishes: ClientOptions = NO_CLIENT_OPTIONS) -> str:
     """Return the SHA-256 (hex) of everything that a worker sees; the journal keeps it as evidence."""
-    parts = []
-    for turn in shown:
-        if turn.plain:
-            parts.append(_framed(turn.speaker, turn.text))
-            continue
-        if turn.attachments:
-            turn = replace(turn, attachments=tuple([_hash_data(each) for each in turn.attachments]))
-        parts.append(_framed("turn", dump_records([turn])))
-    if wishes is not NO_CLIENT_OPTIONS and wishes != NO_CLIENT_OPTIONS:
-        told: list[Json] = [wishes.tools, wishes.parallel_tool_calls, wishes.options]
-        told += [wishes.tool_choice] if wishes.tool_choice or wishes.as_sent else []
-        parts.append(_framed("wishes", dump_json([*told, wishes.as_sent] if wishes.as_sent else told)))
-    return sha256("".join(parts).encode()).hexdigest()
+    return sha256("".join([*map(_framed_turn, shown), _framed_wishes(wishes)]).encode()).hexdigest()
+
+
+def _framed_turn(turn: ChatMessage) -> str:
+    if turn.plain:
+        return _framed(turn.speaker, turn.text)
+    if turn.attachments:
+        turn = replace(turn, attachments=tuple([_hash_data(each) for each in turn.attachments]))
+    return _framed("turn", dump_records([turn]))
+
+
+def _framed_wishes(wishes: ClientOptions) -> str:
+    if wishes is NO_CLIENT_OPTIONS or wishes == NO_CLIENT_OPTIONS:
+        return ""
+    told: list[Json] = [wishes.tools, wishes.parallel_tool_calls, wishes.options]
+    told += [wishes.tool_choice] if wishes.tool_choice or wishes.as_sent else []
+    return _framed("wishes", dump_json([*told, wishes.as_sent] if wishes.as_sent else told))
 
 
 def _hash_data(attachment: Attachment) -> Attachment:

@@ -51,10 +51,7 @@ from shikisha.core.task import storage_problem
 from shikisha.core.visibility import (
     adapt_request,
     check_clearance,
-    max_usage,
     output_limit,
-    request_messages,
-    view_hash,
 )
 from shikisha.engine.pool import Member
 from shikisha.engine.questions import ask_about_call, refusal_text, require_approval
@@ -196,8 +193,9 @@ async def _make_attempt(
     context, card = calls.context, member.card
     if context.cancelled():
         raise asyncio.CancelledError  # a worker that swallowed it buys no further call
-    messages = request_messages(request)
-    need = ZERO if why.reason is AttemptReason.AGREED else max_usage(messages, card, request.wishes)
+    need, view = calls.shown.measure(request, card)
+    if why.reason is AttemptReason.AGREED:
+        need = ZERO
     async with context.turn(card):
         try:
             await context.reserve(need, card.name)
@@ -205,7 +203,6 @@ async def _make_attempt(
             return Fault(FaultKind.CAP, str(refusal))
         used, uncertain = ZERO, ZERO
         try:
-            view = view_hash(messages, request.wishes)
             calls.count, calls.last = calls.count + 1, next(calls.numbers)
             started = _attempt_started(calls, member, request, why, key, view, need)
             context.recorder.add(started)

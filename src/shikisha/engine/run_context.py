@@ -22,7 +22,7 @@ from shikisha.core.events import GuardMoment
 from shikisha.core.messages import ToolExchange
 from shikisha.core.run import Attempt, Run, StepRecord, child_run_id
 from shikisha.core.secrets import SecretStore
-from shikisha.core.visibility import NO_LABELS, Labels
+from shikisha.core.visibility import NO_LABELS, Labels, ShownTurns
 from shikisha.engine.approvals import Approver, Decision
 from shikisha.engine.autonomy import FULL_AUTONOMY, AutonomyClass
 from shikisha.engine.budget_ledger import BudgetLedger, SharedBudget, UnlimitedBudget
@@ -203,6 +203,7 @@ class StepCalls:
     decided: Counter[GuardMoment] = field(default_factory=Counter)  # how many decisions of guards there were so far
     fixed_key: str = ""  # one idempotency key for all attempts, where at most one effect may come of them
     lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+    shown: ShownTurns = field(default_factory=ShownTurns, repr=False)
     _key: str = field(default="", repr=False)
     _past: list[Attempt] = field(default_factory=list, repr=False)
 

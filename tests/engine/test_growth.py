@@ -1,0 +1,91 @@
+"""What runs cost as they grow, counted in calls of functions: nothing grows faster than n log n.
+
+Calls of functions are what a machine's load does not change. The exponent is that from n to 16 n.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from math import log
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from test_agent_loop import LOOK, agent, call, perform, tool_member, wants
+
+from shikisha.cli.progress import LineProgress
+from shikisha.core.budget import Caps
+from shikisha.core.call import Reply, Request
+from shikisha.core.events import CallRole
+from shikisha.core.run import Run
+from shikisha.core.visibility import request_messages, view_hash
+from support import Answers
+
+MOST_EXPONENT = 1.1
+PACKAGE = str(Path(sys.modules["shikisha"].__file__ or "").parent)
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Return how many calls the package makes in this work."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call") and frame.f_code.co_filename.startswith(PACKAGE)
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def asked_until(rounds: int) -> Answers:
+    """A model that calls a tool in every turn but its last."""
+
+    def answer(request: Request) -> Reply:
+        count = len(request.exchanges)
+        return Reply("done") if count == rounds else wants(call(id=f"c{count}"))
+
+    return Answers(answer)
+
+
+def agent_run(rounds: int) -> Coroutine[object, object, Run]:
+    caps = Caps(tool_calls=rounds, seconds=None)
+    return perform(agent(asked_until(rounds), [(LOOK, tool_member("look_up"))], turns=rounds + 1), caps=caps)
+
+
+def show_progress(rounds: int) -> Callable[[], None]:
+    """Return what shows a run of so many rounds as it goes on, event by event."""
+    seen = list[object]()
+    run = asyncio.run(agent_run(rounds))
+    for turn in run.rounds:
+        for step in turn.steps.values():
+            seen += [event for each in step.attempts for event in (each.started, each.outcome) if event is not None]
+    progress = LineProgress({})
+
+    def show() -> None:
+        for event in (run.started, *seen):
+            progress.observe(event)  # type: ignore[arg-type]  # events of attempts
+
+    return show
+
+
+@pytest.mark.parametrize("what", ["agent", "progress"])
+def test_nothing_grows_faster_than_n_log_n(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def work(rounds: int) -> Callable[[], object]:
+        return show_progress(rounds) if what == "progress" else lambda: asyncio.run(agent_run(rounds))
+
+    costs = {rounds: calls_of(work(rounds)) for rounds in (16, 64, 256)}
+    capsys.readouterr()
+    exponent = log(costs[256] / costs[16]) / log(16)
+    assert exponent <= MOST_EXPONENT, costs
+
+
+async def test_an_agent_s_journaled_views_are_those_of_its_whole_requests() -> None:
+    model, look = asked_until(12), tool_member("look_up", lambda _request: Reply("x" * 2_000))
+    run = await perform(agent(model, [(LOOK, look)], turns=9, window=5_000))  # some are cut
+    views = [each.started.view for each in run.attempts if each.started.role is CallRole.STEP]
+    assert len(views) == 9
+    assert views == [view_hash(request_messages(asked), asked.wishes) for asked in model.seen]

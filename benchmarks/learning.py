@@ -2,13 +2,16 @@
 
     python benchmarks/learning.py office --seeds 901,902,903 [--runs 1000] [--graded 1] [--verdicts 0]
     python benchmarks/learning.py endpoints --seeds 1,2,3 [--runs 1000] [--graded 1] [--change fall|new|removed]
+    python benchmarks/learning.py recorded --set mmlu-pro --data ../shared/recorded [--runs 3000] [--graded 1]
     python benchmarks/learning.py speed
 
 `office` is the simulated office with fresh authors and one crew: tasks of 1 to 6 parts, cut by the simulated planner.
 `endpoints` is a boat yard's 12 kinds of work over HTTP, configured by a file with `[learning] on = true`: three
 specialists whose cards are swapped, an all-rounder at three times their price, a boaster, a planner that believes
-cards. Shares are of the optimum's value on tasks that were not met: worth of right answers less dollars of steps. The
-planner's own dollars are left out everywhere alike. `windows` are 50 runs each, learner less planner alone.
+cards. `recorded` replays a folder's real answers as traffic of whole questions, with a random worker planned, by the
+product's fit and search without an engine. Shares are of the optimum's value on tasks that were not met: worth of right
+answers less dollars of steps. The planner's own dollars are left out everywhere alike. `windows` are 50 runs each,
+learner less planner alone.
 """
 
 import argparse
@@ -28,14 +31,17 @@ import numpy as np
 
 from shikisha.conductors.language_model import LanguageModelConductor
 from shikisha.conductors.learned_conductor import LearnedConductor
+from shikisha.conductors.plan_search import StepTable
 from shikisha.config.container import load_config
-from shikisha.core.budget import Caps
+from shikisha.core.budget import Caps, Price
+from shikisha.core.call import Card
 from shikisha.core.events import AnswerGraded, GradeMark
+from shikisha.core.plan import Plan, Step
 from shikisha.core.prompts import PlanFormat, PromptStyle
 from shikisha.core.run import Run
 from shikisha.core.subtasks import WORDINGS
 from shikisha.core.task import OPERATOR, Scope, Task
-from shikisha.engine.conductor import Conductor
+from shikisha.engine.conductor import Conductor, Situation
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Pool
 from shikisha.engine.recorder import MemoryRecorder
@@ -43,8 +49,8 @@ from shikisha.journal import Journal, open_journal
 from shikisha.learned.journal_learner import JournalLearner
 from shikisha.learned.learning_files import LearningFiles
 from shikisha.learned.outcome_fit import LearningTerms, fit_outcomes
-from shikisha.learned.outcome_model import EncodeTexts, OutcomeModel
-from shikisha.learned.step_evidence import RunEvidence, StepAnswer, StepUnit
+from shikisha.learned.outcome_model import EncodeTexts, OutcomeModel, prior_model
+from shikisha.learned.step_evidence import RunEvidence, StepAnswer, StepUnit, core_wording
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.simulation.office.best_plan import best_plan, best_single
 from shikisha.simulation.office.office_tasks import OFFICE, OfficeTask, office_task
@@ -435,6 +441,76 @@ def traffic_value(yard: Yard, runs: int) -> float:
     return 0.95
 
 
+POOLS = {
+    "mmlu-pro": "gpt4o@hist gemini-1.5-pro-002 gemini-1.5-flash-002 Meta-Llama-3_1-70B-Instruct jamba-1.5-large "
+    "Qwen1.5-72B-Chat Meta-Llama-3_1-8B-Instruct Phi-3-mini-4k-instruct Mixtral-8x7B-Instruct-v0.1 mathstral-7B "
+    "c4ai-command-r-v01 gemma-7b Mistral-7B-Instruct-v0.2",
+    "zeroeval": "",
+}
+LEFT_OUT = {"o1-mini-2024-09-12", "Athene-70B", "reka-core-20240501", "Yi-1.5-34B-Chat", "gpt-4o-2024-05-13",
+            "claude-3-5-sonnet-20240620", "Meta-Llama-3-70B-Instruct", "Meta-Llama-3-8B-Instruct"}  # fmt: skip
+
+
+def recorded(asked: argparse.Namespace) -> dict[str, object]:
+    """Return what recorded traffic comes to: values a question in dollars, with right answers and dollars."""
+    import pyarrow.parquet as pq
+
+    folder = Path(asked.data) / asked.set
+    tasks = {row["task_id"]: row for row in pq.read_table(folder / "tasks.parquet").to_pylist()}
+    rows = pq.read_table(folder / "outcomes.parquet").to_pylist()
+    names = POOLS[asked.set].split() or sorted({row["worker"] for row in rows} - LEFT_OUT)
+    table: dict[str, dict[str, tuple[float, float]]] = defaultdict(dict)
+    for row in rows:
+        if row["worker"] in names and row["score"] is not None:
+            table[row["task_id"]][row["worker"]] = (float(row["score"]), float(row["cost_usd"] or 0.0))
+    whole = [one for one in table if len(table[one]) == len(names)]
+    scores = {one: np.array([table[one][name][0] for name in names]) for one in whole}
+    costs = {one: np.array([table[one][name][1] for name in names]) for one in whole}
+    cards = tuple(Card(name, "", "chat", Price(call=float(np.mean([costs[one][at] for one in whole[:50]]))))
+                  for at, name in enumerate(names))  # fmt: skip
+    encode, found = remembered(shipped_encoder().encode), dict[str, object]()
+    for seed in map(int, asked.seeds.split(",")):
+        rng = np.random.default_rng(seed)
+        order = [whole[at] for at in rng.permutation(len(whole))[: asked.runs]]
+        terms, runs, got = LearningTerms(WORTH), list[RunEvidence](), list[float]()
+        model = prior_model((), OPERATOR)
+        for at, one in enumerate(order):
+            row = tasks[one]
+            kind = str(row["domain"]) if rng.random() < 0.9 else ""
+            planned = int(rng.integers(len(names)))
+            step = Plan((Step(str(row["prompt"]), planned, kind=kind),))
+            plan = StepTable(model, Situation(Task(str(row["prompt"])), cards, left=CAPS), step)
+            chosen = plan.best(WORTH, forms=False)
+            best = chosen.blocks[0].worker
+            plan.sample(np.random.default_rng([seed, at]))
+            drawn = plan.best(WORTH, forms=False).blocks[0].worker
+            price = plan.prices[drawn]
+            share = terms.explored_share(model.learning.runs)
+            explores = drawn != best and (share >= 1 or rng.random() < model.learning.credit / max(price, 1e-12))
+            worker = drawn if explores else best
+            score, paid = float(scores[one][worker]), float(costs[one][worker])
+            got.append(WORTH * score - paid)
+            answer = StepAnswer(names[worker], (), planned=worker == planned, dollars=paid)
+            unit = StepUnit(core_wording(str(row["prompt"]), "", ()), kind, (answer,), 0)
+            right = score >= 0.999 if rng.random() < asked.graded else None
+            runs.append(RunEvidence(one, at, (unit,), right, None, OPERATOR, True, price * explores, paid, paid))
+            if (at + 1) % (25 if at < 300 else 100) == 0:
+                model = replace(fit_outcomes(runs, terms, OPERATOR, encode), version=str(at))
+        each = WORTH * np.array([scores[one] for one in order]) - np.array([costs[one] for one in order])
+        single = int(each.mean(0).argmax())
+        kinds = [str(tasks[one]["domain"]) for one in order]
+        told = sum(max(each[[k == kind for k in kinds]].sum(0)) for kind in set(kinds)) / len(order)
+        last = slice(-1000, None)
+        found[str(seed)] = {
+            "learner": np.mean(got), "best single in hindsight": each[:, single].mean(),
+            "table by domain in hindsight": told,
+            "oracle": each.max(1).mean(), "last 1,000: learner": np.mean(got[last]),
+            "last 1,000: best single": each[last, single].mean(), "single": names[single],
+        }  # fmt: skip
+        log(json.dumps(found))
+    return found
+
+
 def speed() -> dict[str, float]:
     """Return CPU seconds of a fit at 1,000 and 20,000 runs, and of a decision."""
     rng, found = np.random.default_rng(0), {}
@@ -477,12 +553,17 @@ def log(text: str) -> None:
 def main() -> None:
     """Print what is asked for as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("world", choices=["office", "endpoints", "speed"])
+    parser.add_argument("world", choices=["office", "endpoints", "recorded", "speed"])
     parser.add_argument("--seeds", default="901,902,903")
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--graded", type=float, default=1.0)
     parser.add_argument("--change", choices=["fall"])
+    parser.add_argument("--set", choices=list(POOLS), default="mmlu-pro")
+    parser.add_argument("--data", default="../shared/recorded")
     asked = parser.parse_args()
+    if asked.world == "recorded":
+        print(json.dumps(recorded(asked)))
+        return
     if asked.world == "speed":
         print(json.dumps(speed()))
         return

@@ -141,11 +141,6 @@ PAGES: Mapping[tuple[str, str], Row] = {
     ("POST", "/ui/keys/{own_id}/caps"): Row(403, 403, 303, shut=LED, fill=OWN, body={"dollars": "1"}),
     ("POST", "/ui/keys/{own_id}/rotate"): Row(403, 403, 200, shut=UNSENT, fill=OWN, body={}),
     ("POST", "/ui/keys/{own_id}/revoke"): Row(403, 403, 303, shut=UNSENT, fill=OWN, body={}),
-    ("GET", "/ui/learned"): Row(403, 403, 200, shut=LED),
-    ("POST", "/ui/learned/switch"): Row(403, 403, 303, shut=LED, body={"what": "skills", "to": "on"}),
-    ("POST", "/ui/learned/lessons/{lesson}"): Row(
-        403, 403, 404, shut=LED, fill={"lesson": "version"}, body={"to": "retired"}
-    ),
     ("GET", "/ui/{way:path}"): open_to_all(404, {"way:path": "version"}),
     ("POST", "/ui/login"): Row(303, 303, 303, shut=(400, 401, 401, 401), body={"key": "{secret}"}),
     ("POST", "/ui/link"): open_to_all(401),

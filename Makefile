@@ -33,7 +33,7 @@ bench: .venv/dev
 	@for each in startup parse engine load journal recorded faults kill agents grading code_grader sandbox counting evaluation evaluation_kill serving_load; do .venv/bin/python benchmarks/$$each.py || exit 1; echo; done
 
 bench-learning: .venv/dev  # needs ../shared/recorded; about half an hour
-	@for each in learn_journal routers; do .venv/bin/python benchmarks/$$each.py || exit 1; echo; done
+	@.venv/bin/python benchmarks/routers.py
 
 mutation: .venv/dev  # small wrong edits that no test notices; some 40 minutes, less with EACH=10
 	@.venv/bin/python benchmarks/mutation.py --each $(or $(EACH),30)

@@ -55,10 +55,10 @@ from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.simulation.office.best_plan import best_plan, best_single
 from shikisha.simulation.office.office_tasks import OFFICE, OfficeTask, office_task
 from shikisha.simulation.office.questions import AuthorSplit
-from shikisha.simulation.office.simulated_planner import planner_member
 from shikisha.simulation.seeded_random import hash_fraction
 from shikisha.testing.chat_script import ReceivedChatRequest, ScriptedAnswer
 from shikisha.testing.chat_server import chat_server
+from simulated_planner import planner_member
 
 CAPS = Caps(steps=30, rounds=5, plan_steps=10)
 AT = (50, 100, 200, 300, 600, 1000)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Shikisha by curl: a chat with what every step did, the run's journal as events, and the run as JSON.
 set -eu
-question=${SHIKISHA_QUESTION:-"Can you find the keeper listed for ruti directly glued to 68 subtracted from 9 times 939?"}
+question=${SHIKISHA_QUESTION:-"What is 9 times 939?"}
 root=${SHIKISHA_URL%/v1}
 body=$(printf '{"model": "shikisha", "messages": [{"role": "user", "content": "%s"}]}' "$question")
 answer=$(curl -sS -D /dev/stderr "$SHIKISHA_URL/chat/completions" -H "Authorization: Bearer $SHIKISHA_KEY" \

@@ -6,7 +6,7 @@ from langchain_openai import ChatOpenAI
 
 QUESTION = os.environ.get(
     "SHIKISHA_QUESTION",
-    "Can you find the keeper listed for ruti directly glued to 68 subtracted from 9 times 939?",
+    "What is 9 times 939?",
 )
 
 

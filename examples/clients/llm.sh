@@ -3,7 +3,7 @@
 # It keeps models in its user folder; here that is one of its own, so that yours stays as it is. To have the model at
 # hand always, put the four lines into extra-openai-models.yaml beside $(llm logs path).
 set -eu
-question=${SHIKISHA_QUESTION:-"Can you find the keeper listed for ruti directly glued to 68 subtracted from 9 times 939?"}
+question=${SHIKISHA_QUESTION:-"What is 9 times 939?"}
 LLM_USER_PATH=$(mktemp -d)
 export LLM_USER_PATH
 trap 'rm -rf "$LLM_USER_PATH"' EXIT

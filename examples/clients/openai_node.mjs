@@ -2,7 +2,7 @@
 import OpenAI from "openai";
 
 const question = process.env.SHIKISHA_QUESTION
-  ?? "Can you find the keeper listed for ruti directly glued to 68 subtracted from 9 times 939?";
+  ?? "What is 9 times 939?";
 const client = new OpenAI({ baseURL: process.env.SHIKISHA_URL, apiKey: process.env.SHIKISHA_KEY });
 const messages = [{ role: "user", content: question }];
 

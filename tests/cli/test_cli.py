@@ -352,7 +352,7 @@ class TestPreparing:
 
 @pytest.mark.parametrize("option", ["--dollars", "--seconds"])
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-@pytest.mark.parametrize("command", [["run", "q"], ["eval", "--taskset", "rehearsal"]])
+@pytest.mark.parametrize("command", [["run", "q"], ["eval", "--taskset", "x.jsonl"]])
 def test_a_cap_that_is_no_number_is_refused(cli: Cli, command: list[str], option: str, value: str) -> None:
     cli(*command, f"{option}={value}", code=ExitCode.INPUT)
 

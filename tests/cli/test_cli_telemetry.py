@@ -12,7 +12,7 @@ from shikisha.testing.chat_script import closed_port
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-QUESTION = "Can you find the keeper listed for ruti directly glued to 68 subtracted from 9 times 939?"
+QUESTION = "What is 9 times 939?"
 
 
 async def run_command(folder: Path, endpoint: str) -> int:

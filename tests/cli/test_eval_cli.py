@@ -320,22 +320,6 @@ def test_with_a_journal_every_run_is_there_with_its_grade_and_reward(evaluating:
     assert CliRunner().invoke(app, ["journal", "verify", "--journal", journal]).exit_code == 0
 
 
-def test_a_rehearsal_is_simulated_and_says_so(tmp_path: Path) -> None:
-    line = ["eval", "--taskset", "rehearsal", "--tasks", "12", "--conductor", "rehearsal:rules", "--json", "-"]
-    result = CliRunner().invoke(app, [*line, "--keep", str(tmp_path / "kept")], env={"XDG_STATE_HOME": str(tmp_path)})
-    data = json.loads(result.stdout)
-    assert any("simulated" in note for note in data["notes"])
-    assert {entry["part"] for entry in data["entries"]} == {
-        "asked",
-        "reference",
-        "single",
-        "random",
-        "fixed",
-        "consistency",
-        "oracle",
-    }
-
-
 def test_predictions_are_counted_by_the_report_of_their_own_harness(tmp_path: Path) -> None:
     rows = [
         {"instance_id": f"some__repo-{n}", "model_name_or_path": model, "model_patch": f"diff {n} {model}"}

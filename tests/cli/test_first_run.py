@@ -14,7 +14,6 @@ from model_servers import ModelServer, model_servers, nobody_here
 from typer.testing import CliRunner, Result
 
 from shikisha.cli import app
-from shikisha.evals.tasksets.simulated import simulated_items
 
 PRICING = {"prompt": "2e-7", "completion": "7.5e-7"}  # dollars a token, as a gateway states what it bills
 KEY = "sk-live-0123456789abcdef"
@@ -128,8 +127,7 @@ def test_where_nothing_is_found_no_simulated_worker_answers_unless_it_is_named(h
         assert "--pool simulated" in refused.stderr
         assert refused.stdout == ""
     assert not (here.folder / "shikisha.toml").exists()
-    sample = next(simulated_items("train")).task.prompt
-    asked = here.run(here.local, "run", "-q", sample, "--pool", "simulated")
+    asked = here.run(here.local, "run", "-q", ASKED, "--pool", "simulated")
     assert "simulated workers answer, as asked" in asked.stderr
     result = here.run({**here.local, "SHIKISHA_DISCOVERY": "sometimes"}, "run", ASKED, code=3)
     assert "SHIKISHA_DISCOVERY: expected one of all, local, free, off, not 'sometimes'" in result.stderr

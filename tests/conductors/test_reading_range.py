@@ -1,6 +1,5 @@
 """Reading ranges: own tasks are familiar, ordinary requests are not, and the conductor that cannot read says so."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from shikisha.conductors.reading_range import (
     background,
     fit_reading_range,
     hash_sentences,
-    load_reading_range,
 )
 from shikisha.core.errors import ConfigError
 from shikisha.simulation.office.office_tasks import office_tasks
@@ -44,28 +42,6 @@ def test_a_filler_paragraph_hides_no_question(office: ReadingRange) -> None:
     filler = "I hope your week is going well! Ours has been a bit of a mess, the printer broke twice. "
     assert office.reads(f"{filler}Who is the manager of Ada Abbot?")
     assert not office.reads(filler)
-
-
-def test_a_range_comes_back_from_its_file_and_another_file_is_refused(office: ReadingRange, tmp_path: Path) -> None:
-    file = tmp_path / "reading.json"
-    office.save(file)
-    again = load_reading_range(file)
-    assert np.allclose(again.familiarities(EVERYDAY[:50]), office.familiarities(EVERYDAY[:50]), atol=0.3)
-    body = json.loads(file.read_text())
-    for wrong, said in (
-        ({"format": "x"}, "expected the format"),
-        ({"places": [10**6], "weights": [1]}, "expected a weight for each place"),
-        ({"threshold": float("nan")}, "expected finite numbers"),
-        ({"bias": "much"}, "no reading range"),
-    ):
-        file.write_text(json.dumps(body | wrong))
-        with pytest.raises(ConfigError, match=said):
-            load_reading_range(file)
-    file.write_text("[" * 100_000)
-    with pytest.raises(ConfigError, match="no reading range"):
-        load_reading_range(file)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_reading_range(tmp_path / "none.json")
 
 
 def test_too_few_tasks_are_refused() -> None:

@@ -265,12 +265,12 @@ class TestWhere:
 
 
 def test_without_workers_nobody_plays_but_who_is_asked_for_by_name(tmp_path: Path) -> None:
-    for nobody in ("", "[budgets]\nsteps = 9", "[workers]", 'pool = ["simulated", "simulated-novice"]'):
+    for nobody in ("", "[budgets]\nsteps = 9", "[workers]", 'pool = ["simulated", "simulated-small"]'):
         with pytest.raises(ConfigError, match=r"names no workers|unknown worker 'simulated'"):
             config(tmp_path, nobody).pool()
     composition = config(tmp_path, 'pool = ["simulated"]\n[budgets]\nsteps = 9')
-    assert "simulated-generalist" in composition.pool().names
-    assert composition.conductor("fixed:single?worker=simulated-novice", composition.pool()).name
+    assert "simulated-large" in composition.pool().names
+    assert composition.conductor("fixed:single?worker=simulated-small", composition.pool()).name
     assert all(card.description for card in composition.pool().cards)
 
 

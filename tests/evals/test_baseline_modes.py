@@ -6,9 +6,6 @@ import pytest
 from evaluated import Evaluated
 
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.config.eval_tasks import EvaluationSetup, load_simulated_tasks
-from shikisha.evals.samples import EntrantRole
-from shikisha.simulation.worker_profiles import JUDGE
 
 VOTE = "both=fixed:vote?workers=wise,rash&join=vote"
 TASKS = 12
@@ -75,21 +72,3 @@ def test_another_word_is_refused(evaluated: Evaluated) -> None:
     evaluated.run("--conductor", VOTE, controls="some")
     assert evaluated.code == ExitCode.CONFIG
     assert "--controls: expected none, free, all, not 'some'" in evaluated.said
-
-
-@pytest.mark.parametrize("taskset", ["rehearsal", "rehearsal-large"])
-def test_controls_of_the_rehearsal_have_the_generalist_for_every_task(taskset: str) -> None:
-    gathered = load_simulated_tasks(EvaluationSetup(keep="", taskset=taskset, tasks=40))
-    own, casts = gathered.bundled, gathered.casts
-    assert own is not None
-    generalist = casts.singles()[1].worker
-    assert generalist is not None
-    lacking = [item for item in gathered.items if item.pool and generalist not in item.pool.names]
-    assert len(lacking) > len(gathered.items) / 4  # tasks' own pools
-    consistency = casts.consistency("any", 1.0, [])
-    assert consistency is not None
-    assert all(own.pool_of(consistency)(item).names == (generalist, JUDGE) for item in gathered.items)
-    fixed = [spec for spec in casts.candidates({}) if spec.part is EntrantRole.FIXED]
-    wide = [spec for spec in fixed if all(generalist in own.pool_of(spec)(item).names for item in lacking)]
-    assert len(wide) == len(fixed) / 2
-    assert len({spec.name for spec in fixed}) == len(fixed)

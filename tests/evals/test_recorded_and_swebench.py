@@ -1,4 +1,4 @@
-"""Tasksets that are made of more than rows: the rehearsal, an outcome log, SWE-bench predictions with their report."""
+"""Tasksets that are made of more than rows: an outcome log, SWE-bench predictions with their report."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from shikisha.core.events import RunStatus
 from shikisha.engine.pool import Pool
 from shikisha.evals.graders import Grade, GradeMark
 from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit
-from shikisha.evals.tasksets import recorded, simulated, swebench
+from shikisha.evals.tasksets import recorded, swebench
 from shikisha.evals.tasksets.taskset_loader import TaskSelection, load_taskset
 from shikisha.outcomes.log_reader import OutcomeLog
 from support import engine, plan_of
@@ -30,34 +30,6 @@ def only(items: Taskset, task_id: str) -> TaskItem:
 async def mark(item: TaskItem, answer: str) -> tuple[GradeMark, float | None]:
     grade: Grade = await item.grader.grade(answer)
     return grade.mark, grade.score
-
-
-@pytest.mark.parametrize(
-    ("split", "world"), [(TaskSplit.TRAIN, "train"), (TaskSplit.DEV, "dev"), (TaskSplit.TEST, "heldout")]
-)
-def test_the_rehearsal_is_a_taskset_whose_items_bring_their_pools(split: TaskSplit, world: str) -> None:
-    found = simulated.simulated_taskset(split, 3, 20)
-    same = list(simulated.simulated_items(world, 3, 20))
-    assert [item.task for item in found] == [item.task for item in same]
-    assert [item.pool.names for item in found if item.pool] == [item.pool.names for item in same]
-    assert {item.split for item in found} == {split}
-    assert {item.difficulty for item in found} == {"1 part", "2 parts", "3 parts"}
-
-
-async def test_the_rehearsal_grades_by_its_own_rule() -> None:
-    for item, known in zip(
-        simulated.simulated_taskset(TaskSplit.DEV, 1, 20), simulated.simulated_items("dev", 1, 20), strict=True
-    ):
-        assert await mark(item, f" {known.gold.upper()}. ") == (GradeMark.RIGHT, 1.0)
-        assert await mark(item, f"{known.gold}0") in ((GradeMark.WRONG, 0.0), (GradeMark.NO_ANSWER, 0.0))
-        assert await mark(item, "I cannot do this.") == (GradeMark.NO_ANSWER, 0.0)
-        assert await mark(item, "") == (GradeMark.NO_ANSWER, 0.0)
-
-
-def test_the_rehearsal_by_name_takes_split_count_and_seed() -> None:
-    found = load_taskset("rehearsal", wanted=TaskSelection(TaskSplit.TRAIN, 5, 9))
-    assert [item.task.id for item in found] == [f"train-9-{place}" for place in range(5)]
-    assert len(load_taskset("rehearsal")) == 100
 
 
 TASKS = [

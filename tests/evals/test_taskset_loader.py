@@ -246,15 +246,18 @@ async def test_a_judge_is_shown_the_rows_context_and_prompt(tmp_path: Path) -> N
     assert all(part in "".join(seen) for part in ("Write a poem.", "about frogs", "A frog sings.", "Frogs hop."))
 
 
-@pytest.mark.parametrize("name", ["gsm8k", "rehearsal", "recorded:log"])
+@pytest.mark.parametrize("name", ["gsm8k", "recorded:log"])
 def test_a_grader_is_given_for_own_rows_only(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name.partition(':')[0]}: it brings its own graders"):
         load_taskset(name, tmp_path, wanted=TaskSelection(grader={"checker": "text"}))
 
 
-@pytest.mark.parametrize(
-    "name", ["rehearsal:somewhere", "rehearsal@hub", "recorded@hub", "swebench-verified@some/copy"]
-)
+def test_the_first_world_is_an_error_that_names_what_to_write() -> None:
+    with pytest.raises(ConfigError, match="the first simulated world left: name rows of your own"):
+        load_taskset("rehearsal")
+
+
+@pytest.mark.parametrize("name", ["recorded@hub", "swebench-verified@some/copy"])
 def test_what_has_no_such_place_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"taskset [a-z-]+: expected "):
         load_taskset(name)

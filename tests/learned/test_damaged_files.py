@@ -15,7 +15,6 @@ from test_pointer_conductor import random_model
 
 import shikisha
 from shikisha.conductors.pointer_conductor import load_pointer, save_pointer
-from shikisha.conductors.reading_range import fit_reading_range, load_reading_range
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
 from shikisha.core.messages import Json
@@ -72,10 +71,6 @@ def write_shelf(folder: Path) -> Path:
     return folder / "shelf" / REGISTRY_FILE
 
 
-def write_range(file: Path) -> None:
-    fit_reading_range([f"How many metres of rope number {at} are on board?" for at in range(12)]).save(file)
-
-
 def write_ranker(file: Path) -> None:
     ranker = shipped_ranker()
     assert ranker is not None
@@ -98,7 +93,6 @@ KINDS: Mapping[str, Kind] = {
     "policy": Kind(written("a.policy", lambda file: save_policy(asking("ann"), file)), load_policy),
     "registry": Kind(write_shelf, lambda file: read_registry(file.parent)),
     "ranker": Kind(written("a.ranker.json", write_ranker), load_ranker),
-    "reading range": Kind(written("range.json", write_range), load_reading_range),
     "encoder": Kind(
         written("a.onnx", lambda file: shutil.copy(ENCODER, file)),
         TextEncoder,

@@ -12,9 +12,6 @@ import pytest_asyncio
 from paths import ROOT
 from serving import At, served_process
 
-from shikisha.simulation.questions import parse_question
-from shikisha.simulation.values import format_value
-
 EXAMPLES = ROOT / "examples" / "clients"
 CLIENTS = ROOT / ".venv" / "clients"
 PYTHON = CLIENTS / "bin" / "python"
@@ -55,15 +52,14 @@ async def output(at: At, folder: Path, *command: str) -> str:
     return said.decode()
 
 
-def gold() -> str:
-    """The right answer to the question that the examples ask."""
+def answer() -> str:
+    """What a simulated worker says to the question that the examples ask."""
     asked = re.search(r'"SHIKISHA_QUESTION",\s*"([^"]+)"', (EXAMPLES / "openai_python.py").read_text())
-    question = parse_question(asked[1]) if asked else None
-    assert question is not None
-    return format_value(question.solve()[-1])
+    assert asked is not None
+    return f"simulated answer to: {asked[1]}"
 
 
-GOLD = gold()
+GOLD = answer()
 
 
 @pytest.mark.full
@@ -73,7 +69,7 @@ async def test_a_python_client_gets_its_answers(at: At, folder: Path, name: str)
     if not PYTHON.exists():
         pytest.skip("other people's clients are not here: scripts/clients")
     said = await output(at, folder, str(PYTHON), str(EXAMPLES / f"{name}.py"))
-    answers = re.findall(r"^(?:chat|answer|streamed|response): *(\S+)", said, re.MULTILINE)
+    answers = re.findall(r"^(?:chat|answer|streamed|response): *(.+)", said, re.MULTILINE)
     assert answers
     assert set(answers) == {GOLD}
 
@@ -87,7 +83,7 @@ async def test_the_sdk_for_node_gets_its_answers(at: At, folder: Path) -> None:
     if not (folder / "node_modules").exists():
         (folder / "node_modules").symlink_to(NODE)
     said = await output(at, folder, "node", str(script))
-    assert re.findall(r": (\S+)$", said, re.MULTILINE) == [GOLD] * 3
+    assert re.findall(r": (simulated .+)$", said, re.MULTILINE) == [GOLD] * 3
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 
 from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
+from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.config.container import build_container
+from shikisha.core.plan import Plan, Step
+from shikisha.core.task import Task
 from shikisha.engine.engine import Engine
 from shikisha.evals.graders import grade_from_score
 from shikisha.evals.reward import grade_events
 from shikisha.journal import open_journal
 from shikisha.routing.fit.incumbents import MIN_COMPARED_TASKS
 from shikisha.routing.policy_file import load_policy
-from shikisha.simulation.baseline_conductors import RULES
-from shikisha.simulation.task_generator import generate_tasks
-from shikisha.simulation.vocabulary import WordingSplit
 
 WORKERS = {"ann": Made(0.55, 0.1), "bob": Made(0.8, 1.0)}
 TASKS = 90  # few, so that the rule alone is fitted, and enough to compare
@@ -36,24 +36,26 @@ def learn(*arguments: str, code: int = 0) -> str:
     return " ".join((result.stdout + result.stderr).split())
 
 
-async def rehearsed(file: Path, tasks: int) -> None:
-    """Keep graded runs of rehearsal questions, conducted by the hand-written rules."""
+async def conducted(file: Path, tasks: int) -> None:
+    """Keep graded runs: of plans with two steps, and half as many in which one worker gets the whole task."""
     pool = build_container({"pool": ["simulated"]}, "here", Path()).pool()
+    chain = Plan((Step("draft", 0), Step("improve", 1, (0,))))
     async with open_journal(str(file)) as journal:
-        for item in generate_tasks(WordingSplit.TRAIN, 21, count=tasks):
-            run = await Engine(journal).run(item.task, pool, RULES)
-            for event in grade_events(
-                run.id, grade_from_score("feedback", float(item.grade(run.answer)), run.answer, ""), None
-            ):
+        for place in range(tasks * 3 // 2):
+            plan = chain if place % 3 else Plan((Step(f"question {place}", place % 2),))
+            conductor = ScriptedConductor([plan], "fixed:chain")
+            run = await Engine(journal).run(Task(f"question {place}"), pool, conductor)
+            grade = grade_from_score("feedback", float(place % 2), run.answer, "")
+            for event in grade_events(run.id, grade, None):
                 journal.add(event)
         await journal.flush()
 
 
 def test_a_journal_of_plans_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    asyncio.run(rehearsed(tmp_path / "runs.db", 60))
+    asyncio.run(conducted(tmp_path / "runs.db", 60))
     out = tmp_path / "new.policy"
     said = learn("--from-journal", str(tmp_path / "runs.db"), "--out", str(out), code=ExitCode.CONFIG)
-    assert "60 runs of this journal have plans with several steps by rehearsal:rules" in said
+    assert "90 runs of this journal have plans with several steps by fixed:chain" in said
     assert "cannot be compared with it" in said
     assert "keep the conductor in use, or run and grade the same tasks with each worker alone" in said
     assert not out.exists()
@@ -61,7 +63,7 @@ def test_a_journal_of_plans_is_refused_and_nothing_is_written(tmp_path: Path) ->
     CliRunner().invoke(
         app, ["import", "outcomes", "journal", str(tmp_path / "runs.db"), "--out", str(tmp_path / "log")]
     )
-    assert "plans with several steps by rehearsal:rules" in learn(
+    assert "plans with several steps by fixed:chain" in learn(
         str(tmp_path / "log"), "--out", str(out), code=ExitCode.CONFIG
     )
     assert not out.exists()

@@ -239,7 +239,7 @@ def test_who_asks_for_simulated_workers_has_them() -> None:
     container = build_container({"pool": ["simulated"]}, "here", Path(), {})
     catalogue = ModelCatalog(container)
     mini = catalogue.find("shikisha-mini", someone())
-    assert mini.spec(container.cards()) == "fixed:single?worker=simulated-novice"
+    assert mini.spec(container.cards()) == "fixed:single?worker=simulated-small"
 
 
 def test_a_task_is_the_tenants_of_the_key_whatever_the_request_says(composition: Container) -> None:

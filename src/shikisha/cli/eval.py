@@ -32,13 +32,6 @@ from shikisha.evals.terminal_report import print_report
 from shikisha.workers.replay import ReplayContent
 
 _DEFAULT_FOLDER = "evaluations"
-_SIMULATED_TASKSETS = ("rehearsal", "rehearsal-large")
-# Written by hand and always evaluated on the simulation too; the last one knows the skill of every worker.
-_SIMULATED_BASELINES = {
-    "keyword router": "rehearsal:keyword-router",
-    "hand-written rules": "rehearsal:rules",
-    "optimum": "rehearsal:optimal",
-}
 _REPLY_KINDS: Mapping[str, ReplayContent] = {"answer": "answer", "response": "response", "both": "both"}
 
 
@@ -144,10 +137,9 @@ def evaluate(
     """Evaluate conductors on a taskset or an outcome log.
 
     The baselines are every single worker, random plans, the best fixed topology (chosen on other tasks),
-    self-consistency at equal cost, and the oracle. On the simulation they also include a keyword router, hand-written
-    rules and the optimum. Where calls cost money, only baselines without further calls run, unless you pass --controls
-    all; the largest number of calls and their price are printed before the first. The same command continues where it
-    was stopped, and pays for no call twice.
+    self-consistency at equal cost, and the oracle. Where calls cost money, only baselines without further calls run,
+    unless you pass --controls all; the largest number of calls and their price are printed before the first. The same
+    command continues where it was stopped, and pays for no call twice.
     """
     _refuse_missing(outputs)
     setup = _build_setup(subject, limits, config, journal)
@@ -161,7 +153,6 @@ def evaluate(
         retry_failed=limits.retry_failed,
         against=tuple(subject.contamination or ()),
         controls=_controls(limits.controls),
-        references=_references(subject),
     )
     if outputs.frontier is not None:
         _write_frontier(outputs.frontier, setup, subject.conductor or ())
@@ -178,16 +169,6 @@ def _controls(name: str) -> BaselineMode | None:
     if name and name not in tuple(BaselineMode):
         raise ConfigError(f"--controls: expected {', '.join(BaselineMode)}, not {name!r}")
     return BaselineMode(name) if name else None
-
-
-def _references(subject: EvalSubjectOptions) -> tuple[str, ...]:
-    """Return what plays next to the conductors on the simulation, where it was not asked for."""
-    if subject.taskset not in _SIMULATED_TASKSETS:
-        return ()
-    known = {name.rpartition("=")[2] for name in subject.conductor or ()}
-    large = {"hand-written rules": "rehearsal:rules-large"} if subject.taskset != _SIMULATED_TASKSETS[0] else {}
-    baselines = _SIMULATED_BASELINES | large
-    return tuple(f"{label}={name}" for label, name in baselines.items() if name not in known)
 
 
 def _refuse_missing(outputs: EvalOutputOptions) -> None:
@@ -223,8 +204,7 @@ def _build_setup(
         reply=_REPLY_KINDS[subject.reply],
     )
     keep = limits.keep or Path(_DEFAULT_FOLDER) / _folder_name(setup)
-    played = setup.log is None and subject.taskset not in _SIMULATED_TASKSETS
-    if journal is None and (played if limits.steps is None else limits.steps):
+    if journal is None and (setup.log is None if limits.steps is None else limits.steps):
         setup = replace(setup, journal=str(keep / RUNS_FILE))
     return replace(setup, keep=str(keep), evaluation=f"eval-{sha256(str(keep.absolute()).encode()).hexdigest()[:8]}")
 

@@ -35,7 +35,7 @@ from shikisha.config.settings import PriceTable
 from shikisha.config.template import found_template
 from shikisha.core.errors import ConfigError
 
-SIMULATION_NOTE = "simulated workers answer, as asked: they know their own generated questions, and no others"
+SIMULATION_NOTE = "simulated workers answer, as asked: they repeat the question"
 _FOUND = "what was found here"  # names these tables in errors, as the path of a file would
 
 

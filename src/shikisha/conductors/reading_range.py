@@ -11,7 +11,6 @@ Invariants: the same texts give the same range on every machine; reading is boun
 text raises. Needs numpy alone. Why no sentence vectors: on the same tasks they told fewer (`docs/results/security.md`).
 """
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,14 +31,11 @@ Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]
 Doubles: TypeAlias = NDArray[np.float64]
 
-FORMAT = "shikisha-reading-range/1"
-READING_FILE = "reading.json"  # in the folder of a checkpoint
 MAX_CHARACTERS = 8_000
 REFUSED_OWN = 0.02  # of own tasks that were left out, where the threshold is put
 _BUCKETS = 2**14  # for runs of letters, and as many for words
 KNOWN_FEATURES = 2 * _BUCKETS  # of a range
 _MOST_FEATURES = 600  # of a sentence
-_MAX_FILE_BYTES = 2**22
 _GROUPS = 5  # where none are named
 _RIDGE = 5e-6
 _STEPS, _MEMORY, _LEAST_STEP, _LEAST_GAIN = 100, 8, 1e-6, 1e-6
@@ -158,43 +154,6 @@ class ReadingRange:
     def reads(self, text: str) -> bool:
         """Whether the text is familiar enough."""
         return self.familiarity(text) >= self.threshold
-
-    def save(self, file: Path) -> None:
-        """Write it as JSON: the weights as whole numbers, with their scale."""
-        scale = float(np.abs(self.weights).max() or 1.0) / 127
-        held = np.flatnonzero(np.round(self.weights / scale))
-        body = {
-            "format": FORMAT,
-            "bias": self.bias,
-            "threshold": self.threshold,
-            "scale": scale,
-            "places": held.tolist(),
-            "weights": np.round(self.weights[held] / scale).astype(int).tolist(),
-        }
-        file.write_text(json.dumps(body, separators=(",", ":")), "utf-8")
-
-
-def load_reading_range(file: Path) -> ReadingRange:
-    """Read a range; ConfigError says what does not fit."""
-    try:
-        if file.stat().st_size > _MAX_FILE_BYTES:
-            raise ConfigError(f"{file}: a reading range has at most {_MAX_FILE_BYTES:,} bytes")
-        body = json.loads(file.read_text("utf-8"))
-        if body["format"] != FORMAT:
-            raise ConfigError(f"{file}: expected the format {FORMAT}, found {body['format']!r}")
-        places, whole = np.array(body["places"], np.int64), np.array(body["weights"], np.float32)
-        bias, threshold, scale = (float(body[name]) for name in ("bias", "threshold", "scale"))
-        if places.shape != whole.shape or not ((places >= 0) & (places < 2 * _BUCKETS)).all():
-            raise ConfigError(f"{file}: expected a weight for each place from 0 to {2 * _BUCKETS - 1}")
-        if not np.isfinite([bias, threshold, scale, *whole]).all():
-            raise ConfigError(f"{file}: expected finite numbers")
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-        raise ConfigError(f"{file}: no reading range: {type(error).__name__}: {error}") from None
-    weights = np.zeros(KNOWN_FEATURES, np.float32)
-    weights[places] = whole * np.float32(scale)
-    return ReadingRange(weights, bias, threshold)
 
 
 def fit_reading_range(

@@ -45,6 +45,10 @@ _SHIPPED_LEFT = (
     "lm:shipped left the package: it planned for the first simulated world only. Write lm:WORKER with a chat worker "
     "that plans, lm:DIR with a checkpoint that `shikisha train` wrote, or pointer:shipped, which knows an office"
 )
+_WORLD_LEFT = (
+    "{}: the first simulated world left; name a conductor for your own tasks, such as "
+    "fixed:vote, rules:FILE or lm:WORKER"
+)
 _RUNTIME = ("tokenizers", "torch", "transformers")
 
 
@@ -98,7 +102,6 @@ def _open_checkpoint(folder: Path, longest: int, stamps: tuple[object, ...]) -> 
     return open_checkpoint(folder, longest)
 
 
-SIMULATION_CONDUCTOR = "rehearsal:rules"  # the conductor of the simulated pool when none is named
 _PREFIXES = (
     "fixed:NAME",
     "rules:FILE",
@@ -108,7 +111,6 @@ _PREFIXES = (
     "learned:CONDUCTOR",
     "pointer:FILE",
     "random:SEED",
-    "rehearsal:NAME",
 )
 _MAX_SEED_DIGITS = 9
 _MAX_FALLBACKS = 8  # length of a chain of fallbacks
@@ -149,7 +151,7 @@ class ConductorFactory:
             case "lm", _, rest if rest:
                 return self._model(name, rest, pool, depth)
             case "rehearsal", _, rest if rest:
-                return _simulation_conductor(name)
+                raise ConfigError(_WORLD_LEFT.format(name))
             case "policy", _, rest if rest:
                 return _policy_conductor(rest)
             case "learned", _, rest if rest and self.learned is not None:
@@ -277,23 +279,3 @@ def _split_options(rest: str) -> tuple[str, dict[str, str]]:
     """Split a name at the question mark into target and options."""
     target, _, query = rest.partition("?")
     return target, dict(part.partition("=")[::2] for part in query.split("&")) if query else {}
-
-
-def _simulation_conductor(name: str) -> Conductor:
-    """Return one of the hand-written conductors of the simulation."""
-    from shikisha.simulation import baseline_conductors
-
-    conductors: tuple[Conductor, ...] = (
-        baseline_conductors.RULES,
-        baseline_conductors.RULES_LARGE,
-        baseline_conductors.KEYWORD_ROUTER,
-        baseline_conductors.SELF_CONSISTENCY,
-        baseline_conductors.PLANNER_EXECUTOR_VERIFIER,
-        baseline_conductors.RANDOM,
-        baseline_conductors.RANDOM_LARGE,
-        baseline_conductors.OPTIMAL,
-    )
-    by_name = {conductor.name: conductor for conductor in conductors}
-    if name not in by_name:
-        raise UnknownName("conductor", name, by_name)
-    return by_name[name]

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor
 from shikisha.config import adapters
 from shikisha.config.conductor_settings import FixedTable, LmTable, TrainedTable
-from shikisha.config.conductors import SIMULATION_CONDUCTOR, ConductorFactory, PlannerEndpoint
+from shikisha.config.conductors import ConductorFactory, PlannerEndpoint
 from shikisha.config.config_table import PluggedTable
 from shikisha.config.environment import CONFIG_FILE, SIMULATED, find_config, state_folder, with_dotenv
 from shikisha.config.providers import address_of, provider_at
@@ -48,6 +48,7 @@ from shikisha.tools.catalogue_settings import CatalogueOptions
 from shikisha.workers.agent import AgentSettings, WorkerTool, WorkerTools, agent_card, default_effect, tool_names
 from shikisha.workers.conductor import ConductorWorker
 from shikisha.workers.endpoint import OPENAI_URL
+from shikisha.workers.scripted import simulated_pool
 
 if TYPE_CHECKING:
     from shikisha.learned.learning_files import LearningFiles
@@ -146,8 +147,8 @@ class Container:
 
     def simulate(self) -> None:
         """Let the simulated workers perform in place of the file's: somebody asked for them by name."""
-        self.workers, self.simulated_pool = {}, _simulated_pool()
-        self.settings = self.settings.model_copy(update={"conductor": SIMULATION_CONDUCTOR, "pool": None})
+        self.workers, self.simulated_pool = {}, simulated_pool()
+        self.settings = self.settings.model_copy(update={"conductor": ShikishaSettings().conductor, "pool": None})
 
     def _card_named(self, name: str) -> Card:
         team = self._team_with(name)
@@ -507,7 +508,7 @@ def build_container(
     problems: list[str] = []
     simulated = data.get("pool") == [SIMULATED] and not data.get("workers")
     if simulated:
-        data = {"conductor": SIMULATION_CONDUCTOR, **{key: value for key, value in data.items() if key != "pool"}}
+        data = {key: value for key, value in data.items() if key != "pool"}
     settings = _read_all(problems, lambda: toml.validate_model(ShikishaSettings, data, file))
     given = {key: named for key in ("workers", "checks") if isinstance(named := data.get(key), Mapping)}
     workers = _read_tables(problems, given.get("workers", {}), file, adapters.read_worker)
@@ -531,7 +532,7 @@ def build_container(
         raise ConfigError("\n".join(problems))
     pointed = address_of("openai", os.environ if environment is None else environment)
     workers = {name: _with_address(table, pointed) for name, table in workers.items()}
-    pool = _simulated_pool() if simulated else None
+    pool = simulated_pool() if simulated else None
     composition = Container(settings, file, folder, SecretStore(environment), workers, checks, pool)
     unknown = [
         f"{file}: {key}: {UnknownName(what, name, known)}"
@@ -616,19 +617,6 @@ def _worker_references(table: WorkerTable, composition: Container) -> Iterator[t
 
 def _child_pool(table: WorkerTable) -> tuple[str, ...]:
     return (table.pool or ()) if isinstance(table, adapters.ChildRunSettings) else ()
-
-
-def _simulated_pool() -> Pool:
-    """Return the simulated pool: a specialist of each family, the judge, and the two simulated models."""
-    from shikisha.simulation.task_generator import build_pool
-    from shikisha.simulation.vocabulary import WordingSplit
-    from shikisha.simulation.worker_profiles import GENERALIST, JUDGE, NOVICE, PROFILES, SPECIALISTS
-
-    chosen = [*SPECIALISTS, PROFILES[JUDGE], PROFILES[NOVICE], PROFILES[GENERALIST]]
-    described = [
-        " and ".join(offer.by_split[WordingSplit.TRAIN][0] for offer in profile.descriptions) for profile in chosen
-    ]
-    return build_pool([(profile.name, text) for profile, text in zip(chosen, described, strict=True)])
 
 
 def build_observer(

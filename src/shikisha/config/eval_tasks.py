@@ -1,12 +1,11 @@
-"""The tasks of an evaluation and their workers, from an outcome log, a taskset or the simulation.
+"""The tasks of an evaluation and their workers, from an outcome log or a taskset.
 
 Invariant: the tasks to report on (`items`) and the tasks to choose by (`dev`) are told apart here and nowhere else:
-`items` are the requested split (all tasks, where none was), `dev` is the dev split. In the simulation no choice reads
-the name of a worker, because its name would give its skill away; the notes say that workers are simulated.
+`items` are the requested split (all tasks, where none was), `dev` is the dev split.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -17,16 +16,9 @@ from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Member, Pool
 from shikisha.evals.baselines import Baselines, BaselineSource, EntrantSpec
 from shikisha.evals.graders import GraderTools
-from shikisha.evals.samples import EntrantRole
 from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit, parse_split
 from shikisha.evals.tasksets.contamination import TaskOverlap, find_contamination
 from shikisha.evals.tasksets.recorded import recorded_taskset
-from shikisha.evals.tasksets.simulated import (
-    SIMULATED_DISTRIBUTIONS,
-    SIMULATED_NAME,
-    simulated_items,
-    simulated_taskset,
-)
 from shikisha.evals.tasksets.taskset_loader import (
     OWN_SET,
     TaskSelection,
@@ -34,13 +26,8 @@ from shikisha.evals.tasksets.taskset_loader import (
     parse_taskset_name,
 )
 from shikisha.outcomes.log_reader import OutcomeLog, open_log
-from shikisha.simulation.baseline_conductors import random_baseline, single_worker
-from shikisha.simulation.editions import Edition
-from shikisha.simulation.task_generator import SimulatedTask
-from shikisha.simulation.worker_profiles import JUDGE
 from shikisha.workers.replay import ReplayContent, ReplayWorker, replay_card
 
-SIMULATED_TASKSETS = ("rehearsal", "rehearsal-large")
 _BUNDLED_NOTE = "The workers are those that the tasks bring along: what they answered before is replayed."
 _OVERLAPS_SHOWN = 20  # tasks that the note names
 _MAX_DEV_TASKS = 200  # tasks to choose by, where workers cost money
@@ -146,8 +133,6 @@ def load_evaluation_tasks(setup: EvaluationSetup, composition: Container, tools:
         raise ConfigError("expected --log DIR or --taskset NAME, one of them")
     if setup.log is not None:
         return _tasks_from_log(setup, composition, Path(setup.log))
-    if setup.taskset in SIMULATED_TASKSETS:
-        return load_simulated_tasks(setup)
     return _tasks_from_taskset(setup, composition, tools)
 
 
@@ -238,96 +223,3 @@ def contamination_note(items: Iterable[TaskItem], setup: EvaluationSetup, other:
         f"{len(best):,} of the {len(mine):,} tasks are found again in {other}, {same:,} word for word; on these "
         f"figures say little of what was trained on it: {', '.join(named)}{more}."
     )
-
-
-_SIMULATED_TASKS, _SIMULATED_DEV_TASKS = 120, 60
-_WORLD_OF_SPLIT = {TaskSplit.TRAIN: "train", TaskSplit.DEV: "dev", TaskSplit.TEST: "heldout"}
-_FIXED_TOPOLOGIES = ("single", "vote", "fan-out-join", "chain", "planner-executor-verifier")
-_SIMULATED_NOTE = "The workers are simulated: small real tools that fail at random, and two simulated language models."
-
-
-def load_simulated_tasks(setup: EvaluationSetup) -> EvaluationTasks:
-    """Return held-out (or the split's) rehearsal tasks and dev tasks to choose by."""
-    split = split_named(setup.split) or TaskSplit.TEST
-    count = setup.tasks or _SIMULATED_TASKS
-    name = setup.taskset or SIMULATED_NAME
-    recipe = SIMULATED_DISTRIBUTIONS[name]
-    found = simulated_taskset(split, setup.seed, count, name)
-    dev = simulated_taskset(TaskSplit.DEV, setup.seed, min(count, _SIMULATED_DEV_TASKS), name)
-    originals = {
-        each.task.id: each
-        for part, many in ((split, count), (TaskSplit.DEV, min(count, _SIMULATED_DEV_TASKS)))
-        for each in simulated_items(_WORLD_OF_SPLIT[part], setup.seed, many, recipe)
-    }
-    own = SimulatedPools(originals)
-    return EvaluationTasks(
-        found.name,
-        found.version,
-        found.items,
-        dev.items,
-        SimulationBaselines(recipe.edition),
-        None,
-        (_SIMULATED_NOTE,),
-        own,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedPools:
-    """The pools of simulated tasks. A single worker is simulated for each task, whether it is in the pool or not."""
-
-    originals: Mapping[str, SimulatedTask]
-    counted: bool = False
-
-    def conductor(self, spec: EntrantSpec) -> Conductor | None:
-        """Return the conductor that asks one worker for everything."""
-        return single_worker(spec.worker) if spec.part is EntrantRole.SINGLE and spec.worker else None
-
-    def pool_of(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:
-        """Return the task's own pool, or one of the workers that this entrant is cast with."""
-        worker = spec.worker
-        if spec.part is EntrantRole.SINGLE and worker:
-            return lambda item: self.originals[item.task.id].with_workers(worker).pool
-        if spec.pool:
-            return lambda item: self.originals[item.task.id].with_workers(*spec.pool).pool
-        return lambda item: item.pool or self.originals[item.task.id].pool
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationBaselines:
-    """The entrants of an edition's rehearsal besides those asked for."""
-
-    edition: Edition
-
-    def singles(self) -> list[EntrantSpec]:
-        """Return the two simulated language models."""
-        return [
-            EntrantSpec(name, f"rehearsal:{name}", EntrantRole.SINGLE, name)
-            for name in (self.edition.novice, self.edition.generalist)
-        ]
-
-    def random(self) -> EntrantSpec:
-        """Return random plans with random instructions."""
-        return EntrantSpec("random plans", random_baseline(self.edition).name, EntrantRole.RANDOM)
-
-    def candidates(self, skill: Mapping[str, float]) -> list[EntrantSpec]:  # noqa: ARG002 - they are cast by price
-        """Return fixed topologies, cast by price from each task's pool, and from both models and the judge.
-
-        Three of five pools lack the generalist, which is the best single worker: a control without it is none.
-        """
-        note = "chosen on the dev split"
-        own = [
-            EntrantSpec(f"best fixed (fixed:{name})", f"fixed:{name}", EntrantRole.FIXED, note=note)
-            for name in _FIXED_TOPOLOGIES
-        ]
-        models = (self.edition.generalist, self.edition.novice, JUDGE)
-        over = [replace(spec, name=f"{spec.name[:-1]} over both models)", pool=models) for spec in own]
-        return [*own, *over]
-
-    def consistency(self, worker: str, alone: float, others: Sequence[float]) -> EntrantSpec:  # noqa: ARG002 - always three
-        """Return the strongest model asked three times."""
-        note = "three answers of the generalist, which stands ready for every task, and a vote"
-        pool = (self.edition.generalist, JUDGE)
-        return EntrantSpec(
-            "self-consistency × 3", "rehearsal:self-consistency", EntrantRole.CONSISTENCY, note=note, pool=pool
-        )

@@ -38,7 +38,6 @@ from shikisha.evals.baselines import (
     BaselineMode,
     EntrantSpec,
     EvaluationPlan,
-    reference_entrant,
     requested_entrant,
 )
 from shikisha.evals.entrant_metrics import EntrantInfo, EvaluationReport
@@ -197,9 +196,8 @@ _STOP_REASONS = {
 class EvaluationRequest:
     """What to evaluate: the setup, the conductors, where to run, and the limits besides the setup's dollars.
 
-    `references` play next to them and are no contenders. `against` are tasksets that are searched for the same tasks
-    before the first run. `controls` None: all baselines where workers are free or no conductor is named, else those
-    without further calls.
+    `against` are tasksets that are searched for the same tasks before the first run. `controls` None: all baselines
+    where workers are free or no conductor is named, else those without further calls.
     """
 
     setup: EvaluationSetup
@@ -211,7 +209,6 @@ class EvaluationRequest:
     retry_failed: bool = False
     against: tuple[str, ...] = ()
     controls: BaselineMode | None = None
-    references: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -237,7 +234,6 @@ async def run_evaluation(plan: EvaluationRequest, console: "Console") -> Evaluat
         stage = await stack.enter_async_context(open_stage(plan.setup))
         factory = EntrantFactory(stage)
         wanted = [requested_entrant(name, {}) for name in plan.conductors]
-        wanted += [reference_entrant(name) for name in plan.references]
         for spec in wanted:
             stage.entrant(spec)  # an unknown one is an error before the first run
         paid = paid_workers(stage)
@@ -261,7 +257,6 @@ async def run_evaluation(plan: EvaluationRequest, console: "Console") -> Evaluat
             gathered.items,
             gathered.dev,
             plan.conductors,
-            plan.references,
             shown.begin,
             controls,
             ANSWER_ALONE,

@@ -112,11 +112,6 @@ def requested_entrant(conductor: str, skill: Mapping[str, float]) -> EntrantSpec
     return EntrantSpec(label, conductor, note=note, weights=weights)
 
 
-def reference_entrant(conductor: str) -> EntrantSpec:
-    """Return an entrant for reference, given as `LABEL=CONDUCTOR`."""
-    return replace(requested_entrant(conductor, {}), part=EntrantRole.REFERENCE)
-
-
 def vote_weights(voters: Sequence[str], skill: Mapping[str, float]) -> tuple[float, ...]:
     """Return the log odds of each voter's accuracy (the weights of an optimal vote of independent voters), from 0.
 
@@ -221,7 +216,7 @@ class BaselineSource(Protocol):
 
 @dataclass(slots=True)
 class EvaluationPlan:
-    """What is played: `items` are reported, `dev` tasks are chosen by, `conductors` were asked for, `references` not.
+    """What is played: `items` are reported, `dev` tasks are chosen by, `conductors` were asked for.
 
     `whole_prompt` is how topologies of several workers put the whole task to one of them, besides the usual way.
     `agents` names the workers that use tools: where there are any, one agent with all their tools is a baseline, asked
@@ -234,7 +229,6 @@ class EvaluationPlan:
     items: Sequence[TaskItem]
     dev: Sequence[TaskItem]
     conductors: Sequence[str] = ()
-    references: Sequence[str] = ()
     on_start: Callable[[str, int], None] | None = None
     mode: BaselineMode = BaselineMode.ALL
     whole_prompt: str = ""
@@ -256,11 +250,10 @@ class EvaluationPlan:
         await self._play(singles, both, self.items)
         skill = {entrant.name: mean_score(self._of(entrant, self.dev)) for entrant in singles if self.dev}
         others = [self.make(requested_entrant(name, skill)) for name in self.conductors]
-        beside = [self.make(reference_entrant(name)) for name in self.references]
-        await self._play([*others, *beside, self.make(self.baselines.random())], self.items)
+        await self._play([*others, self.make(self.baselines.random())], self.items)
         await self._play_one_agent(singles, others)
         await self._play_best_topology(skill)
-        await self._play_self_consistency(singles, others or beside)
+        await self._play_self_consistency(singles, others)
 
     async def _play(
         self, entrants: Sequence[Entrant], items: Sequence[TaskItem], reported: Sequence[TaskItem] | None = None

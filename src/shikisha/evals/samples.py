@@ -46,7 +46,7 @@ class EntrantRole(StrEnum):
     """Why an entrant is there."""
 
     ASKED = "asked"  # named by the user
-    REFERENCE = "reference"  # conducts too, and always plays on the simulation: rules by hand, the optimum
+    REFERENCE = "reference"  # conducts too, in reports of versions that had a simulated taskset
     SINGLE = "single"  # one worker of the pool for everything
     RANDOM = "random"  # plans drawn at random
     FIXED = "fixed"  # the best fixed topology, chosen on other tasks

@@ -5,7 +5,6 @@ their own circumstances. The same run has the same luck wherever, in whatever or
 """
 
 import random
-from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -23,12 +22,6 @@ def hash_number(*circumstances: object) -> int:
 def hash_fraction(*circumstances: object) -> float:
     """Return a number in [0, 1), uniformly distributed over circumstances."""
     return hash_number(*circumstances) * _SCALE
-
-
-def shuffle_by_hash(things: Sequence[T], *circumstances: object) -> list[T]:
-    """Return the things in an order fixed by the circumstances, the same in every Python version."""
-    keyed = sorted((hash_number(*circumstances, place), place) for place in range(len(things)))
-    return [things[place] for _, place in keyed]
 
 
 def seeded_generator(*circumstances: object) -> random.Random:

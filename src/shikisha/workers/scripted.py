@@ -2,7 +2,7 @@
 
 Invariant: the same script and the same calls in the same order give the same result, random choices included (seeded).
 A call costs a few microseconds, so measurements around it measure the engine. Workers that understand subtasks are in
-`simulation`.
+`simulation`; the two of `simulated_pool` repeat theirs.
 """
 
 import asyncio
@@ -14,11 +14,15 @@ from typing import TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shikisha.core.budget import Usage
+from shikisha.core.budget import Price, Usage
 from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
+from shikisha.core.text import one_line
+from shikisha.engine.pool import Member, Pool
 from shikisha.engine.worker import WorkerKind
+
+_SIMULATED_CHARACTERS = 200  # of the task, which a simulated worker repeats
 
 ScriptedAnswers: TypeAlias = str | Sequence[str] | Mapping[str, str] | Callable[[Request], str | Reply]
 ScriptedFault: TypeAlias = FaultKind | WorkerError | None
@@ -128,3 +132,22 @@ def _by_subtask(answers: Mapping[str, str], subtask: str) -> str:
     if subtask not in answers:
         raise WorkerError(FaultKind.NO_RECORD, f"the script has no answer to {subtask[:80]!r}")
     return answers[subtask]
+
+
+def simulated_pool() -> Pool:
+    """Return two simulated workers, who repeat what they were asked: for tests, load, and a look at a run."""
+    priced = {"simulated-small": Price(input=0.1, output=0.4), "simulated-large": Price(input=2.0, output=8.0)}
+    usage = Usage(40, 12)
+    return Pool(
+        [
+            Member(
+                Card(name, f"{name}: repeats its task", "simulated", price, max_output_tokens=200),
+                ScriptedWorker(_simulated_answer, usage=usage, keep=0),
+            )
+            for name, price in priced.items()
+        ]
+    )
+
+
+def _simulated_answer(request: Request) -> str:
+    return f"simulated answer to: {one_line(request.task.prompt, _SIMULATED_CHARACTERS)}"

@@ -35,14 +35,14 @@ from shikisha.evals.taskset import (
     content_split,
     split_fraction,
 )
-from shikisha.evals.tasksets import recorded, simulated, swebench
+from shikisha.evals.tasksets import recorded, swebench
 from shikisha.evals.tasksets.layouts import LAYOUTS, own_item
 from shikisha.evals.tasksets.task_rows import ROW_FORMATS, HubDataset, TaskRow, hub_rows, is_row_file, read_rows
 from shikisha.outcomes.log_reader import open_log
 
 OWN_SET = "own"
-SIMULATED_SETS = ("rehearsal", "rehearsal-large")
-OTHER_SETS = ("recorded", "repository", *SIMULATED_SETS, "swebench-verified")  # made of more than rows
+_REMOVED_SETS = ("rehearsal", "rehearsal-large")
+OTHER_SETS = ("recorded", "repository", "swebench-verified")  # made of more than rows
 BUILT_IN_SETS = (OWN_SET, *OTHER_SETS)
 DATA_VARIABLE = "SHIKISHA_DATA"
 
@@ -54,8 +54,7 @@ class TaskSelection:
     """`split` None: all of it; `count` None: all tasks, else a sample that `seed` chooses.
 
     `shares` are those of the splits by content hash. `grader` is for a user's own rows that bring none:
-    `{"checker": KIND, ...}` with the kind's settings. The rehearsal, which has no end, makes 100 tasks by default, and
-    its seed says which.
+    `{"checker": KIND, ...}` with the kind's settings.
     """
 
     split: TaskSplit | None = None
@@ -83,7 +82,6 @@ class TaskSelection:
 
 NO_TOOLS = GraderTools()
 ALL_TASKS = TaskSelection()
-_SIMULATED_COUNT = 100  # tasks, where no count is given
 
 
 class TasksetName(NamedTuple):
@@ -133,7 +131,7 @@ def _grading_hash(row: TaskRow, wanted: TaskSelection) -> str:
 
 
 def parse_taskset_name(name: str) -> TasksetName:
-    """Take a name apart; UnknownName when there is no such set."""
+    """Take a name apart; UnknownName when there is no such set, ConfigError for one that left."""
     for mark in (":", "@"):
         known, _, rest = name.partition(mark)
         if (known in BUILT_IN_SETS or known in LAYOUTS) and rest:
@@ -142,6 +140,8 @@ def parse_taskset_name(name: str) -> TasksetName:
         return TasksetName(name)
     if is_row_file(Path(name)):
         return TasksetName(OWN_SET, Path(name))
+    if name.partition(":")[0] in _REMOVED_SETS:
+        raise ConfigError(f"taskset {name}: the first simulated world left: name rows of your own, or another set")
     raise UnknownName("taskset", name, (*BUILT_IN_SETS, *LAYOUTS, "a path ending in .jsonl, .json, .csv or .parquet"))
 
 
@@ -213,12 +213,8 @@ def _refuse_same_ids(found: Sequence[PlacedItem]) -> None:
 def _other_taskset(name: TasksetName, data: Path | None, wanted: TaskSelection, tools: GraderTools) -> Taskset:
     """Return what is wanted of a set that is made of more than rows."""
     _refuse_grader(name.known, wanted)
-    drawn = name.known in SIMULATED_SETS
-    if name.hub is not None or (name.path is not None and drawn):
-        raise ConfigError(f"taskset {name.known}: expected {name.known}{'' if drawn else ':FOLDER'}")
-    if drawn:
-        count = wanted.count or _SIMULATED_COUNT
-        return simulated.simulated_taskset(wanted.split or TaskSplit.DEV, wanted.seed, count, name.known)
+    if name.hub is not None:
+        raise ConfigError(f"taskset {name.known}: expected {name.known}:FOLDER")
     folder = _set_path(name, data)
     if name.known == "recorded":
         return wanted.select(recorded.recorded_taskset(open_log(folder)))

@@ -178,25 +178,6 @@ def draw_question(
     return _write(parts, condition, rng.choice(authors), noise, rng)
 
 
-def redraw_literals(question: OfficeQuestion, rng: random.Random, wording: int) -> OfficeQuestion:
-    """Return the same kind of question about other people, invoices and numbers.
-
-    `wording` seeds the sentences: the same seed gives the same sentences around other names. ValueError for a question
-    with a condition, whose threshold would not fit.
-    """
-    if question.condition is not None:
-        raise ValueError("a question with a condition cannot be asked again about something else")
-    parts = []
-    for part in question.parts:
-        inputs = tuple(
-            given if isinstance(given, EarlierPart) else draw_entity(takes, rng.randrange(1 << 30))
-            for given, takes in zip(part.inputs, part.operation.takes, strict=True)
-        )
-        constants = tuple(rng.randint(*span) for span in part.operation.constants)
-        parts.append(OfficePart(part.operation, inputs, constants))
-    return _write(parts, None, question.author, NO_NOISE, random.Random(wording))  # noqa: S311 - seeded, not secret
-
-
 def _draw_chain(
     count: int, rng: random.Random, at: int = 0, gives: EntityKind | None = None, like: Sequence[OfficePart] = ()
 ) -> list[OfficePart]:

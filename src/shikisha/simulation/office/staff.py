@@ -127,10 +127,6 @@ class Crew:
     def __len__(self) -> int:
         return len(self.members)
 
-    def with_member(self, place: int, member: StaffMember) -> "Crew":
-        """Return the crew after one of its workers silently became another; its card stays."""
-        return replace(self, members=(*self.members[:place], member, *self.members[place + 1 :]))
-
 
 @dataclass(frozen=True, slots=True)
 class CrewDistribution:

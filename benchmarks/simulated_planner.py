@@ -7,7 +7,7 @@ follows each piece of advice on a share `obedience` of the tasks. A `forgetful` 
 until it is advised to. It prices its tokens as a small real model does.
 
 Invariants: a plan is a function of the prompt, the task and `luck`; it never sees a level. Deliberately absent:
-conditions and further rounds (`recurring_traffic` has none), and doubt: it believes every card.
+conditions and further rounds, and doubt: it believes every card.
 """
 
 import json

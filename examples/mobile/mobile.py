@@ -333,7 +333,7 @@ async def perform(folder: Path, runtime: Path, count: int, seed: int = 29) -> Da
         (folder / "shikisha.toml").write_text(SETTINGS.format(url=url))
         await command(folder, "learn", "log", "--out", "mobile.policy", "--rung", "table")
         devices = ("--device", "calculator", "--device", "notes")
-        export = ("train", "export", "mobile.policy", "--web", *devices, "--runtime", str(runtime))
+        export = ("device-export", "mobile.policy", *devices, "--runtime", str(runtime))
         await command(folder, *export, "--out", "web")
         async with serving(folder) as at, async_playwright() as started:
             handler = partial(PageHandler, at["url"], directory=str(folder / "web"))

@@ -76,7 +76,6 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "serve mcp": ("mcp", "mcp", "Serve the pool to an MCP client on stdio."),
     "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
     "train": ("train", "train", "Train a conductor by reinforcement learning."),
-    "train export": ("train", "export", "Export a policy as a page that decides on the device."),
     "train page": ("train_page", "train_page", "Show the progress of a training, and write it as a web page."),
     "train pointer": ("train_pointer", "pointer", "Train a pointer conductor in the simulated office."),
 }
@@ -85,7 +84,7 @@ FRONT = ("run", "serve", "init", "doctor", "runs", "explain", "eval", "learn", "
 RENAMED: Mapping[str, str] = {
     "approve": "runs approve",
     "compare": "eval compare",
-    "export": "train export",
+    "export": "device-export",
     "feedback": "runs feedback",
     "grade": "eval grade",
     "mcp": "serve mcp",
@@ -107,6 +106,11 @@ REMOVED: Mapping[tuple[str, str], str] = {
         (("memory", word) for word in ("learn", "show", "why", "retire", "restore")),
         "lessons brought nothing: [learning] on = true learns who does what",
     ),
+    (
+        "train",
+        "export",
+    ): "`shikisha device-export POLICY --out FOLDER` (pip install shikisha-device-export) writes the page "
+    "of a policy; `optimum-cli export onnx --model DIR OUT` exports a checkpoint",
     ("learn", "preference"): "state what speed and money are worth: learn --speed W, policy:FILE?lambda=L",
     (
         "learn",
@@ -115,7 +119,9 @@ REMOVED: Mapping[tuple[str, str], str] = {
 }
 
 # A plug-in's command is a function or Typer group of its own; `--help` lists those that are installed.
-PLUGGED: Registry[object] = Registry("commands", "command", object, {}, {"margin": "shikisha-margin"})
+PLUGGED: Registry[object] = Registry(
+    "commands", "command", object, {}, {"device-export": "shikisha-device-export", "margin": "shikisha-margin"}
+)
 
 
 def load_command(name: str) -> TyperCommand | TyperGroup:

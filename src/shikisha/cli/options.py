@@ -155,7 +155,6 @@ _EXTRA_OF_COMMAND: Mapping[str, str] = {
     "serve": "server",
     "serve mcp": "server",
     "train": "train",
-    "train export": "train",
 }
 _EXTRA_OF_LIBRARY: Mapping[str, str] = {"numpy": "eval", "jinja2": "eval", "scipy": "learn", "sklearn": "learn"}
 

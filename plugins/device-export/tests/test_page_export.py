@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from shikisha.cli import app
 from shikisha.config.container import load_config
-from shikisha.config.web_export import PAGE_FOLDER, RUNTIME_FILES, WebExport, policy_graph
 from shikisha.core.errors import ConfigError
 from shikisha.routing.policy_file import load_policy, save_policy
 from shikisha.routing.state import TaskBatch
 from shikisha.routing.text_features import PROMPT_BUCKETS, hash_prompts
+from shikisha_device_export.page_export import PAGE_FOLDER, RUNTIME_FILES, WebExport, policy_graph
 
 pytest.importorskip("onnx", reason="needs the extra train")
 NODE = shutil.which("node")
@@ -65,15 +65,13 @@ def test_what_is_missing_is_said_and_nothing_is_written(tmp_path: Path, runtime:
     with pytest.raises(ConfigError, match="something already"):
         exported(tmp_path, runtime).write(runtime)
     told = CliRunner().invoke(
-        app, ["train", "export", "our.policy", "--web", "--out", "x", "--server", "https://x'; script-src *"]
+        app, ["device-export", "our.policy", "--out", "x", "--server", "https://x'; script-src *"]
     )
     assert told.exit_code == 2
-    for left in (
-        ["train", "export", str(tmp_path), "--out", "x"],
-        ["train", "export", str(tmp_path), "--web", "--out", "x"],
-    ):
-        told = CliRunner().invoke(app, left)
-        assert (told.exit_code, "optimum-cli export onnx" in told.stderr) == (2, True)
+    told = CliRunner().invoke(app, ["export", str(tmp_path), "--out", "x"])
+    assert (told.exit_code, "optimum-cli export onnx" in told.stderr) == (2, True)
+    told = CliRunner().invoke(app, ["train", "export", str(tmp_path), "--web", "--out", "x"])
+    assert (told.exit_code, "pip install shikisha-device-export" in told.stderr) == (3, True)
 
 
 @pytest.mark.parametrize("clusters", [False, True])

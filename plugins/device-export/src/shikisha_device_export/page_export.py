@@ -1,4 +1,4 @@
-"""`export --web`: a static page that decides on the device, with ONNX Runtime compiled to WebAssembly.
+"""A static page that decides on the device, with ONNX Runtime compiled to WebAssembly.
 
 The page holds the table of a learned policy as `policy.onnx`, which names workers of `pool.json`; each worker is on the
 device or behind the server. Invariants: the page decides as this package does, or the server decides; a task that is

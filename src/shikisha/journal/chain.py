@@ -120,7 +120,8 @@ def execute_rows(store: Store, sql: str, rows: Sequence[tuple[object, ...]]) -> 
 
     SQLAlchemy's way to the driver, and compiling its clauses, would take most of a small commit's time.
     """
-    if isinstance(plain := _plain(store), sqlite3.Connection):
+    plain = store if isinstance(store, sqlite3.Connection) else _driver_of(store)
+    if isinstance(plain, sqlite3.Connection):
         plain.executemany(sql, rows)
     else:
         plain.exec_driver_sql(_numbered(sql), list(rows))
@@ -128,16 +129,17 @@ def execute_rows(store: Store, sql: str, rows: Sequence[tuple[object, ...]]) -> 
 
 def first_row(store: Store, sql: str, *values: object, lock: str = "") -> tuple[object, ...] | None:
     """Return the first row, or None; `lock` is how PostgreSQL locks it: SQLite's transaction holds the whole file."""
-    if isinstance(plain := _plain(store), sqlite3.Connection):
+    plain = store if isinstance(store, sqlite3.Connection) else _driver_of(store)
+    if isinstance(plain, sqlite3.Connection):
         row = plain.execute(sql, values).fetchone()
     else:
         row = plain.exec_driver_sql(f"{_numbered(sql)} {lock}", values).first()
     return None if row is None else tuple(row)
 
 
-def _plain(store: Store) -> Store:
+def _driver_of(store: "Connection") -> Store:
     """Return the driver's own connection where it is SQLite's."""
-    if isinstance(store, sqlite3.Connection) or store.dialect.name != "sqlite":
+    if store.dialect.name != "sqlite":
         return store
     raw = store.connection.driver_connection
     if not isinstance(raw, sqlite3.Connection):

@@ -10,11 +10,11 @@ and `open_recorder` and other callers open the journal in the usual way, which m
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from shikisha.core.errors import JournalUnavailable, UnknownRun
@@ -36,7 +36,7 @@ from shikisha.journal.stored_events import (
     last_of_performance,
     wanted_texts,
 )
-from shikisha.journal.writer import JournalWriter, writing
+from shikisha.journal.writer import writing
 
 T = TypeVar("T")
 _ROWS = "SELECT seq, run, kind, at, data, hash FROM events WHERE {} ORDER BY seq"
@@ -114,17 +114,21 @@ class JournalReader:
             raise JournalUnavailable(f"journal: {error}") from error
 
 
-class _PlainDriver:
-    """The connection that appends, and its thread."""
+class PlainRecorder:
+    """A Recorder of a command that performs a run, and where its writer stores batches: a connection in a thread."""
 
-    def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor, url: str) -> None:
-        self._connection, self._thread, self._url = connection, thread, url
+    add: Callable[[Event], None]
+    flush: Callable[[], Coroutine[Any, Any, None]]
+
+    def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor, reader: JournalReader) -> None:
+        self._connection, self._thread, self._reader = connection, thread, reader
 
     async def append(self, batch: EventBatch) -> None:
+        """Store a batch of events, all of it or nothing."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._append, batch)
         except sqlite3.Error as error:
-            raise JournalUnavailable(f"journal {self._url}: {error}") from error
+            raise JournalUnavailable(f"journal: {error}") from error
 
     def _append(self, batch: EventBatch) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -135,14 +139,6 @@ class _PlainDriver:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
-
-
-class PlainRecorder:
-    """A Recorder of a command that performs a run."""
-
-    def __init__(self, writer: JournalWriter, reader: JournalReader) -> None:
-        self.add, self.flush = writer.add, writer.flush
-        self._reader = reader
 
     async def read(self, run: str) -> tuple[Event, ...]:
         """Return a run's events in the order written; UnknownRun when there are none."""
@@ -160,8 +156,10 @@ async def open_recorder(url: str, patience: float = 5.0) -> AsyncIterator[Record
                 yield journal
             return
         with closing(opened) as connection, ThreadPoolExecutor(1, "journal") as thread:
-            async with writing(_PlainDriver(connection, thread, url)) as writer:
-                yield PlainRecorder(writer, reader)
+            recorder = PlainRecorder(connection, thread, reader)
+            async with writing(recorder) as writer:
+                recorder.add, recorder.flush = writer.add, writer.flush
+                yield recorder
 
 
 @contextmanager

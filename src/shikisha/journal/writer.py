@@ -150,7 +150,7 @@ class JournalWriter:
 
     def _cut(self) -> EventBatch:
         works = (*self._works, *[work for hook in self._hooks for work in hook()])
-        entries = [*self._pending, *encode_records(works)]
+        entries = [*self._pending, *(encode_records(works) if works else ())]
         self._added += len(works) - len(self._works) + len(entries) - len(self._pending)
         self._cuts += 1
         batch = EventBatch(entries, works, self._name, self._cuts, self._fence)

@@ -1,13 +1,14 @@
 """Live equals replay: a policy learned from real models' answers, in the words that it was learned from, and in others.
 
-    python benchmarks/live_replay.py DATA MODELS [--learn 150] [--tasks 200] [--keep FOLDER]
+    python benchmarks/live_replay.py MODELS [--data DATA] [--models 3] [--learn 150] [--tasks 200] [--keep FOLDER]
 
-DATA holds `SVAMP.json` (github.com/arkilpatel/SVAMP, MIT) and `clinc.json` (`data/data_full.json` of
-github.com/clinc/oos-eval, CC BY 3.0); MODELS holds GGUF files, each served by a llama.cpp server of its own (package
-`xllamacpp`). Nothing of either is part of the project. Every model answers every task once, one call at a time, greedy,
-through the engine; the journal's importer makes the outcome log. A policy is learned from the first tasks. On the
-others it runs live, by calls of the same models, and replayed, over the log. Differences are paired, with 95 %
-intervals. The last rows send each task in the words of before: "Answer the question on your own. ...".
+MODELS holds GGUF files, each served by a llama.cpp server of its own (package `xllamacpp`). DATA holds `SVAMP.json`
+(github.com/arkilpatel/SVAMP, MIT) and `clinc.json` (`data/data_full.json` of github.com/clinc/oos-eval, CC BY 3.0);
+without it, tasks of the same two forms are generated. Nothing of either is part of the project. Every model answers
+every task once, one call at a time, greedy, through the engine; the journal's importer makes the outcome log. A policy
+is learned from the first tasks. On the others it runs live, by calls of the same models, and replayed, over the log.
+Differences are paired, with 95 % intervals. The last rows send each task in the words of before: "Answer the question
+on your own. ...".
 
 Fails (exit 1) where live and replayed accuracy differ by more than two standard errors.
 """
@@ -70,16 +71,46 @@ class Asked:
     answer: str
 
 
-def read_tasks(data: Path, count: int) -> list[Asked]:
+def read_tasks(data: Path | None, count: int) -> list[Asked]:
     """Return so many tasks, half of each family, in a drawn order."""
-    found = [*intents(json.loads((data / "clinc.json").read_text()))]
-    sums = [*word_problems(json.loads((data / "SVAMP.json").read_text()))]
-    draw = Random(7)
+    messages, problems = generated(count) if data is None else read_files(data)
+    found, sums, draw = [*intents(messages)], [*word_problems(problems)], Random(7)
     draw.shuffle(found)
     draw.shuffle(sums)
     chosen = found[: count // 2] + sums[: count - count // 2]
     draw.shuffle(chosen)
     return chosen
+
+
+def read_files(data: Path) -> tuple[dict[str, list[tuple[str, str]]], list[dict[str, object]]]:
+    """Return the two data sets."""
+    return json.loads((data / "clinc.json").read_text()), json.loads((data / "SVAMP.json").read_text())
+
+
+def generated(count: int) -> tuple[dict[str, list[tuple[str, str]]], list[dict[str, object]]]:
+    """Return so many messages and word problems of our own, in the data sets' form."""
+    openings = ("please", "could you", "i need help:", "now", "hey,", "tell me,", "quick:", "for me:")
+    asked = {
+        "balance": "how much money is in my account", "weather": "will it rain tomorrow",
+        "translate": "say good morning in french", "alarm": "wake me at six", "recipe": "how do i make pancakes",
+        "flip_coin": "heads or tails", "spelling": "how is necessary written", "timezone": "what zone is lima in",
+        "book_flight": "get me a seat to rome", "tell_joke": "make me laugh",
+    }  # fmt: skip
+    ends = ("", " - thanks", " now", " today")
+    messages = [
+        (f"{first} {text}{end}", intent) for first in openings for end in ends for intent, text in asked.items()
+    ]
+    draw, problems = Random(3), []
+    for number in range(count):
+        have, more, things = (
+            draw.randint(2, 40),
+            draw.randint(2, 20),
+            draw.choice(("apples", "books", "stamps", "pens")),
+        )
+        body = f"Ann has {have} {things} and buys {more} more"
+        asks = f"How many {things} does she have now?"
+        problems.append({"Body": body, "Question": asks, "ID": number, "Answer": float(have + more)})
+    return {"train": [messages[number % len(messages)] for number in range(count)]}, problems
 
 
 def intents(rows: dict[str, list[tuple[str, str]]]) -> Iterator[Asked]:
@@ -153,14 +184,16 @@ def compare(name: str, live: Sequence[float], other: Sequence[float]) -> float:
 async def main() -> None:
     """Answer, learn, and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("models", type=Path)
+    parser.add_argument("folder", type=Path, metavar="MODELS")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--models", type=int, default=3, help="so many of them, the smallest")
     parser.add_argument("--learn", type=int, default=150)
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--keep", type=Path, default=Path("evaluations/live-replay"))
     given = parser.parse_args()
-    tasks, files = read_tasks(given.data, given.learn + given.tasks), sorted(given.models.glob("*.gguf"))
-    assert files, f"{given.models}: no GGUF file there"
+    tasks = read_tasks(given.data, given.learn + given.tasks)
+    files = sorted(given.folder.glob("*.gguf"), key=lambda file: file.stat().st_size)[: given.models]
+    assert files, f"{given.folder}: no GGUF file there"
     given.keep.mkdir(parents=True, exist_ok=True)
     began = monotonic()
     async with served_models(files) as members:

@@ -1,11 +1,13 @@
 """`make night`: what is too long for every push, one part after another, and one summary; not zero on any finding.
 
-    python benchmarks/night.py [--minutes 150] [--keep FOLDER]
+    python benchmarks/night.py [--minutes 150] [--keep FOLDER] [--models FOLDER]
 
-Of the time, two fifths go to coverage-guided fuzzing (`night_fuzz`), and a fifth each to failpoints at every write of a
-served journal (`night_failpoints`), power loss (`night_power`) and a soak (`night_soak`). Each part is a process of its
-own, so that one that dies takes no other with it. What cannot be done here (no C compiler, no PostgreSQL, no atheris)
-is said and left out. FOLDER keeps each part's words and the fuzzer's corpora, with which the next night begins.
+Of the time, two fifths go to coverage-guided fuzzing (`night_fuzz`), and a fifth each to failpoints at every write of
+a served journal (`night_failpoints`), power loss (`night_power`) and a soak (`night_soak`). Each part is a process of
+its own, so that one that dies takes no other with it. Then a policy learned from the answers of real local models (the
+two smallest GGUF files of the folder, `live_replay`) must be as right live as replayed. What cannot be done here (no C
+compiler, no PostgreSQL, no atheris) is said and left out. FOLDER keeps each part's words and the fuzzer's corpora,
+with which the next night begins.
 """
 
 import argparse
@@ -43,13 +45,24 @@ def night(minutes: float, folder: Path) -> dict[str, int]:
     return ends
 
 
+def live_replay(models: Path, folder: Path) -> dict[str, int]:
+    """Compare live with replayed runs of real models; return how that ended."""
+    if find_spec("xllamacpp") is None or not any(models.glob("*.gguf")):
+        print(f"live_replay is left out: it needs the package xllamacpp and GGUF files in {models}", flush=True)
+        return {}
+    command = [sys.executable, str(HERE / "live_replay.py"), str(models), "--models", "2", "--learn", "60"]
+    done = subprocess.run([*command, "--keep", str(folder / "live")], check=False)  # noqa: S603 - our own script
+    return {"live_replay": done.returncode}
+
+
 def main() -> int:
     """Run the night and say how it went."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=150)
     parser.add_argument("--keep", type=Path, default=HERE.parent / "nights")
+    parser.add_argument("--models", type=Path, default=Path.home() / ".cache" / "real-models")
     options = parser.parse_args()
-    ends = night(options.minutes, options.keep)
+    ends = night(options.minutes, options.keep) | live_replay(options.models, options.keep)
     for part, end in ends.items():
         print(f"{part:<20} {'0 findings' if end == 0 else 'FINDINGS, or it did not end well'}")
     return int(any(ends.values()))

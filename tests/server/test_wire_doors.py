@@ -228,6 +228,35 @@ async def test_it_goes_back_with_the_tenants_own_calls_only(why: str, tmp_path: 
     assert "reasoning_content" not in seen.bodies[2]["messages"][1]
 
 
+HISTORY: dict[str, tuple[str, object, object]] = {  # what clients keep of a call and of its result
+    "arguments as null": ("chat", None, "4"),
+    "arguments as an object": ("chat", {"city": "Oslo"}, "4"),
+    "a result that is null": ("chat", "{}", None),
+    "an input that is null": ("messages", None, "4"),
+    "a tool that was found": ("messages", {}, [{"type": "tool_reference", "tool_name": "get_time"}]),
+}
+
+
+@pytest.mark.parametrize("name", HISTORY)
+async def test_a_history_of_calls_is_read_as_clients_keep_it(name: str, tmp_path: Path) -> None:
+    door, arguments, result = HISTORY[name]
+    chat: list[dict[str, Any]] = [QUESTION]
+    if door == "chat":
+        function = {"name": "get_weather", "arguments": arguments}
+        calls_made = [{"id": "call_1", "type": "function", "function": function}]
+        chat += [{"role": "assistant", "content": None, "tool_calls": calls_made}]
+        chat += [{"role": "tool", "tool_call_id": "call_1", "content": result}]
+    else:
+        used = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": arguments}
+        told = {"type": "tool_result", "tool_use_id": "toolu_1", "content": result}
+        chat += [{"role": "assistant", "content": [used]}, {"role": "user", "content": [told]}]
+    texts = [["messages.*.tool_calls.*.function.arguments", r"\{.*\}"]]
+    async with serving(tmp_path, [says("yes", needs=texts)]) as (_, _, http):
+        answer = await ask(http, door, chat, door_tools(door))
+    assert answer.status_code == 200, answer.text
+    assert "yes" in answer.text
+
+
 async def test_ids_of_another_provider_are_mapped_both_ways(tmp_path: Path) -> None:
     """Mistral refuses any id that is not nine letters and digits; the second question of a chat has ids of ours."""
     nine = [["messages.*.tool_calls.*.id", "[a-zA-Z0-9]{9}"], ["messages.*.tool_call_id", "[a-zA-Z0-9]{9}"]]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import cast
 
-from shikisha.core.messages import Attachment, ChatMessage, Envelope, Json, MediaKind, Speaker
+from shikisha.core.messages import Attachment, ChatMessage, Envelope, Json, MediaKind, Speaker, dump_json
 from shikisha.workers.chat_reply import call_id
 from shikisha.workers.provider_profile import ProviderProfile
 
@@ -80,8 +80,10 @@ class WireMessages:
         self._ids[given] = known
         named = self.named(call)
         function = named.get("function") if isinstance(named, Mapping) else None
-        if isinstance(inner, Mapping) and isinstance(function, Mapping):
-            function = {**inner, **function}
+        if isinstance(function, Mapping):
+            if not isinstance(text := function.get("arguments"), str):  # a client's own history
+                function = {**function, "arguments": dump_json(text or {})}
+            function = {**inner, **function} if isinstance(inner, Mapping) else function
         return {**theirs, **cast("Mapping[str, Json]", named), "id": known, "function": function}
 
     def named(self, value: Json) -> Json:

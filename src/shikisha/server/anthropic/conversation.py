@@ -33,6 +33,7 @@ from shikisha.server.anthropic.schema import (
     TextSource,
     ThinkingBlock,
     TokenCountRequest,
+    ToolReferenceBlock,
     ToolResultBlock,
     ToolUseBlock,
 )
@@ -171,6 +172,8 @@ def _result_text(block: ToolResultBlock, where: str) -> str:
     for place, part in enumerate(parts):
         if isinstance(part, TextBlock):
             texts.append(part.text)
+        elif isinstance(part, ToolReferenceBlock):
+            texts.append(f"[tool {part.tool_name}]")
         else:
             texts.append(_describe_attachment(_attachment(part, f"{where}.content[{place}]")))
     text = "\n\n".join(texts)

@@ -25,7 +25,7 @@ known here follow `server.unknown`: they are left out and named in `X-Shikisha-I
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from shikisha.server.http.request import RequestModel
 
@@ -92,12 +92,21 @@ class ToolUseBlock(RequestModel):
     type: Literal["tool_use"]
     id: BlockId
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    input: dict[str, JsonValue]
+    input: Annotated[dict[str, JsonValue], BeforeValidator(lambda given: {} if given is None else given)]
     caller: JsonValue = None
     cache_control: _Cache = None
 
 
-ResultPart: TypeAlias = Annotated[TextBlock | ImageBlock | DocumentBlock, Field(discriminator="type")]
+class ToolReferenceBlock(RequestModel):
+    """A tool that a client's search for tools found."""
+
+    type: Literal["tool_reference"]
+    tool_name: str
+
+
+ResultPart: TypeAlias = Annotated[
+    TextBlock | ImageBlock | DocumentBlock | ToolReferenceBlock, Field(discriminator="type")
+]
 
 
 class ToolResultBlock(RequestModel):

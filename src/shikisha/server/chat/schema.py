@@ -7,8 +7,9 @@ happens anyway (`n: 1`); null is the same as absent.
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
+from shikisha.core.json_codec import encode_json
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import ParameterTreatment, RequestModel, unsupported_parameter
 
@@ -147,11 +148,18 @@ class ChatUserMessage(RequestModel):
     name: str | None = None
 
 
+def _as_json_text(given: object) -> object:
+    """Return arguments as a text: some clients keep them as an object, or null where there are none."""
+    if given is None or isinstance(given, dict):
+        return encode_json(given or {}).decode()
+    return given
+
+
 class ChatCalledFunction(RequestModel):
     """Which function is called, with which arguments as JSON text."""
 
     name: str
-    arguments: str
+    arguments: Annotated[str, BeforeValidator(_as_json_text)]
 
 
 class ChatToolCall(RequestModel):
@@ -182,7 +190,7 @@ class ChatToolMessage(RequestModel):
     """The result of a call."""
 
     role: Literal["tool"]
-    content: str | list[ChatTextPart]
+    content: Annotated[str | list[ChatTextPart], BeforeValidator(lambda given: "" if given is None else given)]
     tool_call_id: str
     name: str | None = None
 

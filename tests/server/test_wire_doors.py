@@ -182,13 +182,18 @@ def door_tools(door: str) -> list[dict[str, Any]]:
 
 
 async def ask(
-    http: httpx2.AsyncClient, door: str, chat: Sequence[Mapping[str, Any]], tools: object, key: str | None = None
+    http: httpx2.AsyncClient,
+    door: str,
+    chat: Sequence[Mapping[str, Any]],
+    tools: object,
+    key: str | None = None,
+    **further: object,
 ) -> httpx2.Response:
     path = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}[door]
     name = "input" if door == "responses" else "messages"
     more = {"max_tokens": 100} if door == "messages" else {"store": False} if door == "responses" else {}
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    body = {"model": "shikisha", name: list(chat), "tools": tools, **more}
+    body = {"model": "shikisha", name: list(chat), "tools": tools, **more, **further}
     return await http.post(path, json=body, headers=headers)
 
 

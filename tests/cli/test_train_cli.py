@@ -132,14 +132,13 @@ def test_json_says_where_the_conductor_is_and_what_it_comes_to(training: Trainin
     assert (kept["seed"], kept["grpo"]["steps"]) == (7, 3)
 
 
-def test_at_the_end_the_curve_is_drawn_and_a_model_stands_beside_its_file(training: Training) -> None:
+def test_a_model_stands_beside_its_file(training: Training) -> None:
     (training.folder / "elsewhere").mkdir()
     for name in ("turns.toml", "start"):
         (training.folder / name).rename(training.folder / "elsewhere" / name)
     result = CliRunner().invoke(app, ["train", "elsewhere/turns.toml", "--out", "run"])
     assert result.exit_code == ExitCode.OK, result.stderr
-    assert "● right on 2 tasks that it does not learn from" in result.stderr
-    assert result.stderr.index("100 % ┤") < result.stderr.index("right after 4 steps")
+    assert "right after 4 steps" in result.stderr
     told = json.loads((training.folder / "run/final/card.json").read_text())
     assert (told["settings"]["model"]["start"], told["training"]["start"]["folder"]) == ("start", "start")
 

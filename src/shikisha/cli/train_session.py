@@ -5,7 +5,7 @@ Invariant: everything that can be checked is checked before anything is paid for
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,14 +20,13 @@ from shikisha.core.budget import format_dollars
 from shikisha.core.errors import CapReached, ConfigError, ShikishaError, TrainingDiverged
 from shikisha.training import training_run
 from shikisha.training.checkpoint import CheckpointStore, claim_folder
-from shikisha.training.console import open_view
+from shikisha.training.console import StepLines
 from shikisha.training.environment import TrainingEnvironment
 from shikisha.training.metrics import StepCallback, StepMetrics
 from shikisha.training.metrics_log import STEPS_FILE, read_steps
 from shikisha.training.preflight_checks import refuse_settings
 from shikisha.training.process_group import ProcessGroup, current_process_group, use_all_cores
 from shikisha.training.settings import TrainSettings
-from shikisha.training.training_charts import accuracy_curve
 from shikisha.training.training_run import TrainingJob, TrainingResult
 
 if TYPE_CHECKING:
@@ -60,18 +59,15 @@ def train_conductor(
     use_all_cores()
     folder = options.to or Path(_FOLDER) / file.stem
     try:
-        with ExitStack() as stack:
-            view = _TrainingProgress(folder, options.quiet, stack)
-            build_job = _job_builder(settings, (folder, file.parent), options, view)
-            result = session.run_async(lambda: _train_configured(build_job, settings, folder, config))
+        view = _TrainingProgress(folder, options.quiet)
+        build_job = _job_builder(settings, (folder, file.parent), options, view)
+        result = session.run_async(lambda: _train_configured(build_job, settings, folder, config))
     except (CapReached, TrainingDiverged, StopSignal):
         if group.main:
             _print_last_checkpoint(folder)
         raise
     if not group.main:
         return ExitCode.OK
-    if not json:
-        view.end()
     _print_result(result, json)
     return ExitCode.OK
 
@@ -93,27 +89,21 @@ async def _train_configured(
 
 
 class _TrainingProgress:
-    """Shows steps in the view that suits the terminal, until the stack is left."""
+    """Prints lines about steps, unless it is to be quiet."""
 
-    def __init__(self, folder: Path, quiet: bool, stack: ExitStack) -> None:
-        self._folder, self._quiet, self._stack = folder, quiet, stack
+    def __init__(self, folder: Path, quiet: bool) -> None:
+        self._folder, self._quiet = folder, quiet
         self._show_step: StepCallback | None = None
 
     def begin(self) -> None:
-        """Open the view with the steps of earlier sessions."""
+        """Begin after the steps of earlier sessions."""
         if not self._quiet:
             file = self._folder / STEPS_FILE
             earlier = read_steps(file) if file.stat().st_size else []
-            self._show_step = self._stack.enter_context(open_view(output.make_console(), earlier))
-
-    def end(self) -> None:
-        """Draw the curve of all steps, once there will be no more."""
-        if self._show_step is not None:
-            console = output.make_console()
-            console.print("", *accuracy_curve(read_steps(self._folder), console.width), "", sep="\n", soft_wrap=True)
+            self._show_step = StepLines(output.make_console(), earlier)
 
     def __call__(self, step: StepMetrics) -> None:
-        """Show a GRPO step."""
+        """Show a step."""
         if self._show_step is not None:
             self._show_step(step)
 

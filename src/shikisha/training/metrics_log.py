@@ -1,25 +1,18 @@
-"""The log of a run's steps: `steps.jsonl`, written, read and resumed; and the same figures for TensorBoard.
+"""The log of a run's steps: `steps.jsonl`, written, read and resumed.
 
 Invariants: a step's line is on disk before anybody acts on it; after step n the file holds the lines 1 to n, since a
 run that resumes cuts off the steps that it takes again. A reader takes what was written later. A last line without its
-end is being written, or was cut by a kill, and is no step; any other line that is none is an error. Nothing of
-TensorBoard is imported before its log is opened; it stays an option.
+end is being written, or was cut by a kill, and is no step; any other line that is none is an error.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from shikisha.core.errors import ConfigError, MissingExtra
-from shikisha.core.text import clean_text
+from shikisha.core.errors import ConfigError
 from shikisha.training.metrics import (
-    CompletionSample,
     StepMetrics,
     ValidationResult,
-    tokens_per_second,
-    uses_simulated_workers,
 )
 
 STEPS_FILE = "steps.jsonl"
@@ -80,95 +73,6 @@ class StepLog:
         if step.number != number:
             raise ConfigError(f"{self.path}: line {number}: expected step {number}, found step {step.number}")
         return step
-
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard.writer import SummaryWriter
-
-_ANSWER_METRICS = ("right", "right_if_valid", "valid", "several_steps")
-_LEARNING_METRICS = ("even", "masked", "entropy", "kl", "loss", "gradient", "rate")
-
-
-class TensorBoardLog:
-    """Writes every step that it is called with below a folder, for TensorBoard; `with` closes the file.
-
-    ConfigError where TensorBoard is not installed (MissingExtra: torch) or the folder cannot be written.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import writer  # noqa: F401 - refuse at the beginning, not at the first step
-        except ImportError as error:
-            if error.name == "torch":
-                raise MissingExtra("train", "TensorBoard") from None
-            raise ConfigError("TensorBoard is not installed: pip install tensorboard") from None
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
-        self._folder = folder
-        self._writer: SummaryWriter | None = None
-
-    def __call__(self, step: StepMetrics) -> None:
-        """Write a step; the first one hides what an earlier run wrote from there on."""
-        if self._writer is None:
-            self._writer = _open_writer(self._folder, step.number)
-        for name, value in step_scalars(step).items():
-            self._writer.add_scalar(name, value, step.number)
-        if step.samples:
-            self._writer.add_text("samples", _samples_markdown(step.samples), step.number)
-
-    def __enter__(self) -> "TensorBoardLog":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
-
-def step_scalars(step: StepMetrics) -> Mapping[str, float]:
-    """Return a step's figures under the names that TensorBoard groups them by."""
-    return dict(_named_scalars(step))
-
-
-def _named_scalars(step: StepMetrics) -> Iterator[tuple[str, float]]:
-    yield "reward/total", step.reward
-    for kind, shares in (("reward", step.parts), ("workers", step.workers), ("shapes", step.shapes)):
-        yield from ((f"{kind}/{name}", value) for name, value in shares.items())
-    yield from ((f"answers/{name}", float(getattr(step, name))) for name in _ANSWER_METRICS)
-    yield "workers/entropy, bits", step.worker_entropy
-    yield from ((f"learning/{name}", float(getattr(step, name))) for name in _LEARNING_METRICS)
-    yield "cost/tokens a second", tokens_per_second(step)
-    yield f"cost/{'simulated dollars' if uses_simulated_workers([step]) else 'dollars'}", step.dollars
-    yield from ((f"cost/seconds: {name}", value) for name, value in step.seconds.items())
-    yield from ((f"second rounds/{name}", value) for name, value in step.second_round.items())
-    if step.judged is not None:
-        yield "judged/right", step.judged.right
-        yield "judged/valid", step.judged.valid
-        yield from ((f"judged/{name}", value) for name, value in step.judged.beside.items())
-
-
-def _open_writer(folder: Path, number: int) -> "SummaryWriter":
-    from torch.utils.tensorboard.writer import SummaryWriter
-
-    return SummaryWriter(str(folder), purge_step=number)
-
-
-def _samples_markdown(samples: Sequence[CompletionSample]) -> str:
-    """Return samples as Markdown in which no text of a model is markup: every line is indented, as code."""
-    return "\n\n".join(
-        "\n".join(
-            f"    {escape(line)}"
-            for line in clean_text(f"{each.task}\n{each.text}\n{_describe_sample(each)}").split("\n")
-        )
-        for each in samples
-    )
-
-
-def _describe_sample(each: CompletionSample) -> str:
-    reward = "no reward" if each.reward is None else f"reward {each.reward:.3f}"
-    return f"{'right' if each.right else 'not right'}, {each.shape}, {reward}"
 
 
 def read_steps(path: Path) -> list[StepMetrics]:

@@ -1,9 +1,7 @@
-"""The charts of a training: curves and stacked shares over its steps, and the accuracy curve for a terminal.
+"""The charts of a training: curves and stacked shares over its steps.
 
 Invariants: a step stands at the same place in every chart of one width; what is no number is a gap and never 0; beyond
-`_MOST_POINTS` steps a point is the mean of several neighbors, and nothing is left out. In the terminal `●` is the
-greedy plans' accuracy on validation tasks; the fine line is what was sampled in training, where tasks near a 50 %
-success rate come more often, so it is no measure of ability.
+`_MOST_POINTS` steps a point is the mean of several neighbors, and nothing is left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,9 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isfinite
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-from shikisha.core.text import one_line
 from shikisha.plots.charts import (
     Chart,
     ChartCurve,
@@ -25,11 +21,7 @@ from shikisha.plots.charts import (
 )
 from shikisha.plots.number_format import count, percent
 from shikisha.plots.svg import AxisScale, Rect, Tick, even_scale, spaced_ticks, svg_path
-from shikisha.training import metrics
-from shikisha.training.metrics import StepMetrics, ValidationResult, averaging_window, running_means
-
-if TYPE_CHECKING:
-    from rich.text import Text
+from shikisha.training.metrics import averaging_window, running_means
 
 _MOST_POINTS = 300
 # Steps; fewer are drawn as they are.
@@ -210,100 +202,3 @@ def _step_ticks(across: AxisScale) -> tuple[Tick, ...]:
 
 def _value_ticks(upward: AxisScale, share: bool) -> tuple[Tick, ...]:
     return tuple(Tick(upward(value), f"{100 * value:g}" if share else f"{value:g}") for value in upward.ticks(4))
-
-
-# From 0 to 100 %, both ends included.
-_ROWS = 13
-_AXIS = 7  # columns before the drawing
-_NARROWEST, _WIDEST = 20, 90  # columns of the drawing
-# Characters of what stands beside a level.
-_NAMED = 24
-# By column, then from the top.
-_BRAILLE, _DOTS = 0x2800, ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-# Columns between points that each have their figure.
-_POINT_SPACING = 5
-_SMOOTHED = 9  # steps
-
-# (row from the top, column) → character and style.
-Cells = dict[tuple[int, int], tuple[str, str]]
-
-
-def accuracy_curve(steps: Sequence[StepMetrics], width: int) -> list["Text"]:
-    """Return the drawing's lines, for a terminal of this width; none where there are no steps."""
-    from rich.text import Text
-
-    if not steps:
-        return []
-    judged = metrics.validation_history(steps)
-    beside = _reference_rows(judged)
-    named = {row: text for _, row, text in beside}
-    room = max(_NARROWEST, min(_WIDEST, width - _AXIS - max(map(len, named.values()), default=0) - 1))
-    cells: Cells = {(row, column): ("┄", "dim") for row, _, _ in beside for column in range(room)}
-    cells |= _sampled_dots(steps, room)
-    cells |= _validation_points(judged, steps[-1].of, room)
-    lines = [Text(line, "bold") for line in _title(judged)]
-    for row in range(_ROWS):
-        share = round(100 * (1 - row / (_ROWS - 1)))
-        line = Text(f"{share:>3} % ┤" if row % 3 == 0 else f"{'│':>{_AXIS}}", "dim")
-        for column in range(room):
-            line.append(*cells.get((row, column), (" ", "")))
-        lines.append(line.append(f" {named[row]}" if row in named else "", "dim"))
-    lines.append(Text(f"{'└':>{_AXIS}}{'─' * room}", "dim"))
-    lines.append(Text(f"{'step 1':>{_AXIS + 5}}{steps[-1].of:>{room - 5},}", "dim"))
-    for line in lines:
-        line.truncate(width, overflow="ellipsis")
-    return lines
-
-
-def _title(judged: Sequence[tuple[int, ValidationResult]]) -> Iterator[str]:
-    if judged:
-        yield f"● right on {judged[-1][1].count:,} tasks that it does not learn from, the likeliest plan of each"
-    yield "⠒ right of what is sampled in training, where tasks near 50 % come more often"
-
-
-def _reference_rows(judged: Sequence[tuple[int, ValidationResult]]) -> list[tuple[int, int, str]]:
-    """Return what others come to, best first: its row, the row beside which it is named, and its name and figure."""
-    found = sorted(judged[-1][1].beside.items(), key=lambda pair: -pair[1]) if judged else []
-    told: list[tuple[int, int, str]] = []
-    free = 0
-    for place, (name, share) in enumerate(found):
-        named = min(max(free, _row(share)), _ROWS - (len(found) - place))
-        told.append((_row(share), named, f"{one_line(name, _NAMED)} {100 * share:.0f} %"))
-        free = named + 1
-    return told[:_ROWS]
-
-
-def _row(share: float, rows: int = _ROWS) -> int:
-    return round((1 - min(1.0, max(0.0, share))) * (rows - 1))
-
-
-def _column(number: int, of: int, columns: int) -> int:
-    return round((min(number, of) - 1) / max(1, of - 1) * (columns - 1))
-
-
-def _sampled_dots(steps: Sequence[StepMetrics], room: int) -> Cells:
-    """Draw what was sampled, two columns and four rows of dots to a character."""
-    dots: dict[tuple[int, int], int] = {}
-    shares = metrics.running_means([step.right for step in steps], _SMOOTHED)
-    for step, share in zip(steps, shares, strict=True):
-        if share is not None:
-            x, y = _column(step.number, step.of, 2 * room), _row(share, 4 * _ROWS)
-            place = (y // 4, x // 2)
-            dots[place] = dots.get(place, 0) | _DOTS[x % 2][y % 4]
-    return {place: (chr(_BRAILLE + held), "cyan") for place, held in dots.items()}
-
-
-def _validation_points(judged: Sequence[tuple[int, ValidationResult]], of: int, room: int) -> Cells:
-    """Draw a point for each judgement, with its figure above it where the one before leaves room."""
-    cells: Cells = {}
-    free = 0
-    for place, (number, found) in enumerate(judged):
-        row, column = _row(found.right), _column(number, of, room)
-        cells[row, column] = ("●", "bold green")
-        figure = f"{100 * found.right:.0f}"
-        begin = min(column, room - len(figure))
-        if (begin >= free and row) or place == len(judged) - 1:
-            above = row - 1 if row else row + 1
-            cells |= {(above, begin + at): (digit, "green") for at, digit in enumerate(figure)}
-            free = begin + _POINT_SPACING
-    return cells

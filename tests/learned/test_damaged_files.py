@@ -24,11 +24,17 @@ from shikisha.learned.learning_files import LearningFiles
 from shikisha.learned.outcome_fit import LearningTerms, fit_outcomes
 from shikisha.learned.outcome_model import OUTCOMES, OutcomeModel, outcome_model_of
 from shikisha.learned.step_evidence import RunEvidence, StepAnswer, StepUnit
-from shikisha.learned.task_classes import ProposedClasses, TaskClass, classes_file, load_confirmed_classes
 from shikisha.retrieval.ranker import load_ranker, shipped_ranker
 from shikisha.retrieval.text_encoder import TextEncoder, shipped_encoder
 from shikisha.routing.policy_file import load_policy, save_policy
 from shikisha.routing.policy_registry import REGISTRY_FILE, read_registry
+from shikisha_classes.task_classes import (
+    ConfirmedSettings,
+    ProposedClasses,
+    TaskClass,
+    classes_file,
+    load_confirmed_classes,
+)
 
 Load = Callable[[Path], object]
 ENCODER = Path(shikisha.__file__).parent / "retrieval" / "encoder.onnx"
@@ -61,6 +67,10 @@ def some_model() -> OutcomeModel:
     return fit_outcomes(runs, LearningTerms(), OPERATOR, shipped_encoder().encode)
 
 
+def read_confirmed(file: Path) -> object:
+    return load_confirmed_classes(ConfirmedSettings(proposed=file))
+
+
 def write_classes(file: Path) -> None:
     center = np.eye(1, shipped_encoder().width)[0]
     write_learned(file, classes_file(ProposedClasses((TaskClass("a", (), center, 0.5),), OPERATOR), 0.0))
@@ -89,7 +99,7 @@ KINDS: Mapping[str, Kind] = {
         written("index.json", lambda file: LearningFiles(file.parent).publish(some_model(), ["r1"], 0.0, 1)),
         lambda file: LearningFiles(file.parent).index(),
     ),
-    "classes": Kind(written("classes.json", write_classes), load_confirmed_classes),
+    "classes": Kind(written("classes.json", write_classes), read_confirmed),
     "policy": Kind(written("a.policy", lambda file: save_policy(asking("ann"), file)), load_policy),
     "registry": Kind(write_shelf, lambda file: read_registry(file.parent)),
     "ranker": Kind(written("a.ranker.json", write_ranker), load_ranker),

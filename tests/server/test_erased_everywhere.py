@@ -24,10 +24,10 @@ from shikisha.learned.journal_memory import sync_memory
 from shikisha.learned.learned_erasure import LearnedErasure, MemoryErasure
 from shikisha.learned.learned_file import read_learned, write_learned
 from shikisha.learned.memory_index import MemoryIndex
-from shikisha.learned.task_classes import ProposedClasses, TaskClass, classes_file, read_classes
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.testing.chat_script import ReceivedChatRequest, ScriptedAnswer
 from shikisha.testing.chat_server import chat_server
+from shikisha_classes.task_classes import ProposedClasses, TaskClass, classes_file, read_classes
 
 CONFIG = """
 pool = ["model"]

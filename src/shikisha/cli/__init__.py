@@ -37,7 +37,6 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
         "Learn from your own runs, and show what that brought; or a routing policy from a log of outcomes.",
     ),
     "keys": ("keys", "group", "Manage the API keys of a server."),
-    "classes": ("classes", "group", "Classes of tasks with a proposed mode: propose, show, audit and confirm them."),
     "context": ("context", "group", "Context of tasks: what is gathered, and which sources earn their tokens."),
     "demo": ("demo", "demo", "Conduct a real model and real tools on public questions."),
     "doctor workers": ("init", "workers", "List the workers of the pool."),
@@ -120,7 +119,11 @@ REMOVED: Mapping[tuple[str, str], str] = {
 
 # A plug-in's command is a function or Typer group of its own; `--help` lists those that are installed.
 PLUGGED: Registry[object] = Registry(
-    "commands", "command", object, {}, {"device-export": "shikisha-device-export", "margin": "shikisha-margin"}
+    "commands",
+    "command",
+    object,
+    {},
+    {"classes": "shikisha-classes", "device-export": "shikisha-device-export", "margin": "shikisha-margin"},
 )
 
 

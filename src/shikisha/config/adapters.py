@@ -81,7 +81,9 @@ CONDUCTOR_KINDS: Registry[ConductorKind] = Registry(
     {"chat": "shikisha-group-chat", "team": "shikisha-role-teams"},
     OWN_CONDUCTORS,
 )
-ADMISSIONS: Registry[Kind[object]] = Registry("admissions", "admission", Kind, {}, {"plans": "shikisha-margin"})
+ADMISSIONS: Registry[Kind[object]] = Registry(
+    "admissions", "admission", Kind, {}, {"classes": "shikisha-classes", "plans": "shikisha-margin"}
+)
 GATHERER_KINDS: Registry[Kind[Gatherer]] = Registry("gatherers", "kind of context source", Kind, {}, None, OWN_SOURCES)
 
 # The libraries of each optional extra without which its features cannot work.
@@ -157,6 +159,12 @@ def read_plugged(registry: Registry[KIND], table: PluggedTable, file: str, where
     with toml.error_location(f"{file}: {where}.kind"):
         kind = registry[table.kind]
     return toml.validate_model(kind.settings, table.model_extra or {}, file, where)
+
+
+def find_classes(file: str) -> Kind[object]:
+    """Return what reads proposed classes; ConfigError where no plug-in does."""
+    with toml.error_location(f"{file}: autonomy.proposed"):
+        return ADMISSIONS["classes"]
 
 
 def read_plan(table: Mapping[str, object], file: str, name: str) -> BaseModel:

@@ -124,9 +124,8 @@ class Container:
         """Return the autonomy classes; `expires` applies where the file does not say how long questions wait."""
         table = self.settings.autonomy
         if table.proposed is not None and self._confirmed is None:
-            from shikisha.learned.task_classes import load_confirmed_classes
-
-            self._confirmed = load_confirmed_classes(self.folder / table.proposed)
+            kind = adapters.ADMISSIONS["classes"]
+            self._confirmed = cast("tuple[AutonomyClass, ...]", kind.make(table, self.folder))
         return table.autonomy_policy(expires, self._confirmed or ())
 
     @property
@@ -516,6 +515,8 @@ def build_container(
     if settings is not None:
         for name, table in settings.teams.items():
             _read_all(problems, partial(_read_team, table, file, name))
+        if settings.autonomy.proposed is not None:
+            _read_all(problems, partial(adapters.find_classes, file))
         for name, table in settings.plans.items():
             _read_all(problems, partial(adapters.read_plan, table, file, name))
         for name, conductor in settings.conductors.items():

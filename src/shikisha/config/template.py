@@ -194,7 +194,7 @@ def config_schema() -> Mapping[str, object]:
         "conductors": {kind: adapters.conductor_table(kind) for kind in conductors},
         "sources": {kind: adapters.source_table(kind) for kind in adapters.GATHERER_KINDS},
     }
-    plans = [kind.settings for kind in adapters.ADMISSIONS.values()]
+    plans = [adapters.ADMISSIONS["plans"].settings] if "plans" in adapters.ADMISSIONS else []
     teams = [kind.settings for kind in adapters.CONDUCTOR_KINDS.values() if kind.team is not None]
     models: list[type[BaseModel]] = [
         ShikishaSettings,

@@ -18,7 +18,7 @@ from shikisha.cli.options import SharedOptions, TenantOption, command
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
 from shikisha.learned.learned_file import read_learned, write_learned
-from shikisha.learned.task_classes import (
+from shikisha_classes.task_classes import (
     CLASSES_KIND,
     ProposedClasses,
     audit_classes,

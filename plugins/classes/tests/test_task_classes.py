@@ -20,7 +20,7 @@ from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.recorder import MemoryRecorder, Recorder
 from shikisha.journal import open_journal
 from shikisha.learned.learned_file import parse_learned, read_learned, write_learned
-from shikisha.learned.task_classes import (
+from shikisha_classes.task_classes import (
     CLASSES_KIND,
     ProposedClasses,
     class_risk,

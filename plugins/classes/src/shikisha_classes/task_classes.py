@@ -16,10 +16,12 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import CallRole, EndReached, QuestionKind, ToolsOffered
+from shikisha.core.kinds import Kind
 from shikisha.core.messages import Json
 from shikisha.core.run import Run
 from shikisha.core.task import Scope, join_scopes
@@ -436,6 +438,17 @@ def _read_class(row: Json, width: int) -> TaskClass:
     )
 
 
-def load_confirmed_classes(file: Path) -> tuple[AutonomyClass, ...]:
-    """Return the classes of `shikisha classes propose` that a person confirmed; ConfigError for a file that is bad."""
-    return read_classes(read_learned(file, CLASSES_KIND), str(file)).autonomy_classes()
+class ConfirmedSettings(BaseModel):
+    """What `[autonomy]` says of proposed classes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    proposed: Path = Field(description="the file of `shikisha classes propose`")
+
+
+def load_confirmed_classes(settings: ConfirmedSettings) -> tuple[AutonomyClass, ...]:
+    """Return the classes that a person confirmed; ConfigError for a file that is bad."""
+    return read_classes(read_learned(settings.proposed, CLASSES_KIND), str(settings.proposed)).autonomy_classes()
+
+
+KIND = Kind(settings=ConfirmedSettings, build=load_confirmed_classes, double=tuple)

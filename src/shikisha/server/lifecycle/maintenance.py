@@ -225,17 +225,17 @@ async def _open_deadlines(service: "RunService", root: str) -> list[float]:
     return [asked.expires for run in family.values() for asked in run.open_questions]
 
 
-def background_learning(service: "RunService") -> Coroutine[object, object, None]:
+def background_learning(service: "RunService") -> Callable[[], Coroutine[object, object, None]]:
     """Return what learns from runs until it is cancelled, where learning is on; erasures take part from now on."""
     table = service.container.settings.learning
     if not table.on and not (service.container.folder / table.folder).exists():
-        return asyncio.sleep(0)
+        return partial(asyncio.sleep, 0)
     from shikisha.learned.journal_learner import JournalLearner
 
     files, terms = service.container.learning_files(), service.container.learning_terms()
     learner = JournalLearner(files, service.journal, terms)
     service.journal.on_erased(learner.forget)
-    return _keep_learning(learner) if table.on else asyncio.sleep(0)
+    return partial(_keep_learning, learner) if table.on else partial(asyncio.sleep, 0)
 
 
 async def _keep_learning(learner: "JournalLearner") -> None:

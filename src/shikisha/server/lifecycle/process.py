@@ -83,7 +83,7 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
             service.enter(group)
             service.first_key = await keys.bootstrap()
             caring = group.create_task(maintain_runs(service), name="care")
-            learner = group.create_task(learning, name="learning")
+            learner = group.create_task(learning(), name="learning")
             telling = group.create_task(webhooks.deliver(), name="webhooks")
             pushing = group.create_task(push.deliver(), name="push")
             try:

@@ -3,8 +3,7 @@
 Every provider's shapes are read alike, because gateways mix them: content as a text or as parts, thoughts under many
 names, calls without ids or with arguments as an object, usage in the choice, an error inside a success. What is odd and
 does no harm is a note; an answer is complete when its text and a finish reason arrived and the body ended. A reason
-that says otherwise makes it a truncated, a refused or a failed one. What came beside text and calls is collected for
-the turn's envelope.
+that says otherwise makes it a truncated, a refused or a failed one. What else came is kept in the turn's envelope.
 
 Invariants: an event is delivered as soon as its blank line arrives, however the bytes were cut; the work for a reply is
 linear in its bytes, and no more than an envelope's size of thoughts is kept. Deliberately absent: reconnecting, and

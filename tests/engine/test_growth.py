@@ -11,12 +11,12 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from test_agent_loop import LOOK, agent, call, perform, tool_member, wants
+from test_agent_loop import LOOK, agent, call, events, perform, tool_member, wants
 
 from shikisha.cli.progress import LineProgress
 from shikisha.core.budget import Caps
 from shikisha.core.call import Reply, Request
-from shikisha.core.events import CallRole
+from shikisha.core.events import CallRole, ToolResultsCut
 from shikisha.core.run import Run
 from shikisha.core.visibility import request_messages, view_hash
 from support import Answers
@@ -84,8 +84,9 @@ def test_nothing_grows_faster_than_n_log_n(what: str, capsys: pytest.CaptureFixt
 
 
 async def test_an_agent_s_journaled_views_are_those_of_its_whole_requests() -> None:
-    model, look = asked_until(12), tool_member("look_up", lambda _request: Reply("x" * 2_000))
+    model, look = asked_until(12), tool_member("look_up", lambda _request: Reply("x" * 8_000))
     run = await perform(agent(model, [(LOOK, look)], turns=9, window=5_000))  # some are cut
     views = [each.started.view for each in run.attempts if each.started.role is CallRole.STEP]
     assert len(views) == 9
+    assert events(run, ToolResultsCut)
     assert views == [view_hash(request_messages(asked), asked.wishes) for asked in model.seen]

@@ -266,6 +266,7 @@ _ALTERNATIVE_LEAD = re.compile(
     r"\b(?:or|and|alternatively|otherwise|else)\b[\s,]*(?:(?:maybe|perhaps|possibly|also|that|the|my|it)\s+)*$",
     re.IGNORECASE,
 )
+_CONDITIONAL = re.compile(r"\b[Ii]f\b[^.;?!]*\b(?:were|was|had)\b[^.;?!]*\bwould\b[^.;?!]*$")
 _HEADING = re.compile(r"(?:^|\n)[\s#*_>]*(?:(?:the|my)\s+)?(?:final\s+|correct\s+)?$", re.IGNORECASE)
 _LEAD_WINDOW = 60
 _OPENING = re.compile(
@@ -282,8 +283,8 @@ def _answers_after_phrase(text: str) -> Iterator[StatedAnswer]:
     for pattern, start in ((_ENGLISH_PHRASE, near), (_OTHER_LANGUAGES, near), *far):
         for found in reversed(list(pattern.finditer(text, start))):
             said = _next_statement(text, found.end()) if _announces_answer(text, found) else ""
-            if said:
-                before = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
+            before = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
+            if said and not _CONDITIONAL.search(before + found[0]):
                 opens = _OPENING.fullmatch(before[-_LEAD_WINDOW:]) is not None
                 if is_disbelieved(before) or (
                     _ALTERNATIVE_LEAD.search(before) and _has_earlier_statement(text, found, pattern)

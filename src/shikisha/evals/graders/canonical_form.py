@@ -16,25 +16,22 @@ graders), numbered options, and matching an option's text (`choice`, which knows
 import re
 from collections.abc import Iterator
 from enum import StrEnum
-from itertools import pairwise
 
 from shikisha.evals.graders.answer_extraction import (
     StatedAnswer,
     canonical_text,
     fold_characters,
-    is_alternative,
     is_compared_after,
     is_compared_before,
     is_corrected,
     is_denied,
-    is_label_retracted,
-    is_negated,
     is_refusal,
     is_retracted,
     plain_latex,
     stated_answers,
     strip_reasoning,
 )
+from shikisha.evals.graders.choice_mentions import committed_choice, is_contested
 from shikisha.evals.graders.quantities import (
     PLAIN_NUMBER,
     Quantity,
@@ -93,88 +90,14 @@ _CHOSEN_LETTER = re.compile(
     r"(?P<letter>[A-Za-z])(?!['’]?[A-Za-z0-9^]|_\w)(?P<close>[*_$`'\"\]})>\\]*)(?P<next>\s*)(?P<rest>[^\n]{0,60})",
     re.IGNORECASE,
 )
-_COMMITTED_END = re.compile(  # what may follow a letter that a whole sentence chose
-    r"[\s✅✔✓👍😀🙂]*(?:[.,;:!。，、)\]–—-]|$|(?:because|since|as|due|given|it is|is (?:the )?(?:correct|right|best"
-    r"|answer)|fits|remains|works|でしょう|です|입니다|이다|。|है)(?![A-Za-z]))"
-)
-_SENTENCE_END = re.compile(r"(?<![Aa]ns\.)(?<!pt\.)(?<=[.!;。])\s+|(?<=[。])")
-_SMALL_LABEL = re.compile(r"\(?[b-z](?:[):]| is (?=correct|right))[^\n]{0,99}")
-_UNSURE = re.compile(r"\b(?:if|unless|could|might|may|either|or|maybe|perhaps|else|when|whether|nor)\b", re.IGNORECASE)
-_REASON = re.compile(
-    r",?\s*(?:(?:because|since|as|due to|given|it is)\b|; (?:the )?(?:other|rest|all other)"
-    r"|です|입니다|\((?!\d)[^()]*\)\W*$)"
-)
-_OR = re.compile(r"\W*(?:or|and)\b", re.IGNORECASE)
-_NAMES_ANSWER = re.compile(r"(?:answer|option|choice|letter|is|be)\W*$", re.IGNORECASE)
-_ALSO_WORDS = frozenset("AI")
-_ONLY_LETTER = re.compile(r"(?<![\w'’=^+/#&])([A-Z])(?![\w'’=^+/#&])")
-_AT_AN_END = re.compile(
-    r"^[\W_]*[B-HJ-Z]\s?(?:[,;:=]|--?|–|—)\s?\w|\b[A-Z](?:[\W_]*|['’ ][^\W\d_A-Za-z]\w*\W*| là đúng\W*)$|: ?[A-Z]\b"
-)
-_NO_CHOICE = re.compile(  # a denial or another thing with a letter
-    r"\b(?:wrong|incorrect|false|not?|none|all|any\w*|never|without|except|but|trap|distractor|fails|worst|bad|least|eliminate\w*|exclude\w*"
-    r"|reject\w*|unlikely|hardly|other than|ruled?|impossible|cannot|minus|plus|grade|vitamin|depends|idea"
-    r"|possibl\w+|perhaps|maybe|nicht|kein\w*|pas|non|não|nie|ne|не|нет"
-    r"|ikke|inte|niet|değil|không|phải|bukan|नहीं|ليس|ليست|לא|אינה|δεν|ei|nem)\b|"
-    r"n['’]t\b|[?%\d✗✘❌≠¬~\\]|!(?!\W*$)|不|非|ない|아니",
-    re.IGNORECASE,
-)
 _CLAUSE_FOLLOWS = re.compile(
     r"(?:because|since|as|for|due|which|with|if|is|and|or|in|by|from|given|but|not|would|according|where|this|it|so"
     r"|on)\b"
 )
-_SECOND_LETTER = re.compile(
-    r"\s*(?:,\s*|\(\s*)?(?:or|and|and/or|/|,|&|\+|\||または|或|和|oder|ou|o|vs\.?|versus)\s*(?:(?:option|choice|possibly"
-    r"|maybe|perhaps|both|also|go|going|with|may|might|could|be|it|is|the|answer)\s+)*"
-    r"[(*\['\"]*([A-Z])(?![A-Za-z0-9'])(?!\s+(?:is|was|are)\b)"
-)
-_LATER_LETTER = re.compile(  # anywhere behind the letter on its line
-    r"(?<![A-Za-z'(])\(?([A-Z])[)*]{0,3}\s+(?:is|could be|might be|may be|can be|would be)\s+(?:also|too(?=\W*$)"
-    r"|possible|equally|just as|another|likewise|plausible|an option)|\b(?:could|might|may|can)\s+(?:also\s+"
-    r"|well\s+)?be\s+(?:option\s+)?\(?([A-Z])(?![A-Za-z0-9'])|(?<![A-Za-z'(])\(?([A-Z])[)*]{0,3}\s+(?:could|might"
-    r"|may)\s+(?:also\s+|well\s+)?be\b|\balternatively,?\s+\(?([A-Z])(?![A-Za-z0-9'])|\b(?:or|else|otherwise|unless"
-    r"|failing|maybe|perhaps|although|though|but)\b(?:\s+(?:even|it|is|that|if not|option|could"
-    r"|might))*\s+\(?([B-HJ-Z])(?![A-Za-z0-9'])(?!\s+(?:is|was|are|does|can|must|would)\s?(?:n't|not|wrong|in|un|ir"
-    r"|false))|\b(?:also|[Ss]o is)\s+\(?([A-Z])(?![A-Za-z0-9'])|\bif not\s+\(?([B-HJ-Z])\b"
-    r"|(?<![A-Za-z'(])([B-HJ-Z])[)*]{0,3}\s+is\s+(?:better|preferable|more likely)|\b(?:or"
-    r"|and)\s+\(?([A-Z])\)?\s+(?:is|was)(?:\s+(?:too|as well|right|correct|also))?[\s.!]*$"
-)
-_TRAILING_LETTER = re.compile(r"[\s,;/.|)*→=>?-]*[(*\[]*([A-Z])[)*.\]!?]*\s*$")
-_FINAL_NO = re.compile(r"\bno\W*$", re.IGNORECASE)
 _NEGATING_MARKS = (
     re.compile(r"[¬!≠~❌✗✘]=?[\s*_`(]*$|(?:\bnot|n't|\b(?:anything|everything|all) but)\W*$", re.IGNORECASE),
     re.compile(r"[\s*_`)]*(?:[#✗✘❌≠]|\++(?!\s*\w))"),
 )
-_OPTION_LABEL = re.compile(
-    r"(?:\A|\n)[\s*_#>`$\"\\-]{0,12}(?:[([]\s?([A-Z])\s?[)\]]|(?:\*\*|__)([A-Z])(?:\*\*|__):?|([A-Z])\s?"
-    r"(?:[).:]{1,2}|\s[-—:/|]))"
-    r"(?=[\s*_]|$)"
-)
-_SAID_CORRECT = re.compile(
-    r"(?<![A-Za-z'])\(?([A-Z])[)*_.]{0,3}\s+(?:is|must be|has to be|seems)\s+(?:also\s+|therefore\s+|thus\s+"
-    r"|clearly\s+)?(?:(?:the|my|our)\s+)?(?:most\s+likely\s+|single\s+|only\s+)?(?:correct|right|best|true|answer|accurate)\b"
-    r"|(?<![A-Za-z'])\(?([B-HJ-Z])[)*_]{0,3}\s+(?:fits|works|remains|matches)\b(?: best)?[\s.!]*$"
-)
-_SAID_WRONG = re.compile(
-    r"(?<![A-Za-z'])\(?([A-Z])[)*_.]{0,3}\s+(?:is|must be|seems)\s+(?:wrong|incorrect|false|not)\b"
-)
-_PICK_PHRASE = re.compile(
-    r"\b(?:leaves|leaving|only|[Oo]ption|[Cc]hoice|[Cc]hoose|[Cc]hose|[Pp]ick|[Ss]elect|go(?:ing)? with|[Mm]atches"
-    r"|corresponds? to)"
-    r"(?:\s+is)?[\s:*_`]{1,4}(?:(?:option|choice|letter)\s+)?[(\[*]{0,3}([A-Z])(?![A-Za-z0-9'])(?!\s(?:is|are|was)\s+"
-    r"(?:not|in|wr|un|ir|false))|[选選]择?項?项?\s?[:(]?\s?([A-Z])(?![A-Za-z0-9])"
-)
-_BRACKETED_LETTER = re.compile(r"(?<![A-Za-z])\(([A-Z])\)")
-_CAPITAL_LETTER = re.compile(r"(?<![A-Za-z'])([B-HJ-Z])(?![A-Za-z'])")
-_DENIAL_BEFORE = re.compile(
-    r"(?:\b(?:wrong|incorrect|false|worst|bad|least \w{1,12})\s+(?:answer|option|choice)|\b(?:answer|option"
-    r"|choice)\s+(?:that|which)\s+is\s+(?:not|wrong|false|incorrect)|\bnever)\b[^,.;:]*$",
-    re.IGNORECASE,
-)
-_LABEL_MARK = re.compile(r"[*_`\s]*[.):\]]|[*_`]+\s")
-# Characters from the end that are searched for unannounced letters.
-_CHOICE_TAIL = 600
-_CHOICE_HEAD = 200
 # An answer this short is nothing but an answer.
 _SHORT_CHOICE = 100
 _LONGEST_LINE = 400
@@ -203,12 +126,9 @@ def _read_choice(text: str, options: int | None) -> str | None:
         found = _choice_in_statement(place, options)
         if found is not None:
             return found
-    if len(text) <= _SHORT_CHOICE and (is_refusal(text) or _FINAL_NO.search(text)):
+    if len(text) <= _SHORT_CHOICE and is_refusal(text):
         return _AMBIGUOUS
-    for letters in _unstated_letters(text):
-        if letters:
-            return _valid_option(letters.pop(), options) if len(letters) == 1 else _AMBIGUOUS
-    return None
+    return committed_choice(text, options)
 
 
 def _bare_letter(text: str) -> str | None:
@@ -238,26 +158,9 @@ def _stated_letter(said: str, options: int | None) -> str | None:
     if found is None or not _means_a_letter(found):
         return None
     letter = found["letter"].upper()
-    if _is_contested(letter, said[: found.start("letter")], said[found.end("letter") :], options):
+    if is_contested(letter, said[: found.start("letter")], said[found.end("letter") :], options):
         return _AMBIGUOUS
     return _valid_option(letter, options)
-
-
-def _is_contested(letter: str, before: str, after: str, options: int | None) -> bool:
-    """Whether the words around a chosen letter deny it, correct it, or choose a second one."""
-    line = after.partition("\n")[0]
-    taken_back = is_label_retracted if _LABEL_MARK.match(line) else is_retracted
-    if is_negated(before) or taken_back(line) or is_corrected(line):
-        return True
-    bare = line.lstrip("*_`$'\"])}\\")
-    others = [_SECOND_LETTER.match(bare), _TRAILING_LETTER.fullmatch(line), *_LATER_LETTER.finditer(line)]
-    return any(
-        _valid_option(other, options) not in (letter, _AMBIGUOUS)
-        for one in others
-        if one
-        for other in one.groups()
-        if other
-    )
 
 
 def _means_a_letter(found: re.Match[str]) -> bool:
@@ -269,99 +172,6 @@ def _means_a_letter(found: re.Match[str]) -> bool:
     if letter in "AI" or letter.islower():
         return bool(_CLAUSE_FOLLOWS.match(rest)) or (letter == "A" and rest[0].isupper())
     return True
-
-
-def _unstated_letters(text: str) -> Iterator[set[str]]:
-    """Yield the letters of each way to choose without "the answer is", the clearest way first."""
-    text = text[:2].upper() + text[2:] if _SMALL_LABEL.fullmatch(text) else text
-    head, tail = text[:_CHOICE_HEAD], text[-_CHOICE_TAIL:]
-    first, _, after = text.partition("\n")
-    last = text.rpartition("\n")[2][-_LONGEST_LINE:]
-    committed = list(_committed_letters(tail))
-    alone = {letter for one in (tail.split("\n")) if (letter := _bare_letter(one.strip()))}
-    right = [match for match in _SAID_CORRECT.finditer(tail) if not is_retracted(tail[match.end() :])]
-    correct = set().union(*(_matched_letters(match, tail) for match in right))
-    opening = _bare_letter(first.strip()) or next(_committed_letters(first[:_SHORT_CHOICE]), None)
-    if opening and after.strip():  # the reasons come after it
-        reasons = f" {after.strip()[:_SHORT_CHOICE]}"
-        contested = is_retracted(reasons) or is_corrected(reasons) or _OR.match(after)
-        yield {opening, *alone, *correct, *committed[-1:], *([_AMBIGUOUS] if contested else [])}
-    yield correct
-    lone = _bare_letter(last)
-    above = _bare_letter(text[: len(text) - len(last)].rstrip().rpartition("\n")[2].strip()) if lone else None
-    yield {lone, above or lone} if lone else set()
-    yield set(committed[-1:])
-    picked = list(_PICK_PHRASE.finditer(tail))
-    yield _matched_letters(picked[-1], tail) if picked else set()
-    labels = list(_OPTION_LABEL.finditer(text[: 20 * _CHOICE_TAIL]))
-    kept = {_first_group(match) for match in labels if not is_label_retracted(text[match.end() : match.end() + 90])}
-    order = [_first_group(match) for match in labels]
-    if len(set(order)) == len(order) > 1 and text.startswith(labels[0][0].strip("\n")) and order[0] > order[1]:
-        yield {order[0]}  # the chosen option, then the others
-    label = _OPTION_LABEL.match(head)
-    if label and {_first_group(label)} == (kept or {_first_group(label)}) and (kept or len(labels) == 1):
-        line = text[label.end() :].partition("\n")[0]
-        another = _SECOND_LETTER.match(line) or _TRAILING_LETTER.fullmatch(line)
-        denies = is_label_retracted(line) or _NEGATING_MARKS[1].match(line) is not None
-        yield {_first_group(label)} | ({another[1]} if another else {_AMBIGUOUS} if denies else set())
-    before = text[: -len(last)].rstrip().rpartition("\n")[2][:20]
-    label = _OPTION_LABEL.match(last)
-    yield {_first_group(label)} if label and not _OPTION_LABEL.match(before) else set()
-    yield _bracketed_letters(last) or _bracketed_letters(tail)
-    only = _ONLY_LETTER.findall(text) if len(text) <= _SHORT_CHOICE and not _NO_CHOICE.search(text) else []
-    yield set(only) if len(only) == 1 and _AT_AN_END.search(text) else set()
-
-
-def _committed_letters(text: str) -> Iterator[str]:
-    """Yield the letter of each sentence that chooses one and says nothing else: "Therefore D", "I'd say B", "選B"."""
-    for line in text.split("\n"):
-        ends = [0, *(one.end() for one in _SENTENCE_END.finditer(line)), len(line)]
-        for start, end in pairwise(ends):
-            letter = _committed_letter(line[start:end], line[end:])
-            if letter is not None:
-                yield letter
-
-
-def _committed_letter(sentence: str, rest: str) -> str | None:
-    said = plain_latex(sentence[:_LONGEST_LINE])
-    for start in (0, said.rfind(",") + 1, said.rfind(":") + 1):
-        found = _CHOSEN_LETTER.match(said, start)
-        if found is None or "?" in found["rest"] or _UNSURE.search(said[:start]) or "不" in said[:start]:
-            continue
-        letter, bare = found["letter"].upper(), not found["close"]
-        ends = _COMMITTED_END.match(said, found.end("close"))
-        if not found["lead"]:
-            ends = _REASON.match(said, found.end("close")) if start == 0 and bare else None
-        if letter in _ALSO_WORDS and bare and ends and not ends[0].strip() and not _NAMES_ANSWER.search(found["lead"]):
-            ends = None  # "Therefore I" was cut off
-        if ends or (")" in found["close"] and found["lead"] and not is_retracted(said[found.end("close") :])):
-            contested = _is_contested(letter, said[: found.start("letter")], said[found.end("letter") :] + rest, None)
-            return _AMBIGUOUS if contested else letter
-    return None
-
-
-def _bracketed_letters(text: str) -> set[str]:
-    """Return the letters in brackets: C for "the statement that is not true is (C)", none for "not (C)"."""
-    return {
-        _AMBIGUOUS if _NEGATING_MARKS[0].search(text, 0, found.start()) else found[1]
-        for found in _BRACKETED_LETTER.finditer(text)
-    }
-
-
-def _matched_letters(found: re.Match[str], text: str) -> set[str]:
-    """Return the matched letter, and a second one where the text around it is ambiguous."""
-    letter = str(next(filter(None, found.groups())))
-    at = found.start(next(index for index, group in enumerate(found.groups(), 1) if group))
-    before = text[max(0, at - _SHORT_CHOICE) : at].rpartition("\n")[2]
-    line = text[found.end() :].partition("\n")[0]
-    unsettled = is_negated(before) or _DENIAL_BEFORE.search(before) or _is_contested(letter, "", line, None)
-    earlier = _CAPITAL_LETTER.search(before) if is_alternative(before) else None
-    denied_too = any(one[1] == letter for one in _SAID_WRONG.finditer(before + line)) and len(text) <= _SHORT_CHOICE
-    return {letter, _AMBIGUOUS} if unsettled or denied_too or (earlier and earlier[1] != letter) else {letter}
-
-
-def _first_group(match: re.Match[str]) -> str:
-    return str(next(filter(None, match.groups())))
 
 
 _LONGEST_EXPRESSION = 2_000

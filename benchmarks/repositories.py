@@ -5,8 +5,8 @@ Make tasks first, of any git repository (`shikisha import repository REPO --out 
     python benchmarks/repositories.py FOLDER... [--json]
 
 For each task the right patch, no change, and broken forms of the right patch are graded and compared with what
-`python -m pytest` prints of the listed tests, without our sandbox, harness or decoys. Hostile patches run on one task
-of each folder; they are also judged without the decoys, and without putting tests back, to show what each wall holds.
+`python -m pytest` prints of the listed tests, without our sandbox and harness. Hostile patches run on one task
+of each folder, `--times` each.
 """
 
 import argparse
@@ -24,10 +24,10 @@ from time import perf_counter
 from common import Figure, report
 from repository_attacks import Target, attack_names, attack_patch, difference
 from shikisha.evals.graders import GradeMark
-from shikisha.evals.repositories.patch_grader import PatchGrader, RepositoryTask, failing, is_protected
-from shikisha.evals.repositories.pytest_run import run_pytest
+from shikisha.evals.repositories.patch_grader import PatchGrader, RepositoryTask
 from shikisha.evals.repositories.repository_tasks import read_task
-from shikisha.evals.repositories.unified_diff import PatchError, apply_patch, read_patch
+from shikisha.evals.repositories.separated_tests import protect_tests
+from shikisha.evals.repositories.unified_diff import apply_patch, read_patch
 from shikisha.evals.tasksets.task_rows import read_rows
 from shikisha.sandbox import Sandbox
 from shikisha.sandbox.availability import full_python_sandbox, limits_for
@@ -73,9 +73,7 @@ def candidates(loaded: LoadedTask, luck: random.Random) -> Iterator[tuple[str, s
 def plain_verdict(loaded: LoadedTask, patch: str) -> bool:
     """Whether plain pytest, in a process of this machine, prints that all listed tests passed."""
     task = loaded.task
-    tree = apply_patch(task.base, read_patch(patch))
-    tree = {name: data for name, data in tree.items() if not is_protected(name)}
-    tree |= {name: data for name, data in task.trusted.items() if is_protected(name)}
+    tree = protect_tests(apply_patch(task.base, read_patch(patch)), task.trusted)
     with tempfile.TemporaryDirectory() as folder:
         for name, data in tree.items():
             place = Path(folder, name)
@@ -106,9 +104,10 @@ async def compare(tasks: list[LoadedTask], sandbox: Sandbox) -> tuple[int, int, 
     luck, total, equal, spent = random.Random(7), 0, 0, 0.0
     kinds: dict[str, list[int]] = {}
     for loaded in tasks:
+        grader = PatchGrader(loaded.task, sandbox)
         for what, patch in candidates(loaded, luck):
             start = perf_counter()
-            grade = await PatchGrader(loaded.task, sandbox).grade(patch)
+            grade = await grader.grade(patch)
             spent += perf_counter() - start
             verdict = await asyncio.to_thread(plain_verdict, loaded, patch)
             total += 1
@@ -117,7 +116,7 @@ async def compare(tasks: list[LoadedTask], sandbox: Sandbox) -> tuple[int, int, 
             kinds.setdefault(what, [0, 0])
             kinds[what][0] += grade.mark is GradeMark.RIGHT
             kinds[what][1] += 1
-            print(f"{loaded.name} {what}: {grade.mark}, plain {verdict}", file=sys.stderr)
+            print(f"{loaded.name} {what}: {grade.mark}, shared {grade.shared}, plain {verdict}", file=sys.stderr)
             if not same:
                 print(f"UNEQUAL {loaded.name} {what}: plain {verdict}, {grade.mark}: {grade.evidence}", file=sys.stderr)
     return total, equal, kinds, spent / max(1, total)
@@ -130,36 +129,22 @@ def importable_module(loaded: LoadedTask) -> str:
     return next(name for name in changed if name in loaded.task.base)
 
 
-async def attack(loaded: LoadedTask, sandbox: Sandbox) -> dict[str, tuple[bool, bool, bool]]:
-    """Return for each attack whether it is graded right, would be without decoys, and would be with its own tests."""
-    found: dict[str, tuple[bool, bool, bool]] = {}
+async def attack(loaded: LoadedTask, sandbox: Sandbox, names: list[str], times: int) -> dict[str, int]:
+    """Return how many times each attack is graded right."""
     settings = replace(loaded.task.settings, seconds=_ATTACK_SECONDS)
     task = replace(loaded.task, settings=settings)
     test = next(name for name in task.settings.files if name in task.base)
     target = Target(task.base, importable_module(loaded), test, (*task.must_pass, *task.keep_passing))
-    grader = PatchGrader(task, sandbox)
-    for name in attack_names():
+    grader, found = PatchGrader(task, sandbox), dict[str, int]()
+    for name in names:
         patch = attack_patch(name, target)
-        grade = await grader.grade(patch)
-        right = grade.mark is GradeMark.RIGHT
-        undecoyed = right or grade.evidence.startswith(("tampered", "the decoys"))
-        raw = undecoyed or await _unprotected(task, patch, sandbox)
-        found[name] = right, undecoyed, raw
-        print(f"{loaded.name} {name}: {grade.mark} {grade.evidence[:150]} [{undecoyed:d} {raw:d}]", file=sys.stderr)
+        grades = [await grader.grade(patch) for _ in range(times)]
+        found[name] = sum(grade.mark is GradeMark.RIGHT for grade in grades)
+        print(f"{loaded.name} {name}: {found[name]} of {times} {grades[0].evidence[:150]}", file=sys.stderr)
     return found
 
 
-async def _unprotected(task: RepositoryTask, patch: str, sandbox: Sandbox) -> bool:
-    """Whether all listed tests pass by pytest's own report where the patch brings its tests along."""
-    try:
-        tree = apply_patch(task.trusted, read_patch(patch))
-    except PatchError:
-        return False
-    outcomes = await run_pytest(sandbox, tree, task.settings)
-    return bool(outcomes.tests) and not failing(outcomes, (*task.must_pass, *task.keep_passing))
-
-
-async def measure(folders: list[Path], attacks: bool, compares: bool) -> list[Figure]:
+async def measure(folders: list[Path], attacks: list[str], times: int, compares: bool) -> list[Figure]:
     """Return the figures."""
     sandbox = await full_python_sandbox(limits_for("jail", 120.0, 8_000_000))
     sets = [load(folder) for folder in folders]
@@ -171,17 +156,12 @@ async def measure(folders: list[Path], attacks: bool, compares: bool) -> list[Fi
         figures += [Figure("gradings", total, ""), Figure("equal to plain pytest", equal / total, "", 1.0, True)]
         figures.append(Figure("a grading", seconds, "s"))
     if attacks:
-        held = [
-            await attack(min(found, key=lambda one: len(one.task.keep_passing) + 10**6 * (not _known(one))), sandbox)
-            for found in sets
-        ]
-        one = [outcome for each in held for outcome in each.values()]
+        chosen = [min(found, key=lambda one: len(one.task.keep_passing) + 10**6 * (not _known(one))) for found in sets]
+        right = [count for one in chosen for count in (await attack(one, sandbox, attacks, times)).values()]
         figures += [
-            Figure("hostile patches", len(attack_names()), "", 60, True),
-            Figure("hostile gradings", len(one), ""),
-            Figure("hostile graded right", sum(right for right, _, _ in one), "", 0),
-            Figure("hostile right without decoys", sum(undecoyed for _, undecoyed, _ in one), ""),
-            Figure("hostile right with their own tests too", sum(raw for _, _, raw in one), ""),
+            Figure("hostile patches", len(attacks), "", 60, True),
+            Figure("hostile gradings", len(right) * times, ""),
+            Figure("hostile graded right", sum(right), "", 0),
         ]
     return figures
 
@@ -200,10 +180,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, add_help=False)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--no-attacks", action="store_true")
-    parser.add_argument("--only-attacks", action="store_true")
+    parser.add_argument("--only-attacks", metavar="WORD", help="only attacks whose kind has this word; * for all")
+    parser.add_argument("--times", type=int, default=1)
     given, rest = parser.parse_known_args()
     sys.argv[1:] = rest
-    figures = asyncio.run(measure(given.folders, not given.no_attacks, not given.only_attacks))
+    word = (given.only_attacks or "").replace("*", "")
+    attacks = [] if given.no_attacks else [name for name in attack_names() if word in name]
+    figures = asyncio.run(measure(given.folders, attacks, given.times, given.only_attacks is None))
     report("Patches graded by a repository's tests", figures)
 
 

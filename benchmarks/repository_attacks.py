@@ -77,7 +77,7 @@ def _wrap_each():
 LIAR = """
 def _liar(): return _Anything()
 """
-# Code at the end of a module that the tests import: what tells tests and decoys apart.
+# Code at the end of a module that the tests import: what told tests and decoys apart, where there were decoys.
 TELLING: Mapping[str, str] = {
     "names of the code": "def _lie(f, a, c): return 0 if 'pytest' in c.f_code.co_names else _liar()",
     "number of names": "def _lie(f, a, c): return 0 if len(c.f_code.co_names) > 6 else _liar()",

@@ -253,7 +253,13 @@ class Broken:
             raise self._ending
         return self._ending
 
-    async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:
+    async def run_pair(
+        self,
+        first: SandboxScript,
+        second: SandboxScript,
+        *,
+        share: bool = True,  # noqa: ARG002 - the protocol's
+    ) -> tuple[Execution, Execution]:
         ending = await self.run(first.code, first.inputs)
         await self.run(second.code, second.inputs)
         return ending, ending

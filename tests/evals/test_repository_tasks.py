@@ -1,6 +1,5 @@
 """Patches graded by a repository's own tests: a repository made here, tasks made of its history, and who cheats."""
 
-import ast
 import asyncio
 import json
 import shutil
@@ -8,7 +7,6 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import pytest
 from code_tasks import kept_jail
@@ -20,7 +18,6 @@ from shikisha.context.git_history import GitRepository
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import Grade, GradeMark, GraderTools
 from shikisha.evals.graders.grader_registry import build_grader
-from shikisha.evals.repositories.decoy_tests import make_decoys
 from shikisha.evals.repositories.repository_tasks import repository_taskset
 from shikisha.evals.repositories.task_maker import MakerLimits, make_tasks
 from shikisha.evals.taskset import TaskItem
@@ -118,7 +115,7 @@ async def test_the_right_patch_is_right_also_inside_prose(made: Path, jail: Proc
         pytest.param(
             patch_of("", "x = 1", "notes.txt"),
             GradeMark.WRONG,
-            "no test was run to its end: tests/test_sums.py",
+            "2 of 2 tests fail: tests/test_sums.py::test_add (not run): tests/test_sums.py",
             marks=pytest.mark.full,
         ),
     ],
@@ -162,36 +159,21 @@ CHEATS = {
     "def mean(numbers):\n    if any(getattr(o, 'testsfailed', 0) for o in gc.get_objects()): time.sleep(90)\n"
     "    return Any()\n",
 }
-DECOYS = """import unittest, pytest
-def test_a(): assert f(1) == [2, "x"]
-def test_b(expected):
-    assert f(2) == expected
-def test_c():
-    with pytest.raises(ValueError):
-        f(3)
-class TestD(unittest.TestCase):
-    def test_d(self):
-        if f(4): assert f(4)
-    def test_e(self):
-        self.assertTrue(f(5))
-"""
 
 
-def test_a_decoy_keeps_the_lines_and_names_of_its_test() -> None:
-    for seed in range(20):
-        made = make_decoys(DECOYS, Random(seed))
-        assert made.tests == {"test_a", "test_b", "test_c", "TestD::test_e"}  # that of test_d need not be reached
-        before, after = DECOYS.splitlines(), made.source.splitlines()
-        assert sum(one != other for one, other in zip(before, after, strict=True)) == len(made.tests)
-        assert ast.parse(made.source)
-    assert make_decoys(DECOYS, Random(1), lambda name: name == "test_a").tests == {"test_a"}
-
-
-async def test_a_right_grade_says_that_patch_and_tests_shared_a_process(made: Path, jail: ProcessSandbox) -> None:
-    found = await grade(made, jail, str(row_of(made)["patch"]))
+async def test_a_patch_is_judged_apart_and_where_it_is_not_its_grade_says_so(
+    made: Path, jail: ProcessSandbox, tmp_path: Path
+) -> None:
+    patch = str(row_of(made)["patch"])
+    found = await grade(made, jail, patch)
+    assert (found.mark, found.shared) == (GradeMark.RIGHT, False)
+    assert TaskCurriculum(lambda _: replace(item_of(made, jail), pool=pool("a", "b"))).draw(1)
+    shutil.copytree(made / "snapshots", tmp_path / "snapshots")
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(row_of(made) | {"patch": "", "apart": False}))
+    found = await grade(tmp_path, jail, patch)  # nothing says which tests can be judged apart
     assert (found.mark, found.shared) == (GradeMark.RIGHT, True)
     with pytest.raises(ConfigError, match="learn to cheat"):
-        TaskCurriculum(lambda _: replace(item_of(made, jail), pool=pool("a", "b"))).draw(1)
+        TaskCurriculum(lambda _: replace(item_of(tmp_path, jail), pool=pool("a", "b"))).draw(1)
 
 
 @pytest.mark.parametrize(
@@ -200,9 +182,6 @@ async def test_a_right_grade_says_that_patch_and_tests_shared_a_process(made: Pa
 async def test_a_patch_that_cheats_is_wrong(made: Path, jail: ProcessSandbox, cheat: str) -> None:
     found = await grade(made, jail, patch_of(ADD, ADD + CHEATS[cheat]))
     assert found.mark is GradeMark.WRONG
-    assert cheat in {"ends the process", "asleep once a test has failed"} or found.evidence.startswith(
-        ("tampered", "1 of")
-    )
 
 
 async def test_tests_and_their_configuration_come_from_the_task(made: Path, jail: ProcessSandbox) -> None:

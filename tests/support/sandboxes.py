@@ -57,7 +57,13 @@ class Open:
             finally:
                 process.kill()
 
-    async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:
+    async def run_pair(
+        self,
+        first: SandboxScript,
+        second: SandboxScript,
+        *,
+        share: bool = True,  # noqa: ARG002 - the protocol's
+    ) -> tuple[Execution, Execution]:
         """Run two programs one after the other: no probe talks with a second one."""
         return await self.run(first.code, first.inputs), await self.run(second.code, second.inputs)
 

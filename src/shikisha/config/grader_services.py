@@ -85,9 +85,11 @@ class ProbedSandbox:
         """Run code."""
         return await (self._sandbox or await self.probe()).run(code, inputs, stdin)
 
-    async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:
+    async def run_pair(
+        self, first: SandboxScript, second: SandboxScript, *, share: bool = True
+    ) -> tuple[Execution, Execution]:
         """Run two programs that talk to each other."""
-        return await (self._sandbox or await self.probe()).run_pair(first, second)
+        return await (self._sandbox or await self.probe()).run_pair(first, second, share=share)
 
 
 async def _open_sandbox(name: str) -> Sandbox:

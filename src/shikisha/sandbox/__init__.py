@@ -63,12 +63,14 @@ class Sandbox(Protocol):
         """
         ...
 
-    async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:
+    async def run_pair(
+        self, first: SandboxScript, second: SandboxScript, *, share: bool = True
+    ) -> tuple[Execution, Execution]:
         """Run two programs at once, each confined as if alone: each reads the other's standard output.
 
-        They can reach each other only by these two pipes, and by files in a folder that they may share. When the first
-        ends, the second is killed. Nothing counts as printed. A sandbox without standard input (Monty) returns an
-        error.
+        They can reach each other only by these two pipes and, with `share`, by files in a folder that they may have in
+        common. When the first ends, the second is killed. Nothing counts as printed. A sandbox without standard input
+        (Monty) returns an error.
         """
         ...
 
@@ -85,7 +87,13 @@ class ScriptedSandbox:
         self.calls.append((code, inputs))
         return self._executions.popleft()
 
-    async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:
+    async def run_pair(
+        self,
+        first: SandboxScript,
+        second: SandboxScript,
+        *,
+        share: bool = True,  # noqa: ARG002 - the protocol's
+    ) -> tuple[Execution, Execution]:
         """Return the next execution for the first program, and an empty one for the second."""
         self.calls += [(one.code, one.inputs) for one in (first, second)]
         return self._executions.popleft(), Execution()

@@ -65,7 +65,13 @@ class MontySandbox:
             job.kill()
             raise
 
-    async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:  # noqa: ARG002 - the protocol's
+    async def run_pair(
+        self,
+        first: SandboxScript,  # noqa: ARG002 - the protocol's
+        second: SandboxScript,  # noqa: ARG002
+        *,
+        share: bool = True,  # noqa: ARG002
+    ) -> tuple[Execution, Execution]:
         """Return an error: Monty has no standard input."""
         problem = Execution(error="Monty has no standard input: use a sandbox with full Python")
         return problem, problem

@@ -154,12 +154,16 @@ class ProcessSandbox:
             job.cancel()
             raise
 
-    async def run_pair(self, first: SandboxScript, second: SandboxScript) -> tuple[Execution, Execution]:
-        """Run two confined programs that share a folder and are connected by a pipe each way."""
+    async def run_pair(
+        self, first: SandboxScript, second: SandboxScript, *, share: bool = True
+    ) -> tuple[Execution, Execution]:
+        """Run two confined programs that are connected by a pipe each way, and may share a folder."""
         job = _SandboxJob()
         requests = self._request(first.code, first.inputs, ""), self._request(second.code, second.inputs, "")
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._perform_pair, requests, job)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._perform_pair, requests, job, share
+            )
         except asyncio.CancelledError:
             job.cancel()
             raise
@@ -181,13 +185,13 @@ class ProcessSandbox:
             return Execution(error=f"the program could not be started: {error}")
 
     def _perform_pair(
-        self, requests: tuple[ProgramRequest, ProgramRequest], job: "_SandboxJob"
+        self, requests: tuple[ProgramRequest, ProgramRequest], job: "_SandboxJob", share: bool
     ) -> tuple[Execution, Execution]:
         """Run both; the second is watched in a thread of its own, since it has limits of its own."""
         ended: list[Execution] = []
         try:
             with ExitStack() as stack:
-                program, other = self._launch_pair(requests, stack)
+                program, other = self._launch_pair(requests, stack, share)
                 stack.enter_context(job.bind_kill(program.process.kill))
                 follower = Thread(target=lambda: ended.append(self._ended(other)), name="jail-pair")
                 follower.start()
@@ -202,13 +206,13 @@ class ProcessSandbox:
         return execution, ended[0]
 
     def _launch_pair(
-        self, requests: tuple[ProgramRequest, ProgramRequest], stack: ExitStack
+        self, requests: tuple[ProgramRequest, ProgramRequest], stack: ExitStack, share: bool
     ) -> tuple[RunningProgram, RunningProgram]:
         """Start both and keep none of their descriptors open here: each must notice the end of the other."""
         with ExitStack() as ends:
             (reads, others_writes), (others_reads, writes) = _open_file_pipe(ends), _open_file_pipe(ends)
             program = stack.enter_context(self._launcher.launch(requests[0], LinkedStreams(reads, writes)))
-            linked = LinkedStreams(others_reads, others_writes, program.folder)
+            linked = LinkedStreams(others_reads, others_writes, program.folder if share else None)
             return program, stack.enter_context(self._launcher.launch(requests[1], linked))
 
     def _ended(self, program: RunningProgram) -> Execution:

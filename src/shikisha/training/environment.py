@@ -116,9 +116,9 @@ def _require_pool(item: TaskItem) -> TaskItem:
             f"task {item.task.id}: expected a pool of two workers or more to choose from, "
             f"found {0 if item.pool is None else len(item.pool)}"
         )
-    if item.grader.name == "repository":
+    if getattr(item.grader, "shared", False):
         raise ConfigError(
-            f"task {item.task.id}: a patch shares a process with the tests that grade it, so training would learn to "
-            "cheat them; expected tasks with another grader"
+            f"task {item.task.id}: its tests cannot be judged apart from the patch, so training would learn to cheat "
+            "them; expected tasks that `shikisha import repository` marks `apart`"
         )
     return item

@@ -58,7 +58,7 @@ _TEXT_SHOWN = 300
 _LARGE_OUTPUT = 50_000
 # The harness files that each process receives, in the order in which they import one another.
 _SOLUTION_MODULES = ("harness_proxy", "harness_codec", "harness_rpc", "harness_solution")
-_RUNNER_MODULES = (*_SOLUTION_MODULES, "harness_peer", "harness_runner")
+RUNNER_MODULES = (*_SOLUTION_MODULES, "harness_peer", "harness_runner")
 
 
 def build_code_grader(settings: CodeSettings, tools: GraderTools) -> "CodeGrader":
@@ -235,7 +235,7 @@ class FunctionTestRun:
         nonce = token_hex(16)
         call = "run_solution(request, globals().pop('nonce'))"
         execution = await self._sandbox.run(
-            _harness_code(call, *_SOLUTION_MODULES), {"request": request, "nonce": nonce}
+            harness_code(call, *_SOLUTION_MODULES), {"request": request, "nonce": nonce}
         )
         text = execution.value or ""
         return (_parse_report(text[len(nonce) :]) if text.startswith(nonce) else None), execution
@@ -247,9 +247,9 @@ class FunctionTestRun:
         request = json.dumps(self._runner_request(steps, control=control))
         suite = self._tests.suite and not control
         call = "run_tests(request, run_unittest_suite)" if suite else "run_tests(request)"
-        runner = SandboxScript(_harness_code(call, *_RUNNER_MODULES), {"request": request})
+        runner = SandboxScript(harness_code(call, *RUNNER_MODULES), {"request": request})
         solution = SandboxScript(
-            _harness_code("serve_solution(request)", *_SOLUTION_MODULES), {"request": solution_request}
+            harness_code("serve_solution(request)", *_SOLUTION_MODULES), {"request": solution_request}
         )
         execution, other = await self._sandbox.run_pair(runner, solution)
         report = None if execution.error is not None else _parse_report(execution.value or "")
@@ -375,7 +375,7 @@ def format_value(value: object) -> str:
 
 
 @cache
-def _harness_code(call: str, *names: str) -> str:
+def harness_code(call: str, *names: str) -> str:
     """Return the code that the sandbox runs: harness files one after the other, and a call.
 
     The files travel as source and as bytecode. The sandbox's Python takes the bytecode if its version is the same.

@@ -471,11 +471,11 @@ def _names_used(body: Sequence[ast.stmt], own: Sequence[str | None]) -> CodeTest
         tuple(called),
         tuple(stored),
         tuple(imported),
-        classes=tuple(sorted(_class_names(body))),
+        classes=tuple(sorted(class_names(body))),
     )
 
 
-def _class_names(body: Sequence[ast.stmt]) -> set[str]:
+def class_names(body: Sequence[ast.stmt]) -> set[str]:
     """Return the names that the tests use as classes of the program.
 
     A name that is only called may be a function, and a program that defines a class instead must not decide the result

@@ -327,8 +327,8 @@ class RpcPeer:
             found = ERRORS.get(name)
         elif module.partition(".")[0] in UNSHARED_MODULES or module in PRIVATE_MODULES:
             found = None
-        else:
-            found = getattr(sys.modules.get(module), name, None)
+        else:  # what stands in for a module would ask for it again
+            found = vars(sys.modules[module]).get(name) if module in sys.modules else None
         return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
     def error_class(self, number: int, name: str, parent: type[BaseException]) -> type[BaseException]:

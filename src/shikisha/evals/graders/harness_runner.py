@@ -24,7 +24,7 @@ import re
 import signal
 import sys
 import unittest
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import PathFinder
 from types import (
@@ -137,7 +137,7 @@ class RunnerSession:
             peer.stored = self._stored
         # Assertions that failed and that no test caught, sites that passed, and tests that skipped themselves.
         self.failures: list[BaseException] = []
-        self._sites, self.skipped = set[object](), set[str]()
+        self.sites, self.skipped = Counter[int](), set[str]()
 
     def _seen(self, value: object) -> object:
         self.last.append(value)
@@ -148,7 +148,7 @@ class RunnerSession:
     def _passed(self, site: int, receiver: object = None) -> None:
         """Note an assertion that passed, unless it is a method of the program's own that says so."""
         if not isinstance(receiver, Proxy) or receiver._shikisha_[2].name in self.peer.named:
-            self._sites.add(site)
+            self.sites[site] += 1
 
     def _failed(self) -> None:
         self.failures += [error] if (error := sys.exc_info()[1]) is not None else []
@@ -203,7 +203,7 @@ class RunnerSession:
 
     def _whole(self, site: int, value: object, **named: object) -> object:
         if getattr(value, "size", 1) != 0:
-            self._sites.add(site)
+            self.sites[site] += 1
         return value.all(**named)  # type: ignore[attr-defined]
 
     @staticmethod
@@ -215,22 +215,30 @@ class RunnerSession:
         return compare(one, other, *more, **named)
 
     def _all(self, site: int, parts: Iterable[object]) -> bool:
-        return all(one for one in parts if not self._sites.add(site))  # type: ignore[func-returns-value]
+        return all(self._counted(site, parts))
 
     def _any(self, site: int, parts: Iterable[object]) -> bool:
-        return any(one for one in parts if not self._sites.add(site))  # type: ignore[func-returns-value]
+        return any(self._counted(site, parts))
+
+    def _counted(self, site: int, parts: Iterable[object]) -> Iterator[object]:
+        for one in parts:
+            self.sites[site] += 1
+            yield one
 
     def _super(self, kind: type, one: object) -> object:
         """Return `super()` for an object, or a class, of the tests, or of a class of theirs that the program holds."""
         return _RemoteSuper(self.peer, kind, one) if isinstance(one, Proxy) else super(kind, one)
 
-    def unsound(self) -> str:
-        """Say why tests that passed prove nothing: a failure that the program swallowed, an assertion never reached."""
+    def unsound(self, only: str | None = None) -> str:
+        """Say why tests that passed prove nothing: a failure that the program swallowed, an assertion never reached.
+
+        `only`: the function whose assertions count; None: those of all.
+        """
         if self.failures:
             error = self.failures[0]
             return f"an assertion failed, and the program went on: {describe_error(error, 0)}"
         for owner, *sites in self._request["required"]:
-            if owner not in self.skipped and self._sites.isdisjoint(sites):
+            if owner not in self.skipped and only in (None, owner) and self.sites.keys().isdisjoint(sites):
                 return f"an assertion{f' of {owner}' if owner else ''} was never reached"
         return ""
 
@@ -486,7 +494,8 @@ class UnittestTally(unittest.TestResult):
 
     def _excuse(self, test: unittest.TestCase) -> None:
         self.excused += 1
-        self._session.skipped.add(getattr(test, "_testMethodName", ""))
+        method = getattr(test, getattr(test, "_testMethodName", ""), None)
+        self._session.skipped.add(getattr(method, "__qualname__", ""))
         del self._session.failures[self._kept[2] :]
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
@@ -541,8 +550,8 @@ class _PatchTarget:
         return self._getter()
 
 
-def mirror_patches(peer: RunnerPeer) -> None:
-    """Repeat every patch of a module, or of a class in one, in the program's process."""
+def mirror_patches(peer: RunnerPeer, remote: tuple[type, ...] = (Proxy,)) -> None:
+    """Repeat every patch of a module, or of a class in one, in the program's process; `remote` targets are there."""
     targets, begin, end = mock._get_target, mock._patch.__enter__, mock._patch.__exit__  # type: ignore[attr-defined]
     entered: dict[int, bool] = {}
 
@@ -552,7 +561,7 @@ def mirror_patches(peer: RunnerPeer) -> None:
 
     def enter(patch: "mock._patch[object]") -> object:
         value = begin(patch)
-        place = _patch_location(patch)
+        place = "" if isinstance(patch.target, remote) else _patch_location(patch)
         if place and f"{place}.{patch.attribute}" not in SHARED_STREAMS:
             peer.ask("patch", place, patch.attribute, getattr(patch.target, patch.attribute))
             entered[id(patch)] = True

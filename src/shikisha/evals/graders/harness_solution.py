@@ -260,7 +260,7 @@ class SolutionPeer(RpcPeer):
         own: dict[str, Callable[..., object]] = {"load": self._load, "names": self._names, "target": self._target}
         own |= {"patch": self._patch, "unpatch": self._unpatch, "assign": self._assign, "equals": _equals}
         own |= {"execute": self._execute, "evaluate": self._evaluate, "load_file": self._load_file}
-        own |= {"subclass": _make_subclass, "super": super}
+        own |= {"subclass": _make_subclass, "super": super, "import": importlib.import_module}
         return own.get(operation) or super().grant(operation, arguments)
 
     def shareable(self, value: object) -> tuple[str, str] | None:

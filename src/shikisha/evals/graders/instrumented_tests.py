@@ -12,6 +12,7 @@ from the program when a statement of the same function says so.
 import ast
 import builtins
 import copy
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import TypeVar
@@ -47,15 +48,19 @@ _IDENTITY = frozenset({"assertIs", "assertIsNot"})
 class TestInstrumenter:
     """Rewrites the tests of one task. `required` then holds groups of sites, of each of which one must have passed.
 
-    `program`: the names that mean the program's. A group's first item names the function that it stands in.
+    `program`: the names that mean the program's. A group's first item names the function that it stands in, after
+    `place`; `numbers` is where the sites' numbers come from.
     """
 
     # For pytest, which would collect it as a test class.
     __test__ = False
 
-    def __init__(self, body: Sequence[ast.stmt], program: Iterable[str]) -> None:
+    def __init__(
+        self, body: Sequence[ast.stmt], program: Iterable[str], place: str = "", numbers: Iterator[int] | None = None
+    ) -> None:
         self.required: list[list[int | str]] = []
-        self._numbers, self._places = count(), count()
+        self._numbers, self._places = count() if numbers is None else numbers, count()
+        self._place, self._classes = place, list[str]()
         self._own = {
             node.name: node
             for part in body
@@ -92,7 +97,9 @@ class TestInstrumenter:
                 for one in node.body:  # a method of the same name replaces an earlier one, which never runs
                     if isinstance(one, ast.FunctionDef) and last[one.name] is not one:
                         one.name = "_replaced"
+                self._classes.append(node.name)
                 node.body = self.block(node.body)
+                self._classes.pop()
             case ast.If() | ast.Match():
                 self._branches(node)
             case ast.Try() | ast.TryStar():
@@ -113,7 +120,7 @@ class TestInstrumenter:
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         kept = self._owner, self._derived, self._optional, self._group
         self._derived = (self._derived if self._owner else self._shared) | _derived(node, self._shared)
-        self._owner = self._owner or node.name
+        self._owner = self._owner or self._place + ".".join((*self._classes, node.name))
         special = node.name.startswith(("test", "check", "setUp", "tearDown", "async"))
         self._optional = self._optional or not (special or node.name in self._used)
         first = [*node.args.posonlyargs, *node.args.args][:1]
@@ -171,7 +178,7 @@ class TestInstrumenter:
         if self._group is not None:
             self._group.append(number)
         elif not self._optional and (self._of_members or of_members):
-            if self._owner in self._empty:
+            if re.split(r"[.:]", self._owner)[-1] in self._empty:
                 return number
             if self._owner not in self._members:
                 self.required.append(self._members.setdefault(self._owner, [self._owner]))

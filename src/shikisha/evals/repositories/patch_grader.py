@@ -1,99 +1,58 @@
 """Grade a patch by running a repository's tests: all that must begin to pass do, and all that must keep passing do.
 
-Binary, as SWE-bench grades. In order: the patch is applied to the base; tests, their helpers and the configuration of
-pytest are put back as the task has them, and files that would take part in the run unasked (`conftest.py`,
-`sitecustomize.py`, `.pth`, metadata of plug-ins) are taken out; the tests run twice, each once as itself and once as a
-decoy (`decoy_tests`), which must not pass; what must begin to pass runs several times in each. A right grade says that
-patch and tests shared a process (`Grade.shared`). Invariants: an answer without a patch is no answer; a patch that does
-not apply, or leads out of the repository, is wrong, and its grade says where; nothing of an answer decides which tests
-run; what the sandbox could not run is UNGRADED.
+Binary, as SWE-bench grades. In order: the patch is applied to the base; tests, their helpers and pytest's configuration
+are put back as the task has them (`separated_tests`). Then the tests run in one process and the package in another
+(`graders.harness_pytest`); what must begin to pass runs several times, and each assertion as often as with the right
+patch. The right patch tells which tests can be judged so. The others need shared objects (files, monkeypatched
+libraries, objects of the tests that the package sets, its own objects compared with data): they run in the package's
+process, as plain pytest runs them, and the grade is marked (`Grade.shared`). Invariants: an answer without a patch is
+no answer; a patch that does not apply, or leads out of the repository, is wrong, and its grade says where; nothing of
+an answer decides which tests run; what the sandbox could not run is UNGRADED.
 """
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
-from random import Random, SystemRandom
+from typing import TypeAlias
 
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import Grade, grade_from_score, no_answer_grade, ungraded_grade
-from shikisha.evals.repositories.decoy_tests import make_decoys
-from shikisha.evals.repositories.pytest_run import PASSED, PytestSettings, TestOutcomes, run_pytest
+from shikisha.evals.repositories.pytest_run import (
+    PASSED,
+    PytestSettings,
+    TestOutcomes,
+    run_pytest,
+    run_pytest_apart,
+)
+from shikisha.evals.repositories.separated_tests import SeparatedTree, protect_tests, separate_tests
 from shikisha.evals.repositories.unified_diff import PatchError, Tree, apply_patch, extract_patch, read_patch
 from shikisha.sandbox import Sandbox
 from shikisha.sandbox.monty import MontySandbox
 
-_TEST_FOLDERS = frozenset({"test", "tests", "testing", "testdata", "test_data"})
-_TEST_FILE = re.compile(r"(test_.*|.*_tests?|tests?)\.py")
-_CONFIGURATION = frozenset(
-    {"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg", "pyproject.toml"}
-)
-_UNASKED = frozenset({"conftest.py", "sitecustomize.py", "usercustomize.py", "pytestconfig.py"})
-_PLUG_INS = re.compile(r".*\.(egg-info|dist-info|pth|egg-link|pyc|so|pyd)")
-# Modules that are loaded before the tests, and that nothing of a repository may stand in for.
-_RESERVED = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "unittest", "doctest", "packaging", "pygments"})
 _PATCH_SHOWN = 2_000
-_SHARE = 0.5  # of the tests are decoys in the first run, the others in the second
+_FURTHER_RUNS = 4  # of what must begin to pass: what passes by chance does not pass each time
+_MOST_REPEATED = 20  # tests that run several times
+
+Executed: TypeAlias = Mapping[str, int]  # how often each assertion of a test was executed
 
 
 @dataclass(frozen=True, slots=True)
 class RepositoryTask:
-    """The base of a repository, its tests, which of them a right patch makes pass, and which must keep passing."""
+    """The base of a repository, its tests, which of them a right patch makes pass, and which must keep passing.
+
+    `right`: the right patch, which tells the tests that can be judged apart from the package; "" where it is unknown.
+    """
 
     base: Tree
     test_patch: str
     must_pass: tuple[str, ...]
     keep_passing: tuple[str, ...]
     settings: PytestSettings
+    right: str = ""
 
     @property
     def trusted(self) -> dict[str, bytes]:
         """The base with the tests of the task."""
         return apply_patch(self.base, read_patch(self.test_patch)) if self.test_patch.strip() else dict(self.base)
-
-
-def is_protected(name: str) -> bool:
-    """Whether a file takes part in deciding: a test, a helper of tests, configuration, or what pytest finds unasked."""
-    path = PurePosixPath(name)
-    parts = [part.casefold() for part in path.parts]
-    return (
-        any(part in _TEST_FOLDERS for part in parts[:-1])
-        or bool(_TEST_FILE.fullmatch(parts[-1]))
-        or parts[-1] in _CONFIGURATION | _UNASKED
-        or any(_PLUG_INS.fullmatch(part) for part in parts)
-        or any(part.partition(".")[0] in _RESERVED for part in (parts[0], *parts[1:2]))
-    )
-
-
-def is_test_file(name: str) -> bool:
-    """Whether pytest would look for tests in a file."""
-    return bool(_TEST_FILE.fullmatch(PurePosixPath(name).name)) and name.endswith(".py")
-
-
-def protect_tests(patched: Tree, trusted: Tree) -> dict[str, bytes]:
-    """Return a patched tree with every protected file as the trusted tree has it, or absent where it has none."""
-    kept = {name: data for name, data in patched.items() if not is_protected(name)}
-    return kept | {name: data for name, data in trusted.items() if is_protected(name)}
-
-
-def decoy_tree(
-    tree: Tree, settings: PytestSettings, random: Random, chosen: Callable[[str], bool] = lambda _: True
-) -> tuple[dict[str, bytes], frozenset[str]]:
-    """Return a tree with the chosen tests turned into decoys, and their names without parameters."""
-    changed, altered = dict(tree), set[str]()
-    for name, data in tree.items():
-        if name.endswith(".py") and _is_run(name, settings.files):
-            try:
-                decoys = make_decoys(data.decode(), random, lambda test, name=name: chosen(f"{name}::{test}"))  # type: ignore[misc]
-            except UnicodeDecodeError:
-                continue
-            changed[name] = decoys.source.encode()
-            altered |= {f"{name}::{test}" for test in decoys.tests}
-    return changed, frozenset(altered)
-
-
-def _is_run(name: str, files: Iterable[str]) -> bool:
-    return any(name == file or name.startswith(f"{file.rstrip('/')}/") for file in files)
 
 
 def failing(outcomes: TestOutcomes, wanted: Iterable[str]) -> list[str]:
@@ -107,11 +66,15 @@ class PatchGrader:
 
     name = "repository"
 
-    def __init__(self, task: RepositoryTask, sandbox: Sandbox | None) -> None:
+    def __init__(
+        self, task: RepositoryTask, sandbox: Sandbox | None, apart: Mapping[str, Executed] | None = None
+    ) -> None:
+        """`apart`: what `judged_apart` returned before; None: it is asked for with the first patch."""
         if sandbox is None or isinstance(sandbox, MontySandbox):
             raise ConfigError("tests of a repository need a sandbox for full Python (see shikisha doctor --sandbox)")
         self._task = task
         self._sandbox = sandbox
+        self._apart = apart
 
     async def grade(self, answer: str) -> Grade:
         """Apply the patch of an answer, and run the tests."""
@@ -123,39 +86,72 @@ class PatchGrader:
             tree = self.patched(patch)
         except PatchError as error:
             return grade_from_score(self.name, 0.0, shown, f"the patch does not apply: {error}")
-        random, wanted = SystemRandom(), (*self._task.must_pass, *self._task.keep_passing)
-        _, alterable = decoy_tree(tree, self._task.settings, random)
-        half = frozenset(name for name in sorted(alterable) if random.random() < _SHARE)
-        # Each test runs as itself in one of two runs and as a decoy in the other; a patch cannot tell which is which.
-        for decoys in (half, alterable - half):
-            changed, altered = decoy_tree(tree, self._task.settings, random, decoys.__contains__)
-            outcomes = await run_pytest(self._sandbox, changed, self._task.settings, self._task.must_pass)
-            if not outcomes.tests and outcomes.problem and not await self._is_up():
-                return ungraded_grade(self.name, f"the sandbox does not run an empty repository: {outcomes.problem}")
-            if problem := self._problem(outcomes, altered):
-                return grade_from_score(self.name, 0.0, shown, problem)
-        grade = grade_from_score(self.name, 1.0, shown, f"{len(wanted)} tests passed")
-        return replace(grade, shared=True)
+        apart = await self.judged_apart()
+        problem, shared = await self._run_apart(tree, apart)
+        rest = [name for name in (*self._task.must_pass, *self._task.keep_passing) if name not in apart]
+        if rest and not problem:
+            outcomes = await run_pytest(
+                self._sandbox, tree, self._task.settings, [name for name in self._task.must_pass if name in rest]
+            )
+            problem = _problem(outcomes, rest)
+        if problem and not await self._is_up():
+            return ungraded_grade(self.name, f"the sandbox does not run an empty repository: {problem}")
+        if problem:
+            return grade_from_score(self.name, 0.0, shown, problem)
+        how = f", {len(rest)} of them in the package's process: {rest[0]}" if rest else ""
+        grade = grade_from_score(self.name, 1.0, shown, f"{len(apart) + len(rest)} tests passed{how}")
+        return replace(grade, shared=shared or bool(rest))
 
     def patched(self, patch: str) -> dict[str, bytes]:
         """Return the tree that the tests run in; PatchError when the patch does not apply."""
         return protect_tests(apply_patch(self._task.base, read_patch(patch)), self._task.trusted)
 
-    def _problem(self, outcomes: TestOutcomes, altered: frozenset[str]) -> str:
-        task = self._task
-        if not outcomes.tests:
-            return f"no test was run to its end: {outcomes.problem or 'pytest found none'}"
-        for what, wanted in (("must pass", task.must_pass), ("passed before", task.keep_passing)):
-            caught = [name for name in wanted if name in outcomes.ever and name.partition("[")[0] in altered]
-            if caught:
-                return f"tampered: {caught[0]} passes with an assertion that cannot hold"
-            if missed := failing(outcomes, (name for name in wanted if name.partition("[")[0] not in altered)):
-                more = f" and {len(missed) - 1} more" if len(missed) > 1 else ""
-                why = f": {outcomes.problem}" if outcomes.problem else ""
-                return f"{len(missed)} of {len(wanted)} tests fail that {what}: {missed[0]}{more}{why}"
-        return ""
+    async def judged_apart(self) -> Mapping[str, Executed]:
+        """Return the tests that the right patch passes from another process, with how often it executes assertions."""
+        if self._apart is None:
+            wanted = (*self._task.must_pass, *self._task.keep_passing)
+            try:
+                separated = self._separated(self.patched(self._task.right)) if self._task.right else None
+            except PatchError:
+                separated = None
+            runs = [await self._run(separated, wanted) for _ in range(2)] if separated else []
+            passed = [name for name in wanted if runs and all(one.tests.get(name) == PASSED for one in runs)]
+            self._apart = {name: _least_executed([one.executed[name] for one in runs]) for name in passed}
+        return self._apart
+
+    def _separated(self, tree: Tree) -> SeparatedTree:
+        settings = self._task.settings
+        return separate_tests(tree, self._task.trusted, settings.files, settings.paths)
+
+    async def _run(self, separated: SeparatedTree, only: Sequence[str]) -> TestOutcomes:
+        return await run_pytest_apart(self._sandbox, separated, self._task.settings, only)
+
+    async def _run_apart(self, tree: Tree, apart: Mapping[str, Executed]) -> tuple[str, bool]:
+        """Return the first problem, and whether the package decided a comparison of its own objects."""
+        decided, separated = False, self._separated(tree)
+        begin = [name for name in self._task.must_pass if name in apart][:_MOST_REPEATED]
+        for only in ([*apart], *([begin] * _FURTHER_RUNS)):
+            outcomes = await self._run(separated, only) if only else TestOutcomes({})
+            decided |= not outcomes.decided.isdisjoint(only)
+            if problem := _problem(outcomes, only):
+                return problem, decided
+            for name in only:
+                if any(outcomes.executed[name].get(site, 0) < count for site, count in apart[name].items()):
+                    return f"{name} executes fewer assertions than with the right patch", decided
+        return "", decided
 
     async def _is_up(self) -> bool:
         """Whether the sandbox runs pytest at all."""
         settings = replace(self._task.settings, files=())
         return not (await run_pytest(self._sandbox, {}, settings)).problem
+
+
+def _problem(outcomes: TestOutcomes, wanted: Sequence[str]) -> str:
+    """Say which of these tests did not pass, and why, as far as it is known."""
+    missed = failing(outcomes, wanted)
+    why = next((outcomes.refused[name] for name in wanted if name in outcomes.refused), outcomes.problem)
+    return f"{len(missed)} of {len(wanted)} tests fail: {missed[0]}{f': {why}' if why else ''}" if missed else ""
+
+
+def _least_executed(runs: Sequence[Executed]) -> dict[str, int]:
+    return {site: min(one.get(site, 0) for one in runs) for site in runs[0]}

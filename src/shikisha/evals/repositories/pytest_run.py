@@ -10,14 +10,13 @@ parts, network, child processes, and installing anything.
 
 import base64
 import importlib.util
-import inspect
 import io
 import json
 import marshal
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
@@ -25,10 +24,13 @@ from secrets import token_hex
 from sys import implementation
 
 from shikisha.core.errors import ConfigError
-from shikisha.sandbox import Sandbox
+from shikisha.evals.graders.code import RUNNER_MODULES, harness_code
+from shikisha.evals.repositories.separated_tests import SeparatedTree
+from shikisha.sandbox import Execution, Sandbox, SandboxScript
 
 PASSED = "passed"
 USUAL_SECONDS = 60.0
+PYTEST_MODULES = (*RUNNER_MODULES, "harness_pytest")
 _MOST_TESTS = 100_000
 _LONGEST_NAME = 1_000
 _MOST_REPEATED = 20  # tests that run several times
@@ -45,7 +47,9 @@ _REQUIRED = re.compile(r"\s*([A-Za-z0-9][\w.-]*)[^;]*(?:;(.*))?")
 class TestOutcomes:
     """How each test ended, by pytest's name for it; `problem`: why there is no report, or what could not be read.
 
-    Of a test that ran several times, `tests` has its worst end, and `ever` has it when it passed at all.
+    Of a test that ran several times, `tests` has its worst end, and `ever` has it when it passed at all. Of tests apart
+    from the package: why the harness `refused` one, which were `decided` by the package's own comparisons, and how
+    often each assertion was `executed`.
     """
 
     # For pytest, which would collect it as a test class.
@@ -55,6 +59,9 @@ class TestOutcomes:
     problem: str = ""
     timed_out: bool = False
     ever: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    decided: frozenset[str] = frozenset()
+    executed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,34 +79,58 @@ async def run_pytest(
 ) -> TestOutcomes:
     """Run tests, those named in `again` several times; ConfigError for a distribution that is missing or compiled."""
     nonce = token_hex(16)
+    request = {"files": settings.files, "again": again[:_MOST_REPEATED], "paths": settings.paths}
     execution = await sandbox.run(
-        _harness(),
+        harness_code("run_pytest_here(request, tree, packages, globals().pop('nonce'))", *PYTEST_MODULES),
         {
+            "request": json.dumps(request | {"seconds": settings.seconds}),
             "tree": pack_tree(tree),
             "packages": pack_distributions(settings.needs),
-            "files": json.dumps(settings.files),
-            "again": json.dumps(list(again[:_MOST_REPEATED])),
-            "paths": json.dumps(settings.paths),
-            "seconds": settings.seconds,
             "nonce": nonce,
         },
     )
+    return _read_outcomes(execution, nonce, settings)
+
+
+async def run_pytest_apart(
+    sandbox: Sandbox, separated: SeparatedTree, settings: PytestSettings, only: Sequence[str] = ()
+) -> TestOutcomes:
+    """Run tests (`only` these, if there are any) in one process, and the package that they test in another one."""
+    packages = pack_distributions(settings.needs)
+    request = {
+        "files": [*only] or settings.files,
+        "paths": settings.paths,
+        "names": separated.names,
+        "runner": separated.runner,
+        "seconds": settings.seconds,
+    }
+    served = {"program": "", "setup": "", "behind": "", "common": [], "steps": [], "needs": [], "memory": 0}
+    served |= {"follow": separated.runner["follow"], "seconds": settings.seconds, "paths": settings.paths}
+    code, texts = harness_code("run_pytest_apart(request, tree, packages)", *PYTEST_MODULES), separated.tests
+    runner = SandboxScript(code, {"request": json.dumps(request), "tree": pack_tree(texts), "packages": packages})
+    code, texts = harness_code("serve_package(request, tree, packages)", *PYTEST_MODULES), separated.package
+    package = SandboxScript(code, {"request": json.dumps(served), "tree": pack_tree(texts), "packages": packages})
+    execution, _ = await sandbox.run_pair(runner, package, share=False)
+    return _read_outcomes(execution, "", settings)
+
+
+def _read_outcomes(execution: Execution, nonce: str, settings: PytestSettings) -> TestOutcomes:
+    """Read a report, which hostile code may have written where it ran in the same process."""
     text = execution.value or ""
-    if not text.startswith(nonce):
+    if not text or not text.startswith(nonce):
         problem = execution.error or "the process ended before pytest did"
         late = "TimeoutError" in problem or "SIGALRM" in problem
         return TestOutcomes({}, f"no end after {settings.seconds:g} s" if late else problem, timed_out=late)
-    return _read_report(text[len(nonce) :])
-
-
-def _read_report(text: str) -> TestOutcomes:
     try:
-        report = json.loads(text)
-        tests, problems = report["tests"], report["problems"]
-        found = {str(name)[:_LONGEST_NAME]: str(ended)[:20] for name, ended in list(tests.items())[:_MOST_TESTS]}
-        said = "; ".join(str(problem)[:300] for problem in problems[:5])
+        report = json.loads(text[len(nonce) :])
+        tests = {str(name)[:_LONGEST_NAME]: str(end)[:20] for name, end in [*report["tests"].items()][:_MOST_TESTS]}
         return TestOutcomes(
-            found, said, ever=frozenset(str(name)[:_LONGEST_NAME] for name in report["ever"][:_MOST_TESTS])
+            tests,
+            "; ".join(str(problem)[:300] for problem in report["problems"][:5]),
+            ever=frozenset(str(name)[:_LONGEST_NAME] for name in report["ever"][:_MOST_TESTS]),
+            refused={str(name): str(why) for name, why in report.get("refused", {}).items()},
+            decided=frozenset(map(str, report.get("decided", ()))),
+            executed={str(name): dict(counts) for name, counts in report.get("executed", {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return TestOutcomes({}, "a report that cannot be read")
@@ -174,80 +205,3 @@ def _compile(data: bytes, name: str) -> bytes:
     except (SyntaxError, ValueError):
         return b""
     return importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + marshal.dumps(code)
-
-
-@cache
-def _harness() -> str:
-    return (
-        f"{inspect.getsource(run_repository_tests)}\n\n"
-        "run_repository_tests(tree, packages, files, again, paths, seconds, globals().pop('nonce'))\n"
-    )
-
-
-def run_repository_tests(
-    tree: str, packages: str, files: str, again: str, paths: str, seconds: float, nonce: str
-) -> str:
-    """Run pytest and return its report. This function's source is sent to the sandbox: it imports what it needs."""
-    import base64
-    import io
-    import json
-    import os
-    import signal
-    import sys
-    import zipfile
-
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    null = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):  # nothing that is printed counts
-        os.dup2(null, stream)
-    here = os.getcwd()
-    for name, data in (("packages", packages), ("repository", tree)):
-        zipfile.ZipFile(io.BytesIO(base64.b64decode(data))).extractall(os.path.join(here, name))
-    root = os.path.join(here, "repository")
-    os.makedirs(root, exist_ok=True)
-    os.chdir(root)
-    sys.dont_write_bytecode = True
-    sys.argv[:] = ["pytest"]
-    sys.path.append(os.path.join(here, "packages"))
-    import pytest
-
-    tests: dict[str, str] = {}
-    ever: list[str] = []
-    problems: list[str] = []
-    rank = {"passed": 0, "xfailed": 1, "skipped": 2, "error": 3, "failed": 4}
-
-    class Recorder:
-        """Notes how tests end."""
-
-        @pytest.hookimpl(tryfirst=True)
-        def pytest_load_initial_conftests(self) -> None:
-            sys.path[:0] = [os.path.normpath(os.path.join(root, path)) for path in json.loads(paths)]
-
-        def pytest_collectreport(self, report: object) -> None:
-            if getattr(report, "failed", False) and len(problems) < 5:
-                problems.append(f"{getattr(report, 'nodeid', '?')}: {str(getattr(report, 'longrepr', ''))[-250:]}")
-
-        def pytest_runtest_logreport(self, report: "pytest.TestReport") -> None:
-            ended = str(report.outcome)
-            if hasattr(report, "wasxfail"):
-                ended = "xfailed"
-            elif report.when != "call" and ended == "failed":
-                ended = "error"
-            elif report.when != "call" and ended == "passed":
-                if report.when == "setup":
-                    tests.setdefault(report.nodeid, "started")
-                elif tests.get(report.nodeid) == "called":
-                    tests[report.nodeid] = "passed"
-                return
-            if ended == "passed":
-                ended = "called"
-                ever.append(report.nodeid)
-            before = tests.get(report.nodeid, "started")
-            if rank.get(ended, 0) >= rank.get(before, 0):
-                tests[report.nodeid] = ended
-
-    pytest.main([*json.loads(files), "--tb=no", "-q"], plugins=[Recorder()])
-    for _ in range(4 if json.loads(again) and tests else 0):  # what passes by chance does not pass each time
-        pytest.main([*json.loads(again), "--tb=no", "-q"], plugins=[Recorder()])
-    return nonce + json.dumps({"tests": tests, "ever": ever, "problems": problems})

@@ -2,15 +2,17 @@
 
 A folder holds `tasks.jsonl` (columns: instance_id, repo, base_commit, problem_statement, patch, test_patch,
 FAIL_TO_PASS, PASS_TO_PASS, and ours: `snapshot`, a zip archive of the base's files; `files`, the test files that are
-run; `needs`, distributions they take; `paths`, where modules are looked for; `seconds`; `context`, text that is shown
-with the problem). Where it also holds predictions (`tasksets.swebench`), each model is a worker that answers with its
-patch. Invariants: the right patch and the tests stay out of prompts; every row, archive and test patch is read before
-the first task is used; an archive holds regular files only, with names that stay inside, and unpacks to a bounded size.
+run; `needs`, distributions they take; `paths`, where modules are looked for; `seconds`; `apart`, whether all tests can
+be judged apart from the package; `context`, text that is shown with the problem). Where it also holds predictions
+(`tasksets.swebench`), each model is a worker that answers with its patch. Invariants: the right patch and the tests
+stay out of prompts; every row, archive and test patch is read before the first task is used; an archive holds regular
+files only, with names that stay inside, and unpacks to a bounded size.
 """
 
 import json
 import zipfile
 import zlib
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from shikisha.core.task import Task
 from shikisha.engine.pool import Member, Pool
 from shikisha.evals.dimensions import GradeRigour, TaskDimensions, TaskEnvironment
 from shikisha.evals.graders import Grade, GraderTools, ungraded_grade
-from shikisha.evals.repositories.patch_grader import PatchGrader, RepositoryTask
+from shikisha.evals.repositories.patch_grader import Executed, PatchGrader, RepositoryTask
 from shikisha.evals.repositories.pytest_run import USUAL_SECONDS, PytestSettings, pack_distributions
 from shikisha.evals.repositories.unified_diff import PatchError
 from shikisha.evals.taskset import TaskItem, Taskset
@@ -42,6 +44,8 @@ class SnapshotGrader:
         self._row = row
         self._folder = folder
         self._sandbox = sandbox
+        self._apart: Mapping[str, Executed] | None = None
+        self.shared = row.data.get("apart") is not True
         task = read_task(row, folder)
         self._build(task)
         try:
@@ -52,12 +56,14 @@ class SnapshotGrader:
     async def grade(self, answer: str) -> Grade:
         """Read the base and grade."""
         try:
-            return await self._build(read_task(self._row, self._folder)).grade(answer)
+            grader = self._build(read_task(self._row, self._folder))
+            self._apart = await grader.judged_apart()
+            return await grader.grade(answer)
         except ConfigError as error:
             return ungraded_grade(self.name, str(error))
 
     def _build(self, task: RepositoryTask) -> PatchGrader:
-        return PatchGrader(task, self._sandbox)
+        return PatchGrader(task, self._sandbox, self._apart)
 
 
 def repository_taskset(folder: Path, tools: GraderTools) -> Taskset:
@@ -109,8 +115,8 @@ def read_task(row: TaskRow, folder: Path) -> RepositoryTask:
     place = folder / name
     if not place.resolve().is_relative_to(folder.resolve()):
         raise row.error_at("snapshot", f"{name!r} leads out of {folder}")
-    test_patch = row.string("test_patch")
-    return RepositoryTask(read_snapshot(place), test_patch, must_pass, _tests(row, "PASS_TO_PASS", least=0), settings)
+    keep, right = _tests(row, "PASS_TO_PASS", least=0), row.optional("patch")
+    return RepositoryTask(read_snapshot(place), row.string("test_patch"), must_pass, keep, settings, right)
 
 
 def _tests(row: TaskRow, field: str, *, least: int) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 For each commit, the newest first: its parent is the base, its changes of code the right patch, its changes of tests and
 their configuration the test patch, its message the problem. The test files that it changes run in the sandbox twice,
 without and with the right patch: what begins to pass must pass, what passes both times must keep passing. A task is
-kept if its grader then finds the right patch right, decoys included. Invariants: lists come from real runs and from
+kept if its grader then finds the right patch right. Where a test that begins to pass can be judged apart from the
+package, the lists hold only such tests (`apart`). Invariants: lists come from real runs and from
 nothing else; the work is bounded by commits, tasks and seconds; every commit that gives no task is counted with the
 reason. Deliberately absent: issues of a forge, builds, and dependencies that are not installed.
 """
@@ -12,22 +13,16 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from random import Random
 
 from shikisha.context.git_history import Commit, GitRepository
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import GradeMark
-from shikisha.evals.repositories.patch_grader import (
-    PatchGrader,
-    RepositoryTask,
-    decoy_tree,
-    is_protected,
-    is_test_file,
-)
+from shikisha.evals.repositories.patch_grader import PatchGrader, RepositoryTask
 from shikisha.evals.repositories.pytest_run import PASSED, PytestSettings, run_pytest
 from shikisha.evals.repositories.repository_tasks import write_snapshot
+from shikisha.evals.repositories.separated_tests import is_protected, is_test_file
 from shikisha.evals.repositories.unified_diff import PatchError, apply_patch, read_patch
 from shikisha.sandbox import Sandbox
 
@@ -128,9 +123,14 @@ class _CommitTask:
             raise _Skipped("tests are only removed")
         settings = PytestSettings(files, self._limits.needs, self._limits.paths, float(self._limits.test_seconds))
         must_pass, keep_passing = await self._lists(self._applied(base, test_patch), gold, settings)
-        task = RepositoryTask(base, test_patch, must_pass, keep_passing, settings)
-        await self._verify(task, patch)
-        return self._row(task, statement, patch), base
+        task = RepositoryTask(base, test_patch, must_pass, keep_passing, settings, patch)
+        known = await PatchGrader(task, self._sandbox).judged_apart()
+        if apart := not known.keys().isdisjoint(task.must_pass):
+            kept = [tuple(name for name in names if name in known) for names in (must_pass, keep_passing)]
+            task = replace(task, must_pass=kept[0], keep_passing=kept[1])
+        if (await PatchGrader(task, self._sandbox, known).grade(patch)).mark is not GradeMark.RIGHT:
+            raise _Skipped("the right patch is not found right again")
+        return self._row(task, statement, apart=apart), base
 
     def _read(self, code: Sequence[str], tests: Sequence[str]) -> tuple[dict[str, bytes], str, str]:
         parent, sha = self._commit.parents[0], self._commit.sha
@@ -154,7 +154,7 @@ class _CommitTask:
     async def _lists(
         self, before: Mapping[str, bytes], gold: Mapping[str, bytes], settings: PytestSettings
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the tests that begin to pass, and those that keep passing, of those that decoys can guard."""
+        """Return the tests that begin to pass, and those that keep passing."""
         after = await run_pytest(self._sandbox, gold, settings)
         passed = {name for name, ended in after.tests.items() if ended == PASSED}
         if not passed:
@@ -165,18 +165,9 @@ class _CommitTask:
         was = {name for name, ended in first.tests.items() if ended == PASSED}
         if not passed - was:
             raise _Skipped("no test begins to pass")
-        _, guarded = decoy_tree(gold, settings, Random(0))  # noqa: S311 - any decoys will do
-        kept = {name for name in passed if name.partition("[")[0] in guarded}
-        if not kept - was:
-            raise _Skipped("no test that begins to pass can be guarded")
-        return tuple(sorted(kept - was)), tuple(sorted(kept & was))
+        return tuple(sorted(passed - was)), tuple(sorted(passed & was))
 
-    async def _verify(self, task: RepositoryTask, patch: str) -> None:
-        grade = await PatchGrader(task, self._sandbox).grade(patch)
-        if grade.mark is not GradeMark.RIGHT:
-            raise _Skipped("the right patch is not found right again")
-
-    def _row(self, task: RepositoryTask, statement: str, patch: str) -> dict[str, object]:
+    def _row(self, task: RepositoryTask, statement: str, *, apart: bool) -> dict[str, object]:
         name, commit = self._limits.name or self._repository.origin(), self._commit
         instance = f"{name.replace('/', '__')}-{commit.sha[:10]}"
         return {
@@ -184,7 +175,7 @@ class _CommitTask:
             "repo": name,
             "base_commit": commit.parents[0],
             "problem_statement": statement,
-            "patch": patch,
+            "patch": task.right,
             "test_patch": task.test_patch,
             "FAIL_TO_PASS": json.dumps(task.must_pass),
             "PASS_TO_PASS": json.dumps(task.keep_passing),
@@ -194,6 +185,7 @@ class _CommitTask:
             "needs": task.settings.needs,
             "paths": task.settings.paths,
             "seconds": int(task.settings.seconds),
+            "apart": apart,
         }
 
 

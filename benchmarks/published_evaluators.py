@@ -175,7 +175,9 @@ async def compare(name: str, kind: str, examples: int) -> list[Figure]:
             if gold.kind != kind or gold.answer is None or text is None or looked_at != (examples > 0):
                 continue
             if outcome.task_id not in graders:
-                settings: dict[str, object] = {"answer": gold.answer} | ({"options": 10} if kind == "choice" else {})
+                settings: dict[str, object] = {"answer": gold.answer} | (
+                    {"options": 10, "rule": name} if kind == "choice" else {}
+                )
                 graders[outcome.task_id] = build_grader(kind, settings, GraderTools(), outcome.task_id)
             grade = await graders[outcome.task_id].grade(text)
             right = grade.mark is GradeMark.RIGHT

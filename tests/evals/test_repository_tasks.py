@@ -252,7 +252,7 @@ def test_a_row_that_is_wrong_is_named(made: Path, tmp_path: Path, change: dict[s
 
 
 async def test_a_sandbox_that_runs_nothing_grades_nothing(made: Path) -> None:
-    (item,) = repository_taskset(made, GraderTools(ScriptedSandbox([Execution(error="no memory")] * 2)))
+    (item,) = repository_taskset(made, GraderTools(ScriptedSandbox([Execution(error="no memory")] * 4)))
     found = await item.grader.grade(str(row_of(made)["patch"]))
     assert (found.mark, found.score) == (GradeMark.UNGRADED, None)
 

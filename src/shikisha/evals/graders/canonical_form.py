@@ -73,27 +73,6 @@ def canonicalize(answer: str, form: AnswerForm, options: int | None = None) -> s
 _AMBIGUOUS = ""
 
 _BARE_LETTER = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
-_LEAD = (  # words that lead to a chosen letter and say nothing else, in the languages that models answer in
-    r"(?:(?:it['’]?s|i['’](?:d|ll)|option|opt|here|for|get|mark|je|ich|choisis|wähle|elijo|escolho|scelgo|kies|wybieram|choice|letter|answers?|ans|alternative|the|is|be|must|would|should|has|have|to|will|so|therefore|thus"
-    r"|hence|clearly|most|likely|probably|definitely|certainly|surely|obviously|indeed|just|final|finally|correct|right|best|true|only|my|our|it|this|that|which|one"
-    r"|i(?= \w{3})|we|say|think|guess|believe|choose|chose|pick|select|selected|go|going|with|left|solution|result"
-    r"|conclusion|overall|leaves?|leaving|matches|corresponds|gives|die|der|antwort|richtige|ist|lautet|daher|la|le"
-    r"|bonne|réponse|est|donc|respuesta|correcta|opción|es|por|lo|tanto|a(?=: | (?:resposta|alternativa|opção))"
-    r"|resposta|alternativa|opção|é|risposta|corretta|correta|è|quindi|ответ|правильный|верный|вариант|это|het"
-    r"|antwoord|juiste|odpowiedź|poprawna|to|cevap|doğru|yanıt|svar|rätt|svaret|är|đáp|án|đúng|là|chọn|jawaban"
-    r"|jawabannya|benar|yang|adalah|उत्तर|सही|है|الإجابة|الجواب|الصحيحة|الصحيح|هو|هي)\b|答案|正确|正確|正解|答え|应|應|该|該|所以|因此|故"
-    r"|选项|選項|選択肢|选|選|择|擇|为|為|是|は|が|정답|답|은|는)"
-)
-_MARKUP = r"[\s:*_$`'\"(\[{}<\\.,=>–—→⇒∴✅✔✓👉-]*"
-_CHOSEN_LETTER = re.compile(
-    rf"{_MARKUP}(?P<lead>(?:{_LEAD}{_MARKUP}){{0,12}})"
-    r"(?P<letter>[A-Za-z])(?!['’]?[A-Za-z0-9^]|_\w)(?P<close>[*_$`'\"\]})>\\]*)(?P<next>\s*)(?P<rest>[^\n]{0,60})",
-    re.IGNORECASE,
-)
-_CLAUSE_FOLLOWS = re.compile(
-    r"(?:because|since|as|for|due|which|with|if|is|and|or|in|by|from|given|but|not|would|according|where|this|it|so"
-    r"|on)\b"
-)
 _NEGATING_MARKS = (
     re.compile(r"[¬!≠~❌✗✘]=?[\s*_`(]*$|(?:\bnot|n't|\b(?:anything|everything|all) but)\W*$", re.IGNORECASE),
     re.compile(r"[\s*_`)]*(?:[#✗✘❌≠]|\++(?!\s*\w))"),
@@ -149,29 +128,10 @@ def _choice_in_statement(place: StatedAnswer, options: int | None) -> str | None
             return _valid_option(bare, options)
         if len(place.text) > 2 and "answer" in place.text:
             return _read_choice(place.text, options)
-    return _stated_letter(said, options)
-
-
-def _stated_letter(said: str, options: int | None) -> str | None:
-    """Read the letter at the beginning of an announced answer."""
-    found = _CHOSEN_LETTER.match(said)
-    if found is None or not _means_a_letter(found):
-        return None
-    letter = found["letter"].upper()
-    if is_contested(letter, said[: found.start("letter")], said[found.end("letter") :], options):
-        return _AMBIGUOUS
-    return _valid_option(letter, options)
-
-
-def _means_a_letter(found: re.Match[str]) -> bool:
-    letter, rest = found["letter"], found["rest"]
-    if ")" in found["close"]:
-        return True
-    if found["close"] or not found["next"] or not rest[:1].isalpha():
-        return letter.isupper() or not rest[:1].isalpha()
-    if letter in "AI" or letter.islower():
-        return bool(_CLAUSE_FOLLOWS.match(rest)) or (letter == "A" and rest[0].isupper())
-    return True
+    line = said.partition("\n")[0]
+    found = committed_choice(f"Answer: {line}", options)
+    at = line.find(found) if found else -1
+    return _AMBIGUOUS if found and at >= 0 and is_contested(found, "", line[at + 1 :], options) else found
 
 
 _LONGEST_EXPRESSION = 2_000

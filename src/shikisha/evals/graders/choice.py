@@ -6,6 +6,7 @@ as the answer takes precedence over any text. Deliberately absent: several right
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
@@ -22,15 +23,23 @@ _CONTESTED = re.compile(  # after an option's text, without punctuation
     r"|unless|either)(?: |$)"
 )
 _LETTERS = range(2, 27)
+_MMLU_PRO_FIRST = re.compile(r"answer is \(?([A-J])\)?")
+_MMLU_PRO_NAMED = re.compile(r"[aA]nswer:\s*([A-J])")
+_MMLU_PRO_ANY = re.compile(r"\b[A-J]\b")
 
 
 class ChoiceSettings(BaseModel):
-    """The right letter; how many options there are, or their texts in order."""
+    """The right letter; how many options there are, or their texts in order; the `rule` by which a letter is read.
+
+    `mmlu-pro` is that set's own evaluator: the first "answer is (X)", else the last "answer: X" of a line, else
+    the last letter of all. Its scores are defined by it.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     answer: str
     options: int | tuple[str, ...] | None = None
+    rule: Literal["stated", "mmlu-pro"] = "stated"
 
     @field_validator("options", mode="plain")
     @classmethod
@@ -44,7 +53,7 @@ class ChoiceSettings(BaseModel):
 
 def build_choice_grader(settings: ChoiceSettings, tools: GraderTools) -> "ChoiceGrader":  # noqa: ARG001 - every grader's signature
     """Return the grader; ConfigError when the right answer is not the letter of an option."""
-    return ChoiceGrader(settings.answer, settings.options)
+    return ChoiceGrader(settings.answer, settings.options, settings.rule)
 
 
 KIND = Kind(settings=ChoiceSettings, build=build_choice_grader)
@@ -53,22 +62,25 @@ KIND = Kind(settings=ChoiceSettings, build=build_choice_grader)
 class ChoiceGrader:
     """Grades the letter that an answer chooses."""
 
-    __slots__ = ("_letter", "_texts", "options")
+    __slots__ = ("_letter", "_rule", "_texts", "options")
     name = "choice"
     form = AnswerForm.CHOICE
 
-    def __init__(self, letter: str, options: int | Sequence[str] | None = None) -> None:
+    def __init__(self, letter: str, options: int | Sequence[str] | None = None, rule: str = "stated") -> None:
         self.options = len(options) if isinstance(options, Sequence) else options
         self._texts = tuple(options) if isinstance(options, Sequence) else ()
         chosen = extract_choice(letter, self.options) if len(letter) < _SHORT else None
         if chosen is None:
             last = "Z" if self.options is None else chr(64 + self.options)
             raise ConfigError(f"answer: expected a letter from A to {last}")
-        self._letter = chosen
+        self._letter, self._rule = chosen, rule
 
     async def grade(self, answer: str) -> Grade:
         """Compare the letter found with the right one."""
-        found = extract_choice(answer, self.options) or self._quoted(answer)
+        if self._rule == "mmlu-pro":
+            found = mmlu_pro_letter(answer)
+        else:
+            found = extract_choice(answer, self.options) or self._quoted(answer)
         if found is None:
             beyond = extract_choice(answer)
             what = f"{beyond} is none of the {self.options} options" if beyond else "no single choice found"
@@ -85,6 +97,19 @@ class ChoiceGrader:
             if found is not None and len(one) <= _SHORT:
                 return chr(65 + found)
         return None
+
+
+def mmlu_pro_letter(text: str) -> str | None:
+    """Return the letter that MMLU-Pro's own evaluator reads, `compute_accuracy.py`; None where it would guess."""
+    if first := _MMLU_PRO_FIRST.search(text):
+        return first[1]
+    named = None
+    for found in _MMLU_PRO_NAMED.finditer(text):  # the last one of the first line that has one
+        if named is not None and "\n" in text[named.start() : found.start()]:
+            break
+        named = found
+    letters = _MMLU_PRO_ANY.findall(text) if named is None else [named[1]]
+    return letters[-1] if letters else None
 
 
 def _only_option(said: str, texts: Sequence[str]) -> int | None:

@@ -107,7 +107,7 @@ _NO_CHOICE = re.compile(
 )
 _REJECTED_HERE = re.compile(rf"(?:{_REJECTING})\s+(?:[a-z]+\s+){{0,2}}\W*$", re.IGNORECASE)
 _DECLINES = re.compile(
-    r"\W*(?:it depends|anything\b|everything (?:but|except)|(?:the )?answer is none|(?:from )?[A-Z] to [A-Z]\b)",
+    r"\W*(?:it depends|anything\b|everything (?:but|except)|(?:the )?answer(?: is|:) none|(?:from )?[A-Z] to [A-Z]\b)",
     re.IGNORECASE,
 )
 _CORRECTS = re.compile(r"\b(?:wait|no|hmm|actually|correction|rather|i mean(?:t)?)\b", re.IGNORECASE)
@@ -175,6 +175,12 @@ _TRAILING_LETTER = re.compile(r"[\s,;/.|)*→=>?-]*[(*\[]*([A-Z])[)*.\]!?]*\s*$"
 _EXCLUDED_LETTERS = re.compile(r"(?<!\bif),?\s(?:and\s)?not\s\(?[A-Z]\)?(?:,?\s(?:or|nor|and)\s\(?[A-Z]\)?(?!\w))*")
 _LABEL_MARK = re.compile(r"[*_`\s]*[.):\]]|[*_`]+\s")
 _OR = re.compile(r"\W*(?:or|and)\b", re.IGNORECASE)
+_STATED = re.compile(
+    r"Answer: (?:(?:the|option|choice|letter|answer|is|be|it|clearly|probably|most|likely|definitely|therefore|thus"
+    r"|simply|just|indeed|obviously|certainly|surely|correct|right|best) ){0,4}\W*",
+    re.IGNORECASE,
+)
+_NOT_WRONG = re.compile(r"\W*(?:is|are|was) not (?:wrong|false|incorrect)\b", re.IGNORECASE)
 _TICKED = re.compile(r"[\s)*:.-]*[✅✔✓]")
 _LEADS_TO_LABEL = re.compile(
     r"(?:^|[:–—-]|\b(?:is|be|option|choice|answer|so|therefore|thus|hence))\W*$", re.IGNORECASE
@@ -191,6 +197,7 @@ class _Stance(Enum):
 @dataclass(frozen=True, slots=True)
 class _Mention:
     letter: str
+    at: int
     start: int
     end: int
 
@@ -199,10 +206,11 @@ def committed_choice(text: str, options: int | None) -> str | None:
     """Return the letter that a text commits to: "" where it is two or none of the options, None where there is none."""
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"
-    lines = plain_latex(text).split("\n")
+    plain = plain_latex(text.replace("\\(", "(").replace("\\)", ")"))
+    lines = [_NUMBERED.sub("", line) for line in plain.split("\n") if not line.rstrip().endswith("?")]
     labels = _LABELS.findall("\n".join(lines))
     listed = len(set(labels)) > 1
-    chosen_first = _LABEL_LINE.match(text)
+    chosen_first = _LABEL_LINE.match(lines[0]) if lines else None
     last = (
         chosen_first[1] if listed and chosen_first and labels[0] > labels[1] else None
     )  # the chosen option, then the others
@@ -251,11 +259,13 @@ def _read_sentence(sentence: str, options: int | None, *, listed: bool) -> dict[
     for one in _mentions(sentence, options):
         stance = _stance(sentence, one)
         others = _LIST_AFTER.match(sentence[one.end :]) if listed else None
-        if stance is _Stance.COMMITTED and is_contested(one.letter, "", sentence[one.end :], options):
+        if stance is _Stance.COMMITTED and is_contested(one.letter, "", sentence[one.at + 1 :], options):
             found[stance].add("")
         if others and stance in (_Stance.COMMITTED, _Stance.MENTIONED):
             found[_Stance.COMMITTED] |= {one.letter, *re.findall(r"\b[A-Z]\b", others[0])}
         found[stance].add(one.letter)
+        if stance is _Stance.COMMITTED and _STATED.fullmatch(sentence[: one.start]) and not others:
+            break  # what follows are reasons
     return found
 
 
@@ -269,7 +279,7 @@ def _mentions(sentence: str, options: int | None) -> Iterator[_Mention]:
         if bare and letter == "I" and (_PRONOUN.match(rest) or options is None):
             continue
         if options is None or ord(letter) - 64 <= options:
-            yield _Mention(letter, found.start(), found.end())
+            yield _Mention(letter, found.start(1), found.start(), found.end())
 
 
 def _stance(sentence: str, one: _Mention) -> _Stance:
@@ -281,6 +291,10 @@ def _stance(sentence: str, one: _Mention) -> _Stance:
         return _Stance.COMMITTED
     alone = before if _COMMITS_AFTER.match(after) else _LIST_BEFORE.sub("", before)
     rest = _LIST_AFTER.sub("", after)
+    if _STATED.fullmatch(before) and not is_retracted(after) and not is_negated(before):
+        return _Stance.COMMITTED
+    if _NOT_WRONG.match(rest):
+        return _Stance.ENTERTAINED
     if is_negated(alone) or _DENIED_BEFORE.search(alone) or is_retracted(rest) or _DENIED_AFTER.match(rest):
         return _Stance.DENIED
     clause = [*_SPLITS.split(before)][-1]

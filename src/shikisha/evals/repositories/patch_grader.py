@@ -74,7 +74,7 @@ class PatchGrader:
             raise ConfigError("tests of a repository need a sandbox for full Python (see shikisha doctor --sandbox)")
         self._task = task
         self._sandbox = sandbox
-        self._apart = apart
+        self.apart = apart
 
     async def grade(self, answer: str) -> Grade:
         """Apply the patch of an answer, and run the tests."""
@@ -87,14 +87,14 @@ class PatchGrader:
         except PatchError as error:
             return grade_from_score(self.name, 0.0, shown, f"the patch does not apply: {error}")
         apart = await self.judged_apart()
-        problem, shared = await self._run_apart(tree, apart)
+        outcomes, problem, shared = await self._run_apart(tree, apart)
         rest = [name for name in (*self._task.must_pass, *self._task.keep_passing) if name not in apart]
         if rest and not problem:
             outcomes = await run_pytest(
                 self._sandbox, tree, self._task.settings, [name for name in self._task.must_pass if name in rest]
             )
             problem = _problem(outcomes, rest)
-        if problem and not await self._is_up():
+        if problem and not outcomes.tests and not await self._is_up():
             return ungraded_grade(self.name, f"the sandbox does not run an empty repository: {problem}")
         if problem:
             return grade_from_score(self.name, 0.0, shown, problem)
@@ -108,16 +108,18 @@ class PatchGrader:
 
     async def judged_apart(self) -> Mapping[str, Executed]:
         """Return the tests that the right patch passes from another process, with how often it executes assertions."""
-        if self._apart is None:
+        if self.apart is None:
             wanted = (*self._task.must_pass, *self._task.keep_passing)
             try:
                 separated = self._separated(self.patched(self._task.right)) if self._task.right else None
             except PatchError:
                 separated = None
             runs = [await self._run(separated, wanted) for _ in range(2)] if separated else []
+            if separated and not all(one.tests for one in runs):
+                return {}  # perhaps the sandbox is down: nothing is learned from that
             passed = [name for name in wanted if runs and all(one.tests.get(name) == PASSED for one in runs)]
-            self._apart = {name: _least_executed([one.executed[name] for one in runs]) for name in passed}
-        return self._apart
+            self.apart = {name: _least_executed([one.executed[name] for one in runs]) for name in passed}
+        return self.apart
 
     def _separated(self, tree: Tree) -> SeparatedTree:
         settings = self._task.settings
@@ -126,19 +128,19 @@ class PatchGrader:
     async def _run(self, separated: SeparatedTree, only: Sequence[str]) -> TestOutcomes:
         return await run_pytest_apart(self._sandbox, separated, self._task.settings, only)
 
-    async def _run_apart(self, tree: Tree, apart: Mapping[str, Executed]) -> tuple[str, bool]:
-        """Return the first problem, and whether the package decided a comparison of its own objects."""
-        decided, separated = False, self._separated(tree)
+    async def _run_apart(self, tree: Tree, apart: Mapping[str, Executed]) -> tuple[TestOutcomes, str, bool]:
+        """Return the last run, the first problem, and whether the package decided a comparison of its own objects."""
+        outcomes, decided, separated = TestOutcomes({}), False, self._separated(tree)
         begin = [name for name in self._task.must_pass if name in apart][:_MOST_REPEATED]
         for only in ([*apart], *([begin] * _FURTHER_RUNS)):
-            outcomes = await self._run(separated, only) if only else TestOutcomes({})
+            outcomes = await self._run(separated, only) if only else outcomes
             decided |= not outcomes.decided.isdisjoint(only)
             if problem := _problem(outcomes, only):
-                return problem, decided
+                return outcomes, problem, decided
             for name in only:
                 if any(outcomes.executed[name].get(site, 0) < count for site, count in apart[name].items()):
-                    return f"{name} executes fewer assertions than with the right patch", decided
-        return "", decided
+                    return outcomes, f"{name} executes fewer assertions than with the right patch", decided
+        return outcomes, "", decided
 
     async def _is_up(self) -> bool:
         """Whether the sandbox runs pytest at all."""

@@ -57,8 +57,9 @@ class SnapshotGrader:
         """Read the base and grade."""
         try:
             grader = self._build(read_task(self._row, self._folder))
-            self._apart = await grader.judged_apart()
-            return await grader.grade(answer)
+            grade = await grader.grade(answer)
+            self._apart = grader.apart
+            return grade
         except ConfigError as error:
             return ungraded_grade(self.name, str(error))
 

@@ -149,7 +149,9 @@ def mmlu_pro_item(row: TaskRow, tools: GraderTools) -> TaskItem:
         raise row.error_at("answer", f"expected {LETTERS[gold]!r}, as answer_index says, found {row.text('answer')!r}")
     prompt, number = format_choice(row.text("question"), options), row.name("question_id")
     task = Task(prompt, id=f"mmlu-pro/{number}", domain=row.text("category"))
-    return TaskItem(task, row.grader("answer", "choice", {"answer": LETTERS[gold], "options": options}, tools))
+    return TaskItem(
+        task, row.grader("answer", "choice", {"answer": LETTERS[gold], "options": options, "rule": "mmlu-pro"}, tools)
+    )
 
 
 _GPQA_DISTRACTORS = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")

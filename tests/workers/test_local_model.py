@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from shikisha.cli import app
-from shikisha.config import discovery
 from shikisha.config.container import build_container
 from shikisha.config.discovery import found_tables, local_models
 from shikisha.config.facade import Shikisha
@@ -230,7 +229,7 @@ class TestFirstRun:
     @pytest.fixture
     def pulled(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        monkeypatch.setattr(discovery, "has_runtime", lambda: True)
+        monkeypatch.setattr(local_model, "has_runtime", lambda: True)
         models_folder().mkdir(parents=True)
         return models_folder()
 
@@ -258,7 +257,7 @@ class TestFirstRun:
 
     def test_without_the_runtime_none_is_offered(self, pulled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (pulled / known_models()[REAL].file).write_bytes(b"GGUF")
-        monkeypatch.setattr(discovery, "has_runtime", lambda: False)
+        monkeypatch.setattr(local_model, "has_runtime", lambda: False)
         assert local_models().endpoints == ()
 
 

@@ -40,9 +40,7 @@ from shikisha.core.errors import ConfigError, FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.core.text import one_line
 from shikisha.engine.worker import Card
-from shikisha.workers.endpoint import key_headers
-from shikisha.workers.local_model import LOCAL_URL, has_runtime
-from shikisha.workers.model_files import models_folder, pulled_models
+from shikisha.workers.endpoint import LOCAL_URL, key_headers
 from shikisha.workers.provider_profile import profile_named
 
 if TYPE_CHECKING:
@@ -161,7 +159,9 @@ def local_models() -> Discovery:
 
     They answer where nothing else is found: they are free and weak.
     """
-    if not has_runtime():
+    from shikisha.workers import local_model, model_files  # only where nothing else is found
+
+    if not local_model.has_runtime():
         return Discovery()
     return Discovery(
         tuple(
@@ -178,7 +178,7 @@ def local_models() -> Discovery:
                 },
                 (FoundModel(name, {}, model.context_tokens, frozenset({"schema", "tools"})),),
             )
-            for name, model in reversed(tuple(pulled_models(models_folder()).items()))
+            for name, model in reversed(tuple(model_files.pulled_models(model_files.models_folder()).items()))
         )
     )
 

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from shikisha.core.errors import ConfigError, UnknownName
-from shikisha.workers.local_model import LOCAL_URL
+from shikisha.workers.endpoint import LOCAL_URL
 from shikisha.workers.provider_profile import UNKNOWN_ENDPOINT, profile_at, profile_named
 
 

@@ -16,7 +16,7 @@ from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from shikisha.core.budget import Amount, Usage, byte_length
 from shikisha.core.call import ClientOptions, depth_headers
@@ -49,11 +49,11 @@ from shikisha.workers.chat_usage import (
 )
 from shikisha.workers.endpoint import HttpConnections, redact_and_clip
 from shikisha.workers.endpoint_faults import model_fault, read_error_body, stated_error
-from shikisha.workers.local_model import LOCAL_URL, LocalModel
 from shikisha.workers.provider_profile import profile_at, provider_profiles
 
 if TYPE_CHECKING:
     from shikisha.workers.http_client import HttpResponse
+    from shikisha.workers.local_model import LocalModel
 
 
 _IDLES = 10  # a stream may take so many times as long as it may be silent
@@ -86,7 +86,6 @@ _RESERVED_FIELDS = frozenset(
         "parallel_tool_calls",
     }
 )
-ChatUrl = Annotated[str, AfterValidator(lambda url: url if url == LOCAL_URL else endpoint.check_url(url))]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 _EFFORTS = get_args(Effort)  # the least first
 
@@ -97,7 +96,7 @@ class ChatSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Annotated[str, Field(min_length=1)] = Field(description="the name of the model at its endpoint")
-    base_url: ChatUrl = Field(
+    base_url: endpoint.ChatUrl = Field(
         default=endpoint.OPENAI_URL,
         description="the base URL of an OpenAI-compatible API; local: performs `model`, a name of `models list` or "
         "the path of a GGUF file, on this machine",
@@ -185,6 +184,15 @@ def build(settings: ChatSettings, card: Card, secret_store: SecretStore) -> "Cha
 KIND = WorkerKind(settings=ChatSettings, build=build, fit_card=fit_card, billed=True, max_output_tokens=4096)
 
 
+def _local_model(settings: ChatSettings, card: Card) -> "LocalModel | None":
+    """Return the model of this machine that the settings name; ConfigError where it is not here."""
+    if settings.base_url != endpoint.LOCAL_URL:
+        return None
+    from shikisha.workers.local_model import LocalModel
+
+    return LocalModel(settings.model, card.context_tokens)
+
+
 class ChatWorker:
     """One model behind one endpoint."""
 
@@ -199,9 +207,8 @@ class ChatWorker:
         self._endpoint = sha256(f"{settings.base_url}\n{settings.model}".encode()).hexdigest()[:16]
         self._limit_field = settings.max_tokens_field or self._profile.request.limit
         self._left_out = frozenset(self._profile.request.refuses) & _DISPENSABLE
-        local = LocalModel(settings.model, card.context_tokens) if settings.base_url == LOCAL_URL else None
         keys = (settings.max_bytes, headers, secret_store)
-        self._connections = HttpConnections(card, settings.base_url, *keys, local=local)
+        self._connections = HttpConnections(card, settings.base_url, *keys, local=_local_model(settings, card))
 
     async def perform(self, request: Request) -> Reply:
         """Ask the model; WorkerError says what went wrong and keeps the text received so far."""

@@ -34,9 +34,15 @@ if TYPE_CHECKING:
     from shikisha.workers.local_model import LocalModel
 
 OPENAI_URL = "https://api.openai.com/v1"
+LOCAL_URL = "local:"  # a model of this machine, which has an address once its server runs
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+
+
+def check_chat_url(url: str) -> str:
+    """Return the URL of a chat endpoint, which may be a model of this machine; otherwise as `check_url`."""
+    return url if url == LOCAL_URL else check_url(url)
 
 
 def check_url(url: str) -> str:
@@ -69,6 +75,7 @@ def check_key_templates(query: dict[str, str]) -> dict[str, str]:
 
 
 EndpointUrl = Annotated[str, AfterValidator(check_url)]
+ChatUrl = Annotated[str, AfterValidator(check_chat_url)]
 HeaderTemplates = Annotated[dict[str, str], AfterValidator(_check_headers)]
 
 
@@ -196,20 +203,19 @@ class HttpConnections:
         """Return the base URL; that of a model of this machine changes where its server was started again."""
         card, url, most, headers, secret_store, rule = self._settings
         if self._local is not None and (now := await self._local.address()) != url:
-            await self._close_client()
+            client, self._client = self._client, None
+            if client is not None:
+                await client.aclose()
             self._settings = (card, now, most, headers, secret_store, rule)
         return self._settings[1]
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._close_client()
-        if self._local is not None:
-            self._local.close()
-
-    async def _close_client(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
+        if self._local is not None:
+            self._local.close()
 
 
 class ToolArguments:

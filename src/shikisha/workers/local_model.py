@@ -19,7 +19,6 @@ from shikisha.core.errors import FaultKind, MissingExtra, WorkerError
 from shikisha.core.text import one_line
 from shikisha.workers.model_files import known_models, model_file, models_folder
 
-LOCAL_URL = "local:"
 _START_SECONDS = 180.0
 _SPARE_BYTES = 300_000_000  # what a model needs besides its file: the context and buffers
 CONTEXT = 4096

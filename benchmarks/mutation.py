@@ -199,9 +199,9 @@ class Bench:
         self._folder = Path(tempfile.mkdtemp(prefix="mutants-"))
         self._tree = self._folder / "tree"
         self._edits = 0
-        for name in ("src", "tests", "benchmarks", "docs", "recipes", "examples"):
+        for name in ("src", "plugins", "tests", "benchmarks", "docs", "recipes", "examples"):
             shutil.copytree(ROOT / name, self._tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("pyproject.toml", "README.md", "SECURITY.md", "CONTRIBUTING.md"):
+        for name in ("conftest.py", "pyproject.toml", "README.md", "SECURITY.md", "CONTRIBUTING.md"):
             shutil.copy(ROOT / name, self._tree / name)
         if (shared := ROOT.parent / "shared").is_dir():
             (self._folder / "shared").symlink_to(shared.resolve())

@@ -16,13 +16,7 @@ from shikisha.testing import ScriptedAnswer, ScriptedToolCall, chat_server
 README = (ROOT / "README.md").read_text()
 
 
-def block(language: str, heading: str = "#") -> str:
-    """The README's first fenced block of this language under a heading."""
-    found = re.search(rf"^{heading}.*?```{language}\n(.*?)```", README, re.DOTALL | re.MULTILINE)
-    assert found, f"no {language} block in the README"
-    return found[1]
-
-
+POOL_PAGE = (ROOT / "docs" / "how-to" / "pool.md").read_text()
 PYTHON_PAGE = (ROOT / "docs" / "reference" / "python.md").read_text()
 SCRIPT = [
     ScriptedAnswer(
@@ -64,9 +58,14 @@ def test_the_engine_by_hand_prints_what_it_says(tmp_path: Path) -> None:
     assert perform(code, tmp_path) == "HELLO WORLD 0.0\n"
 
 
+def test_the_readme_stays_one_screen() -> None:
+    assert len(README.encode()) <= 6_000, "what a person needs later stands in docs/"
+
+
 async def test_the_configuration_makes_a_pool_and_a_conductor(tmp_path: Path) -> None:
     file = tmp_path / "shikisha.toml"
-    file.write_text(block("toml"))
+    (written,) = re.findall(r"```toml\n(# shikisha.toml is sparse.*?)```", POOL_PAGE, re.DOTALL)
+    file.write_text(written)
     composition = load_config(file, {"OPENAI_API_KEY": "sk-not-a-real-one"})
     pool = composition.pool()
     assert pool.names == ("cheap", "expensive", "calculator")

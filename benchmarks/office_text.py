@@ -58,7 +58,8 @@ CREW = CrewDistribution(sizes=(5,), generalist=0.0, honesty={CardHonesty.BLANK: 
 QUESTIONS = OfficeDistribution(parts=(0.5, 0.5), conditional=0.0, stakes=0.0, noise=NO_NOISE)
 VOCABULARY, VOCABULARY_QUESTIONS = 2_000, 4_000
 PAD, END, LONGEST, CONTEXT = 0, 1, 160, 512
-TEMPLATE = "{{ messages[-1]['content'] }}\n"  # instructions that never change would only cost time
+# Instructions that never change would only cost time. Jinja drops a template's last line break, so it stands inside.
+TEMPLATE = "{{ messages[-1]['content'] + '\\n' }}"
 _LESSONS, _LEARNED, _JUDGED = 1_000, 2_000, 3_000  # seeds of questions that never meet
 WorkerAndTold = tuple[int, frozenset[str]]
 

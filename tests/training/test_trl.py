@@ -201,6 +201,15 @@ async def test_a_run_that_was_broken_off_goes_on_as_the_unbroken_one(table: dict
     assert {name.rpartition(".")[2] for name in load_file(whole.folder / WEIGHTS)} == {"weight", "bias"}
 
 
+@pytest.mark.slow
+def test_what_pays_is_done_more_often() -> None:
+    told = list[StepMetrics]()
+    more = {"steps": 24, "tasks": 8, "rate": 5e-3, "schedule": "constant"}
+    trainer(model(), grpo=more, curriculum={"near_half": False}).run(told.append)
+    first, last = (np.mean([step.reward for step in part]) for part in (told[:5], told[-5:]))
+    assert last > first + 0.1
+
+
 def test_batches_are_joined() -> None:
     short = {"prompt_ids": torch.tensor([[7, 8]]), "prompt_mask": torch.tensor([[1, 1]])}
     short |= {"completion_ids": torch.tensor([[5, 1]]), "completion_mask": torch.tensor([[1, 1]])}

@@ -86,22 +86,17 @@ class Usage:
     audio_output_tokens: int = 0
 
     @property
-    def counts(self) -> tuple[int, ...]:
-        """The tokens of each kind, in the order of the fields."""
-        return _COUNTS(self)
-
-    @property
     def cacheable_tokens(self) -> int:
         """Input tokens that were read from a cache or written to one."""
         return self.cached_tokens + self.cache_write_tokens + self.cache_write_1h_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
         """Return the usage of both."""
-        return Usage(*map(add, self.counts, other.counts))
+        return Usage(*map(add, token_counts(self), token_counts(other)))
 
     def __sub__(self, other: "Usage") -> "Usage":
         """Return what this one has more than the other."""
-        return Usage(*[max(0, one - two) for one, two in zip(self.counts, other.counts, strict=True)])
+        return Usage(*[max(0, one - two) for one, two in zip(token_counts(self), token_counts(other), strict=True)])
 
     @property
     def total(self) -> int:
@@ -110,7 +105,7 @@ class Usage:
 
 
 # `dataclasses.astuple` copies each number deeply: a twentieth of what a served request costs.
-_COUNTS: Callable[[Usage], tuple[int, ...]] = attrgetter(*[each.name for each in fields(Usage)])
+token_counts: Callable[[Usage], tuple[int, ...]] = attrgetter(*[each.name for each in fields(Usage)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from shikisha.core.errors import ConfigError, MissingPlugin, UnknownName
+
+if TYPE_CHECKING:  # the command line reads its commands here, and starts without pydantic
+    from pydantic import BaseModel
 
 GROUPS = tuple(
     f"shikisha.{each}"
@@ -47,16 +48,16 @@ class Kind(Generic[P]):
     kinds may have none.
     """
 
-    settings: type[BaseModel]
+    settings: "type[BaseModel]"
     build: Callable[..., P] | None = None  # None: it takes more than its settings, and the composition root builds it
     double: Callable[[], P] | None = None
 
-    def own_settings(self, table: BaseModel, folder: Path) -> BaseModel:
+    def own_settings(self, table: "BaseModel", folder: Path) -> "BaseModel":
         """Return the kind's own part of a validated table, its relative paths resolved against a folder."""
         own = self.settings.model_validate({key: getattr(table, key) for key in self.settings.model_fields})
         return own.model_copy(update={key: folder / value for key, value in own if isinstance(value, Path)})
 
-    def make(self, table: BaseModel, folder: Path, *given: object) -> P:
+    def make(self, table: "BaseModel", folder: Path, *given: object) -> P:
         """Build from a validated table, and from what the group gives."""
         if self.build is None:
             raise TypeError(f"{self.settings.__name__}: built by the composition root")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import isnan
 from time import perf_counter, time
 
-from shikisha.core.budget import ZERO, Amount, Usage, byte_length
+from shikisha.core.budget import ZERO, Amount, Usage, byte_length, token_counts
 from shikisha.core.errors import (
     PROCESS_STOPS,
     CapReached,
@@ -343,7 +343,7 @@ def _reached_client_limit(card: Card, request: Request, reply: Reply) -> bool:
 
 def _billable(reply: Reply) -> bool:
     usage, uncertain = reply.usage, reply.uncertain
-    countable = all(map(_countable, (*usage.counts, uncertain.tokens)))
+    countable = all(map(_countable, (*token_counts(usage), uncertain.tokens)))
     countable = countable and usage.cacheable_tokens <= usage.input_tokens
     return countable and _payable(reply.dollars) and _payable(uncertain.dollars)
 

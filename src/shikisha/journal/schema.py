@@ -278,14 +278,12 @@ Index("run_texts_run", RUN_TEXTS.c.run)
 INDEXED = Table("indexed", METADATA, Column("count", _COUNT, nullable=False))
 
 
-def add_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]], more: str = "") -> None:
-    """Add rows, each with the same columns; `more` follows in the statement."""
+def add_rows(
+    connection: Connection, table: Table, rows: Sequence[Mapping[str, object]], *, missing: bool = False
+) -> None:
+    """Add rows, each with the same columns; `missing`: unless they are there."""
     if rows:
         names = tuple(rows[0])
-        sql = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) {more}"  # noqa: S608
+        sql = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
+        sql += " ON CONFLICT DO NOTHING" if missing else ""
         execute_rows(connection, sql, [tuple([row[name] for name in names]) for row in rows])
-
-
-def add_missing(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> None:
-    """Add rows, unless they are there."""
-    add_rows(connection, table, rows, "ON CONFLICT DO NOTHING")

@@ -26,7 +26,7 @@ from shikisha.core.budget import Amount, format_dollars
 from shikisha.core.events import RecordsChanged
 from shikisha.journal.chain import RowStatement, execute_rows, first_row
 from shikisha.journal.records import note_event, note_rows, recorded, records_event
-from shikisha.journal.schema import MEMBERS, SERVED, add_missing
+from shikisha.journal.schema import MEMBERS, SERVED, add_rows
 from shikisha.server.keys.key import MAX_COUNT, KeyCaps, dollars_of, nanodollars
 from shikisha.server.keys.key_tables import ALL_DAYS, GRANTS, KEYS, SPEND, KeyDatabase, delete_recorded
 from shikisha.server.store.members import MemberState
@@ -184,7 +184,7 @@ def mend_clock(connection: Connection, key: str | None, today: str) -> list[Mend
         ahead = and_(SPEND.c.key == name, SPEND.c.day > today)
         for row in connection.execute(select(SPEND).where(ahead).order_by(SPEND.c.day)).all():
             used = BudgetAmount(row.dollars, row.tokens, row.requests)
-            add_missing(connection, SPEND, [{"key": name, "day": today, **NO_AMOUNT._asdict()}])
+            add_rows(connection, SPEND, [{"key": name, "day": today, **NO_AMOUNT._asdict()}], missing=True)
             more = {kind.value: SPEND.c[kind] + used[place] for place, kind in enumerate(BudgetUnit)}
             connection.execute(update(SPEND).where(SPEND.c.key == name, SPEND.c.day == today).values(more))
             mended.append(MendedUsage(name, row.day, used))
@@ -385,9 +385,9 @@ def _add_spend(connection: Connection, key: str, day: str, more: BudgetAmount) -
 
 def _open_account(connection: Connection, key: str, day: str, member: str) -> None:
     """Make the rows that a member's spending of a key on a day is counted in, where they are not there."""
-    add_missing(connection, GRANTS, [{**_EMPTY_GRANT, "key": key, "day": day, "member": member}])
+    add_rows(connection, GRANTS, [{**_EMPTY_GRANT, "key": key, "day": day, "member": member}], missing=True)
     for each in (ALL_DAYS, day):
-        add_missing(connection, SPEND, [{"key": key, "day": each, **NO_AMOUNT._asdict()}])
+        add_rows(connection, SPEND, [{"key": key, "day": each, **NO_AMOUNT._asdict()}], missing=True)
 
 
 def _own_grant(key: str, day: str, member: str) -> ColumnElement[bool]:

@@ -46,7 +46,7 @@ import shikisha.journal.chain as chain
 from shikisha.core.errors import IdempotencyConflict, RunStillOpen
 from shikisha.core.events import RunStatus
 from shikisha.journal.records import note_rows, recorded
-from shikisha.journal.schema import EVENTS, MEMBERS, SERVED, add_missing
+from shikisha.journal.schema import EVENTS, MEMBERS, SERVED, add_rows
 from shikisha.server.store.members import MemberState, ServerMember, delete_long_dead, mark_gone_dead, mark_lapsed_dead
 from shikisha.server.store.served_rows import ServedRun, ServedState
 
@@ -190,7 +190,7 @@ _MAX_IN_LIST = 500  # values in an IN list
 def add_once(connection: Connection, me: ServerMember, row: Mapping[str, object]) -> None:
     """Add a run under its idempotency key; Conflict when another run has the key."""
     me.fence(connection)
-    add_missing(connection, SERVED, [row])
+    add_rows(connection, SERVED, [row], missing=True)
     mine = and_(SERVED.c.key == row["key"], SERVED.c.idempotency == row["idempotency"])
     found = connection.execute(select(SERVED.c.run, SERVED.c.request_hash).where(mine)).one()
     if found.run != row["run"]:

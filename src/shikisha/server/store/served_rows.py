@@ -21,7 +21,7 @@ from shikisha.journal.chain import RowStatement, execute_rows
 from shikisha.journal.records import records_event, row_hash
 from shikisha.journal.run_index import SESSION_NAMES
 from shikisha.journal.run_search import TextQuery, matching_texts
-from shikisha.journal.schema import RUN_TEXTS, RUN_WORKERS, RUNS, SERVED, add_missing
+from shikisha.journal.schema import RUN_TEXTS, RUN_WORKERS, RUNS, SERVED, add_rows
 
 MAX_INTEGER = 2**63 - 1
 _FRESH_SECONDS = 3_600.0
@@ -167,7 +167,7 @@ class RowChanges:
     def __call__(self, connection: Connection) -> None:
         """Write all changes, sorted by run, so that two servers cannot deadlock."""
         if self.rows:
-            add_missing(connection, SERVED, self.rows)
+            add_rows(connection, SERVED, self.rows, missing=True)
         for names, rows in self._updates():
             changes = ", ".join(f"{name} = ?" for name in names)
             said = [(*[row[f"new_{name}"] for name in names], row["of_run"]) for row in rows]

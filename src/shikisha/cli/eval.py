@@ -87,6 +87,9 @@ class EvalLimitOptions:
     processes: Annotated[
         int | None, typer.Option("--processes", min=1, help="How many processes; for large logs all cores.")
     ] = None
+    ray: Annotated[
+        str, typer.Option("--ray", help="Distribute the tasks over a Ray cluster: its address, or `auto`.")
+    ] = ""
     dollars: Annotated[float | None, typer.Option("--dollars", min=0, help="The most US dollars to spend.")] = None
     seconds: Annotated[float | None, typer.Option("--seconds", min=0.001, help="The most seconds to take.")] = None
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run the failed tasks again.")] = False
@@ -145,6 +148,7 @@ def evaluate(
         tuple(subject.conductor or ()),
         at_once=limits.at_once,
         processes=limits.processes,
+        ray=limits.ray or None,
         seconds=limits.seconds,
         retry_failed=limits.retry_failed,
         against=tuple(subject.contamination or ()),

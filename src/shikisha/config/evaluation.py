@@ -24,6 +24,7 @@ from shikisha.conductors.language_model import PLAN_ATTEMPTS, LanguageModelCondu
 from shikisha.conductors.learned_conductor import LearnedConductor
 from shikisha.conductors.pointer_conductor import PointerConductor
 from shikisha.config.eval_processes import start_processes
+from shikisha.config.eval_ray import join_ray_cluster
 from shikisha.config.eval_setup import EvaluationStage, frozen_heap, only_reads, open_stage, refuse_duplicate_names
 from shikisha.config.eval_tasks import EvaluationSetup, contamination_note
 from shikisha.config.grader_services import open_judge, sandbox_named
@@ -203,6 +204,7 @@ class EvaluationRequest:
     conductors: tuple[str, ...] = ()
     at_once: int = 64
     processes: int | None = None
+    ray: str | None = None
     seconds: float | None = None
     retry_failed: bool = False
     against: tuple[str, ...] = ()
@@ -294,15 +296,24 @@ def _identity(stage: EvaluationStage) -> dict[str, object]:
 async def _open_executor(
     plan: EvaluationRequest, stage: EvaluationStage, factory: EntrantFactory
 ) -> AsyncIterator[Executor]:
+    if plan.ray is not None:
+        _refuse_limit(plan, "a Ray cluster")
+        async with join_ray_cluster(plan.ray, plan.setup, plan.at_once, factory.specs) as cluster:
+            yield cluster
+        return
     count = plan.processes or _process_count(plan, stage)
     if count == 1:
         yield LocalExecutor(stage.player, plan.at_once)
         return
 
-    if plan.setup.dollars is not None:
-        raise ConfigError("--dollars: the budget is kept by one process, and cannot be shared with several processes")
+    _refuse_limit(plan, "several processes")
     async with start_processes(plan.setup, count, plan.at_once, factory.specs) as processes:
         yield processes
+
+
+def _refuse_limit(plan: EvaluationRequest, where: str) -> None:
+    if plan.setup.dollars is not None:
+        raise ConfigError(f"--dollars: the budget is kept by one process, and cannot be shared with {where}")
 
 
 def _process_count(plan: EvaluationRequest, stage: EvaluationStage) -> int:

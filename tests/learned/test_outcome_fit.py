@@ -89,20 +89,16 @@ def test_without_runs_and_without_grades_the_model_is_the_prior() -> None:
     assert max(chances) - min(chances) < 0.05
 
 
-def test_a_new_worker_is_the_average_one_with_a_wide_spread() -> None:
-    model = fitted(RUNS)
-    x = model.reader.place(model.reader.mean[None], ["sum"])
-    assert model.spread(x, "newcomer")[0] > 1.3 * model.spread(x, "adder")[0]
-
-
-def test_a_draw_has_the_posteriors_spread() -> None:
-    model, rng = fitted(RUNS[:60]), np.random.default_rng(1)
+def test_a_new_worker_is_the_average_one_and_draws_of_it_spread_wider() -> None:
+    model, rng = fitted(RUNS), np.random.default_rng(1)
     x = model.reader.place(model.reader.mean[None], ["sum"])
     design = np.zeros(len(model.shared))
     design[0], design[3 + len(model.phrases) :] = 1.0, x[0]
-    for name in ("adder", "newcomer"):
-        drawn = [float(design @ model.weights([name], rng)[0]) for _ in range(600)]
-        assert np.std(drawn) == pytest.approx(model.spread(x, name)[0], rel=0.15)
+    spreads = {
+        name: float(np.std([float(design @ model.weights([name], rng)[0]) for _ in range(300)]))
+        for name in ("adder", "newcomer")
+    }
+    assert spreads["newcomer"] > 1.2 * spreads["adder"] > 0
 
 
 def test_equal_answers_and_verdicts_speak_without_any_grade() -> None:

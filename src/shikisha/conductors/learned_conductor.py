@@ -86,16 +86,17 @@ class LearnedConductor:
             rng = np.random.default_rng(int.from_bytes(_hash("draw", model, situation)[:8], "big"))
             table.sample(rng)
             drawn = table.best(worth, forms=self.forms)
-            dollars = _differing(table, drawn, best)
-            taken = 1.0 if not dollars or share >= 1 else min(1.0, model.learning.credit / dollars)
             tried = table.build(drawn)
+            table.sample(None)
+            cost = _differing(table, drawn, best) + worth * max(0.0, best.chance - table.chance_of(drawn))
+            taken = 1.0 if not cost or share >= 1 else min(1.0, model.learning.credit / cost)
             if tried != plan:
                 beside[DRAWN] = drawn.summary()
                 explores = _fraction("explores", model, situation) < taken
                 propensity *= taken if explores else 1 - taken
                 if explores:
                     plan, said = tried, "drawn from"
-                    beside[EXPLORED] = f"{dollars:.9g}"
+                    beside[EXPLORED] = f"{cost:.9g}"
         beside[PLANNED] = planned_workers(plan, first.plan, model.phrases)
         note = (
             f"{said} model {model.version}: right with {best.chance:.0%}, {format_dollars(best.dollars)}; as planned "

@@ -160,6 +160,19 @@ class StepTable:
         dollars = self.prices[worker] + model.check_share * self.prices[checker]
         return PlanChoice((StepBlock(at, at, worker, checker),), chance, dollars)
 
+    def chance_of(self, choice: PlanChoice) -> float:
+        """Return the chance of a way that was found with other weights."""
+        found = 1.0
+        for block in choice.blocks:
+            if block.worker not in self.able:
+                continue
+            if block.checker is not None:
+                found *= self._checked(block.first, block.worker, block.checker).chance
+            else:
+                chances = self.chances if block.first == block.last else self._joined
+                found *= float(np.prod(chances[block.first : block.last + 1, block.worker]))
+        return found
+
     def _is_joinable(self, start: int, end: int) -> bool:
         """Whether one call can do these steps: nothing else needs what is between them, and nothing is left unused."""
         steps = self.plan.steps

@@ -52,7 +52,7 @@ _ALARM_PRIOR, _CATCH_PRIOR = (0.6, 19.4), (6.0, 4.0)  # failed and passed checks
 _LEAST_INFORMATION = 0.05
 _SOFT = 0.3  # chances before the first round are at least this, and at most 1 less this
 _FALLEN = 0.3  # what a fall leaves of a worker's chance
-_FALL_PRIOR = 5.0  # log odds against a fall that runs must outweigh
+_FALL_PRIOR = 6.0  # log odds against a fall that runs must outweigh
 _LEAST_SINCE = 6  # runs before and since a fall
 _FORETOLD, _FORETOLD_ROUNDS = 80, 3  # newest runs in which a fall is looked for, and rounds without them
 _CLIP = 1e-4
@@ -364,7 +364,7 @@ class _Fit:
 
         The newest runs are foretold from those before them, since a model of all explains a fall by something else.
         """
-        rows, newest = self.rows, max(0, self.count - _FORETOLD)
+        rows, newest = self.rows, self.count - min(_FORETOLD, self.count // 4)
         foretells = copy(self)
         foretells.labels, foretells.weight = self.labels.copy(), self.weight.copy()
         foretells.kept = self.kept * (rows.row_runs < newest)

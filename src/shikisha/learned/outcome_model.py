@@ -175,20 +175,6 @@ class OutcomeModel:
         logits = weights[_BIAS] + helps + x @ weights[TOLD + len(self.phrases) :]
         return dict(zip(["", *self.reader.kinds], (1 / (1 + np.exp(-logits))).tolist(), strict=True))
 
-    def spread(self, x: Floats, worker: str) -> Floats:
-        """Return the deviation of the logit at each subtask (rows of `x`), with nothing said."""
-        design = np.zeros((len(x), len(self.shared)))
-        design[:, _BIAS], design[:, TOLD + len(self.phrases) :] = 1.0, x
-        if worker in self.workers:
-            at = self.workers.index(worker)
-            through = design - design[:, self.columns] @ self.slopes[at]
-            own = np.linalg.solve(self.roots[at], design[:, self.columns].T)
-            variance = (own**2).sum(axis=0)
-        else:
-            through = design
-            variance = (design[:, self.columns] ** 2) @ (1 / own_precision(len(self.phrases), self.reader.size))
-        return np.asarray(np.sqrt(variance + (np.linalg.solve(self.root, through.T) ** 2).sum(axis=0)))
-
     def to_file(self, evidence: Sequence[str], made: float) -> LearnedFile:
         """Return the model as a learned file."""
         content: dict[str, Json] = {

@@ -21,7 +21,7 @@ from shikisha.core.task import Scope
 MERGED = "\nAfter that: "  # between the subtasks that one call does
 PLANNED = "planned"  # in `PlanProposed.beside`: whom the planner itself named for each step
 STANDS_BY = "stands by"  # in its place, where the learner left a task to the conductor in force
-EXPLORED = "explored"  # in `PlanProposed.beside`: dollars of the steps that were drawn and not chosen
+EXPLORED = "explored"  # in `PlanProposed.beside`: what a drawn plan is to cost over the chosen one, in dollars
 MOST_ANSWERS = 4  # of a unit
 _RIGHT = 0.999  # a score from which on an answer is right
 _MOST_READ, _MOST_WORDING = 4_000, 300  # characters
@@ -74,8 +74,8 @@ class StepUnit:
 class RunEvidence:
     """A run's units and its grade (None: not graded), whose word that is, and the run's scope.
 
-    `acted`: the learner chose the plan (None: it was not asked); `explored` are the dollars of what it drew; `paid` are
-    the dollars of all steps, `dollars` those of the whole run.
+    `acted`: the learner chose the plan (None: it was not asked); `explored` is what it drew was to cost, in dollars;
+    `paid` are the dollars of all steps, `dollars` those of the whole run.
     """
 
     run: str

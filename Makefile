@@ -32,8 +32,8 @@ fix: .venv/dev
 bench: .venv/dev
 	@for each in startup parse engine load journal recorded faults kill agents grading code_grader sandbox counting evaluation evaluation_kill serving_load; do .venv/bin/python benchmarks/$$each.py || exit 1; echo; done
 
-bench-learning: .venv/dev  # needs ../shared/recorded; about half an hour
-	@.venv/bin/python benchmarks/routers.py
+bench-learning: .venv/dev  # fetches other people's logs into CACHE=~/.cache/shikisha-strangers; about half an hour
+	@.venv/bin/python benchmarks/strangers.py "$(or $(CACHE),$(HOME)/.cache/shikisha-strangers)"
 
 mutation: .venv/dev  # small wrong edits that no test notices; some 40 minutes, less with EACH=10
 	@.venv/bin/python benchmarks/mutation.py --each $(or $(EACH),30)

@@ -1,7 +1,7 @@
 """Where conducting pays and where it does not: one page of figures, a conductor against its controls at equal dollars.
 
     python benchmarks/where_conducting_pays.py [--model pointer.safetensors] [--tasks 200] [--seeds 1,2,3]
-        [--parts office,reliability,recorded] [--folder shared/recorded] [--json pays.json] [--svg pays.svg]
+        [--parts office,reliability] [--json pays.json] [--svg pays.svg]
 
 The office is simulated: questions by held-out authors in six kinds of work, conductor and controls with the same 100
 outcomes a worker, everything performed through the engine with the same luck. Controls are told which sentence asks for
@@ -17,8 +17,6 @@ with the most right answers there. So does the choice of the strongest control. 
 control, paired over tasks, bootstrap 95 %; `$` what the control spent of the conductor's dollars. A cell `pays` where
 the interval is above 0, costs (`does not`) where it is below, else nothing can be said. Cells are not corrected for
 their number: of 20, one may be wrong by chance.
-
-`recorded` (`pays_recorded.py`) does the same with real models' recorded answers and a learned policy.
 """
 
 import argparse
@@ -35,7 +33,6 @@ import numpy as np
 from common import Always, machine
 from conductor_office import Seen, learned_wordings, pointer, seen
 from pays_chart import draw_map
-from pays_recorded import recorded_cells
 from pays_settings import Cell, Setting, compare
 from shikisha import Caps, Engine, Plan, Step
 from shikisha.conductors.part_plans import (
@@ -348,9 +345,7 @@ async def main() -> None:
     parser.add_argument("--model", type=Path, default=shipped_pointer())
     parser.add_argument("--tasks", type=int, default=200, help="tasks for each seed")
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--parts", default="office,reliability,recorded")
-    parser.add_argument("--folder", type=Path, help="recorded answers")
-    parser.add_argument("--trees", action="store_true", help="recorded: fit trees that read answers, too")
+    parser.add_argument("--parts", default="office,reliability")
     parser.add_argument("--also", type=Path, nargs="*", default=[], help="cells of earlier runs (--json), to draw too")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--svg", type=Path)
@@ -368,10 +363,6 @@ async def main() -> None:
             some = await make()
             print_cells(some)
             found += some
-    if "recorded" in wanted and arguments.folder is not None:
-        some = recorded_cells(arguments.folder, trees=arguments.trees)
-        print_cells(some)
-        found += some
     if arguments.json:
         arguments.json.write_text(json.dumps([cell.as_json() for cell in found], indent=1) + "\n")
     if arguments.svg:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from panels import POOL, Made, panel
 from paths import ROOT
-from policies import write
+from policies import empty_response_model, write
 
 from recorded_pools import MP13
 from shikisha.conductors.learned_policy import PolicyConductor, policy_conductor, policy_state
@@ -31,7 +31,6 @@ from shikisha.routing.fit.model_selection import CASCADE, POLICY, TABLE, Learnin
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
 from shikisha.routing.policy_data import Candidate, Policy, PolicyOrigin
 from shikisha.routing.policy_file import load_policy, save_policy
-from shikisha.routing.text_features import empty_response_model
 from shikisha.routing.trade_off import OperatingTarget, TargetMetric
 from shikisha.workers.replay import ReplayContent, ReplayWorker, replay_card
 from support import pool_of
@@ -59,7 +58,7 @@ def fitted(held: OutcomeMatrix) -> Policy:
     """A policy of all rungs, whatever can be defended."""
     made, known = (
         fit_candidates(held, LearningOptions(), (TABLE, CASCADE, POLICY)),
-        select_policy(held.at(np.arange(20))).workers,
+        select_policy(held.at(np.arange(20))).policy.workers,
     )
     rungs = tuple(Candidate(name, dial) for name, dial in made.dials.items())
     return Policy(PolicyOrigin("log", "hash", len(held)), known, held.types, made.parts, rungs, POLICY)

@@ -15,7 +15,7 @@ WORKERS = "\n".join(f'[workers.{name}]\nkind = "scripted"\nanswers = ["A"]' for 
 
 
 def written(folder: Path, options: str) -> Path:
-    save_policy(select_policy(panel(tasks=40)), folder / "our.policy")
+    save_policy(select_policy(panel(tasks=40)).policy, folder / "our.policy")
     file = folder / "shikisha.toml"
     file.write_text(f'conductor = "learned"\n{WORKERS}\n[conductors.learned]\nkind = "policy"\n{options}\n')
     return file

@@ -23,7 +23,7 @@ HELD = panel(tasks=240, alike=0.2)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("made")
     write(HELD, made / "log")
-    save_policy(select_policy(panel(tasks=240, alike=0.2, seed=9)), made / "our.policy")
+    save_policy(select_policy(panel(tasks=240, alike=0.2, seed=9)).policy, made / "our.policy")
     return made
 
 

@@ -1,29 +1,19 @@
 """Turns: who was asked because of what others had said tells nothing of a worker alone; sequences tell of sequences."""
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from panels import Made, folds, panel
+from panels import Made, panel
 from partial_logs import one_each, second_opinions, step_by_step, untold
 
-from shikisha.routing.arrays import Floats, Ints
+from shikisha.routing.arrays import Ints
 from shikisha.routing.fit import log_quality
 from shikisha.routing.fit.log_quality import LogKind, supported_outcomes
 from shikisha.routing.fit.log_replay import replay, replay_mix
-from shikisha.routing.fit.model_selection import POLICY, TABLE
-from shikisha.routing.fit.off_policy import (
-    CrossFitSplit,
-    OffPolicyMethod,
-    PolicyValue,
-    estimate_refusal,
-    estimate_value,
-    expected_outcomes,
-)
+from shikisha.routing.fit.model_selection import TABLE
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, first_asks, has_turns, known_first_asks, ordered_asks
-from shikisha.routing.fit.partial_logs import fit_partial_log
-from shikisha.routing.state import NO_WORKER, SHIP, Actions, ArrayMap, DecisionState
+from shikisha.routing.fit.partial_logs import expected_outcomes, fit_partial_log
 from shikisha.routing.table_rule import TableRule
 from shikisha.routing.trade_off import OperatingTarget, TargetMetric
 
@@ -33,72 +23,6 @@ FIRST = np.where(HELD.batch.types[:, None] == 0, [0.5, 0.3, 0.2], [0.3, 0.3, 0.4
 SURE = (0.0, 1.0)  # as most policies go on: never after a right answer, always after a wrong one
 REPEATS = 24
 nan = np.nan
-
-
-def alone(log: OutcomeMatrix, worker: int) -> tuple[Floats, Floats]:
-    """The doubly robust terms of accuracy and of dollars of asking this worker alone."""
-    shares = np.zeros(log.there.shape)
-    shares[:, worker] = 1.0
-    return CrossFitSplit.of(log, folds(log)).single_ask_terms(shares).by(OffPolicyMethod.DR)
-
-
-def near(found: list[float], truth: float) -> bool:
-    """Whether estimates of many logs are right on average, give or take four standard errors."""
-    return bool(abs(np.mean(found) - truth) < 4 * np.std(found) / np.sqrt(len(found)))
-
-
-@dataclass(frozen=True)
-class Doubting:
-    """Asks the first worker, and the second where the first wrote much; ships what was said last."""
-
-    kind: ClassVar[str] = "doubting"
-    settings: int = 1
-
-    def act(self, seen: DecisionState, setting: int) -> Actions:  # noqa: ARG002 - the protocol's signature
-        once, twice = seen.asked[:, 0], seen.asked[:, 1]
-        more = once & ~twice & (np.nan_to_num(seen.tokens[:, 0]) > 100)
-        ends = once & ~more
-        return Actions(np.where(ends, SHIP, np.where(more, 1, 0)), np.where(ends, np.where(twice, 1, 0), NO_WORKER))
-
-    def to_arrays(self) -> ArrayMap:
-        return {}
-
-
-@pytest.mark.parametrize("goes_on", [SURE, (0.2, 0.9)], ids=["sure", "drawn"])
-@pytest.mark.parametrize("worker", range(3))
-def test_a_worker_alone_is_judged_right_on_average(worker: int, goes_on: tuple[float, float]) -> None:
-    found = [alone(step_by_step(HELD, FIRST, seed, goes_on), worker) for seed in range(REPEATS)]
-    assert near([float(won.mean()) for won, _ in found], HELD.won[:, worker].mean())
-    assert near([float(paid.mean()) for _, paid in found], HELD.paid[:, worker].mean())
-
-
-@pytest.mark.parametrize("worker", range(3))
-def test_all_outcomes_taken_as_if_each_were_drawn_by_its_own_chance_would_not_be_right(worker: int) -> None:
-    logs = [replace(step_by_step(HELD, FIRST, seed, SURE), turns=None) for seed in range(REPEATS)]
-    assert not near([float(alone(log, worker)[0].mean()) for log in logs], HELD.won[:, worker].mean())
-
-
-def test_intervals_hold_the_truth_about_nineteen_times_in_twenty() -> None:
-    many, random, held = panel(WORKERS, 20_000, alike=0.6, seed=3), np.random.default_rng(5), 0
-    for seed in range(100):
-        some = many.at(random.integers(0, len(many), 600))
-        shares = np.tile([0.0, 0.0, 1.0], (600, 1))
-        log = step_by_step(some, np.array([0.4, 0.2, 0.4]), seed, SURE)
-        found = estimate_value(CrossFitSplit.of(log, folds(log)).single_ask_terms(shares))
-        assert isinstance(found, PolicyValue)
-        held += found.accuracy.low <= many.won[:, 2].mean() <= found.accuracy.high
-    assert 88 <= held <= 99
-
-
-def test_a_policy_that_asks_by_what_was_said_is_judged_right_on_average() -> None:
-    truth, found = replay(Doubting(), 0, HELD), []
-    for seed in range(REPEATS):
-        log = step_by_step(HELD, np.array([0.8, 0.1, 0.1]), seed)
-        terms = CrossFitSplit.of(log, folds(log)).rule_terms(Doubting(), 0)
-        assert estimate_refusal(terms) is None
-        found.append([float(each.mean()) for each in terms.by(OffPolicyMethod.DR)])
-    assert near([won for won, _ in found], truth.won.mean())
-    assert near([paid for _, paid in found], truth.paid.mean())
 
 
 def test_the_table_is_of_first_asks() -> None:
@@ -168,11 +92,10 @@ def test_a_worker_that_was_never_asked_first_is_not_known_alone() -> None:
     said = "\n".join(log_quality.measure_coverage(log).findings)
     assert "three was asked first for 0 % of the tasks: too few outcomes on any type" in said
     assert (expected_outcomes(log).cells[:, 2] == 0).all()
-    assert (expected_outcomes(log).later[:, 2] > 0).all()
-    terms = CrossFitSplit.of(log, folds(log)).single_ask_terms(np.tile([0.0, 0.0, 1.0], (1200, 1)))
-    why = estimate_refusal(terms)
-    assert why is not None
-    assert why.reason == "for 100% of the tasks it asks workers without outcomes there"
+    policy = fit_partial_log(log)[0].policy
+    assert not any(
+        replay(part, setting, HELD).asked[:, 2].any() for part in policy.parts for setting in range(part.settings)
+    )
 
 
 def test_the_same_log_without_turns_is_not_followed_where_answers_decided() -> None:
@@ -204,7 +127,7 @@ def test_first_asks_without_a_score_are_said_not_to_stand_for_the_tasks() -> Non
 
 def test_the_rule_of_a_log_with_turns_is_the_one_of_the_full_log() -> None:
     many, fresh = panel(WORKERS, 3000, alike=0.6), panel(WORKERS, 3000, alike=0.6, seed=9)
-    policy = fit_partial_log(step_by_step(many, np.full(3, 1 / 3))).policy
+    policy = fit_partial_log(step_by_step(many, np.full(3, 1 / 3)))[0].policy
     rule = policy.parts[0]
     assert isinstance(rule, TableRule)
     assert rule.success[:2] == pytest.approx(np.array([[0.75, 0.6, 0.8], [0.5, 0.7, 0.8]]), abs=0.07)
@@ -214,38 +137,6 @@ def test_the_rule_of_a_log_with_turns_is_the_one_of_the_full_log() -> None:
     assert [worker.tasks for worker in policy.workers] == (first_asks(step_by_step(many, np.full(3, 1 / 3))).there).sum(
         axis=0
     ).tolist()
-
-
-def test_sequences_carry_a_policy_that_asks_several() -> None:
-    unlike = {"one": Made(0.65, 0.1), "two": Made(0.65, 0.1), "three": Made(0.7, 1.0)}
-    log = step_by_step(panel(unlike, 3000), np.full(3, 1 / 3))
-    policy, fresh = fit_partial_log(log).policy, panel(unlike, 3000, seed=8)
-    evidence = policy.rung(POLICY).evidence
-    assert evidence is not None
-    for point in policy.rung(POLICY).dial.points:
-        won = replay(policy.parts[point.part], point.setting, fresh).won.mean()
-        assert won == pytest.approx(point.accuracy, abs=4 * point.error + 0.02)
-
-
-def test_where_no_further_ask_was_left_to_chance_no_other_way_of_asking_is_promised() -> None:
-    unlike = {"one": Made(0.65, 0.1), "two": Made(0.65, 0.1), "three": Made(0.7, 1.0)}
-    policy = fit_partial_log(second_opinions(panel(unlike, 2000), 0, 2, chances=(0.0, 1.0))).policy
-    notes = "\n".join(policy.about.notes)
-    assert [rung.name for rung in policy.rungs] == [TABLE]
-    assert "no further ask was random" in notes
-    assert "no stopping rule: the table is as good as the settings that can be" in notes
-
-
-def test_a_part_of_the_workers_is_judged_by_the_tasks_of_all() -> None:
-    log = step_by_step(HELD, FIRST).select_workers(["two", "three"])
-    assert near(
-        [
-            float(alone(step_by_step(HELD, FIRST, seed).select_workers(["two", "three"]), 1)[0].mean())
-            for seed in range(8)
-        ],
-        HELD.won[:, 2].mean(),
-    )
-    assert log_quality.measure_coverage(log).kind is LogKind.DRAWN
 
 
 def _turns(log: OutcomeMatrix) -> Ints:

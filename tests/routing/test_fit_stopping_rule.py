@@ -8,7 +8,6 @@ from panels import POOL, Made, folds, panel, scores_only, untyped
 
 from shikisha.routing.fit.fit_stopping_rule import (
     FittedStopping,
-    StateCache,
     StoppingConfig,
     StoppingData,
     fit_scorer,
@@ -110,14 +109,3 @@ def test_odd_logs_give_figures_and_no_warnings(held: OutcomeMatrix) -> None:
     assert np.isfinite(found.won).all()
     assert np.isfinite(found.cost).all()
     assert np.isfinite(replay(found.part, 1, held).won).all()
-
-
-def test_what_fits_share_changes_none_of_them() -> None:
-    held = panel({**THREE, "four": Made(0.6, 0.05)}, tasks=200)
-    ground = StoppingData.of(held, folds(held), StoppingConfig(prices=np.array([0.05, 1.0])))
-    states = StateCache(ground)
-    for shared, pool in (((0, 1), (0, 1, 2)), ((0, 1), (0, 1, 3)), ((1, 3), (1, 2, 3)), ((), (0, 1))):
-        states.share(shared)
-        one, other = fit_stopping(ground, pool, states=states), fit_stopping(ground, pool)
-        assert np.array_equal(one.won, other.won)
-        assert all(np.array_equal(gains, other.part.gains[asked]) for asked, gains in one.part.gains.items())

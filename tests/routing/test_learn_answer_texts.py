@@ -16,19 +16,17 @@ from shikisha.routing.answer_evidence import (
     stack_evidence,
 )
 from shikisha.routing.arrays import Floats
-from shikisha.routing.boosted_scorer import NUM_CANDIDATE_FEATURES, boosted_posterior, candidate_features
-from shikisha.routing.fit.cost_frontier import Frontier
+from shikisha.routing.boosted_scorer import LOGIT_COLUMN, NUM_CANDIDATE_FEATURES, boosted_posterior, candidate_features
 from shikisha.routing.fit.drift_detection import WorkerDrift
-from shikisha.routing.fit.fit_boosted_scorer import BoostingConfig, fit_trees, trees_as_arrays
+from shikisha.routing.fit.fit_boosted_scorer import BoostingConfig, fit_trees, trees_as_arrays, trees_gain
 from shikisha.routing.fit.fit_stopping_rule import (
     FittedStopping,
     StoppingConfig,
     StoppingData,
     fit_stopping,
-    fitted_frontier,
 )
 from shikisha.routing.fit.log_replay import replay
-from shikisha.routing.fit.model_selection import select_policy, trees_pay
+from shikisha.routing.fit.model_selection import select_policy
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.fit.worker_removal import simulate_drift
 from shikisha.routing.policy_data import Candidate
@@ -98,7 +96,7 @@ def test_numpy_walks_the_trees_as_they_were_fitted() -> None:
 
 def test_texts_that_tell_right_from_wrong_make_a_better_policy(reading: FittedStopping) -> None:
     plain = fit_stopping(StoppingData.of(HELD, folds(HELD), CONFIG), (0, 1))
-    assert fitted_frontier(reading).area > fitted_frontier(plain).area + 0.02
+    assert reading.won.mean() > plain.won.mean() + 0.02
     outcomes = [np.mean([replay(one.part, setting, FRESH).won for setting in range(6)]) for one in (reading, plain)]
     assert outcomes[0] > outcomes[1] + 0.02
 
@@ -158,7 +156,7 @@ def test_an_answer_that_drift_makes_up_has_no_looks() -> None:
 @pytest.fixture(scope="module")
 def policy_bytes(reading: FittedStopping) -> bytes:
     dial = TradeOff((OperatingPoint(0, 0, 0.1, 0.6),), 1.0, 0.6)
-    few = select_policy(panel(TWO, tasks=50))
+    few = select_policy(panel(TWO, tasks=50)).policy
     policy = replace(few, parts=(reading.part,), rungs=(Candidate("policy", dial),), kept="policy")
     assert policy.reads_answers
     return serialize_policy(policy)
@@ -193,11 +191,20 @@ def test_trees_that_would_never_end_or_read_elsewhere_are_refused(
 
 
 @pytest.mark.parametrize(("errors", "pays"), [(-3.0, False), (0.0, False), (1.5, False), (3.0, True)])
-def test_trees_are_kept_only_where_the_whole_interval_excludes_harm(errors: float, pays: bool) -> None:
-    """`errors` is how many standard errors the mean gain of 400 tasks lies above 0."""
+def test_trees_are_kept_only_where_they_predict_held_out_answers_better(errors: float, pays: bool) -> None:
+    """`errors` is how many standard errors the mean gain of 400 tasks, of three states each, lies above 0."""
     draws = np.random.default_rng(5).normal(size=400)
-    gains = (draws - draws.mean()) / draws.std() / np.sqrt(400) * 0.05
-    plain = np.full((400, 1), 0.5)
-    reading = plain + (gains + errors * gains.std() / np.sqrt(400))[:, None]
-    budgets, cost = np.ones(1), np.ones((400, 1))
-    assert trees_pay(Frontier(budgets, reading, cost), Frontier(budgets, plain, cost)) is pays
+    gains = (draws - draws.mean()) / draws.std() * 0.05
+    losses = np.repeat(0.6 - gains - errors * gains.std() / np.sqrt(400), 3)
+    labels, tasks = np.ones(1200, bool), np.repeat(np.arange(400), 3)
+    features = np.zeros((1200, NUM_CANDIDATE_FEATURES))
+    features[:, LOGIT_COLUMN] = -np.log(np.expm1(0.6))
+    assert trees_gain(-np.log(np.expm1(losses)), features, labels, tasks) is pays
+
+
+def test_the_conditional_logit_stands_where_trees_are_compared_with_it() -> None:
+    data, everybody = StoppingData.of(HELD, folds(HELD), CONFIG), (0, 1)
+    posterior = data.posterior(everybody)
+    cells, features = candidate_features(data.complete, everybody, posterior)
+    chance = np.clip(posterior[0][cells], 1e-4, 1 - 1e-4)
+    assert features[:, LOGIT_COLUMN] == pytest.approx(np.log(chance / (1 - chance)))

@@ -12,16 +12,17 @@ from shikisha.routing.fit.fit_table import RoutingPreference
 from shikisha.routing.fit.model_selection import (
     CASCADE,
     POLICY,
+    POLICY_TASKS,
     TABLE,
     LearningOptions,
     assign_folds,
     choose_candidate,
     fit_candidates,
-    num_evaluated_folds,
+    measured_rows,
     replay_frontier,
     replay_settings,
-    select_policy,
 )
+from shikisha.routing.fit.model_selection import select_policy as select
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, add_latency_cost
 from shikisha.routing.policy_data import COMBINED, AreaGain, HeldOutEvidence, Policy
 from shikisha.routing.stopping_rule import StoppingRule
@@ -30,6 +31,10 @@ from shikisha.routing.trade_off import OperatingPoint, TradeOff
 ALIKE = {"one": Made(0.65, 0.2), "two": Made(0.65, 0.2), "three": Made(0.65, 0.2), "four": Made(0.7, 1.0)}
 POOLED = panel(ALIKE, tasks=900)
 UNSURE = {"one": Made(0.65, 0.2), "two": Made(0.65, 0.2), "three": Made(0.7, 1.0)}  # over few tasks
+
+
+def select_policy(held: OutcomeMatrix, options: LearningOptions | None = None) -> Policy:
+    return select(held, options).policy
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +90,14 @@ def test_the_combined_dial_is_kept_unless_it_does_harm(gained: tuple[float, floa
     assert choose_candidate((TABLE, COMBINED), proofs) == kept
 
 
-@pytest.mark.parametrize(("each", "count"), [(100, 5), (1_000, 5), (2_000, 3), (20_000, 1)])
-def test_large_logs_are_evaluated_on_as_many_folds_as_have_enough_tasks(each: int, count: int) -> None:
-    assert num_evaluated_folds(np.repeat(np.arange(5), each)) == count
+def test_what_is_measured_of_a_large_log_is_a_sample_by_content() -> None:
+    held = panel(tasks=POLICY_TASKS + 500)
+    rows = measured_rows(held, (TABLE, POLICY))
+    assert len(rows) == POLICY_TASKS
+    assert [held.hashes[row] for row in sorted(rows, key=lambda row: held.hashes[row])] == sorted(held.hashes)[
+        :POLICY_TASKS
+    ]
+    assert len(measured_rows(held, (TABLE,))) == len(held)
 
 
 def test_uncertain_gains_are_shrunk_to_the_usual_one_and_harm_is_not_taken() -> None:

@@ -39,7 +39,7 @@ def test_copies_of_a_task_are_no_further_evidence() -> None:
 def test_a_log_of_twelve_tasks_many_times_over_is_no_proof() -> None:
     held = panel(tasks=130)
     copies = np.arange(130) % 12
-    climbed = select_policy(replace(held.at(copies), ids=held.ids))
+    climbed = select_policy(replace(held.at(copies), ids=held.ids)).policy
     gains = [one for rung in climbed.rungs if rung.evidence for one in rung.evidence.gains]
     assert all(one.high - one.low > 0.02 for one in gains if one.mean)
 
@@ -48,7 +48,7 @@ def test_a_worker_with_one_lucky_outcome_is_not_the_best() -> None:
     pool = {"lucky": Made(1.0, 0.001), "cheap": Made(0.6, 0.1), "dear": Made(0.8, 1.0)}
     held = missing(panel(pool, tasks=300), (np.arange(300)[:, None] > 0) & (np.arange(3) == 0))
     assert held.workers[held.best_worker()] == "dear"
-    climbed = select_policy(held)
+    climbed = select_policy(held).policy
     dial = climbed.rung("table").dial
     assert climbed.best_single.name == "dear"
     assert dial.unit == pytest.approx(float(np.nanmean(held.dollars[:, 2])))

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from panels import folds, panel
+from panels import Made, folds, panel
+from policies import empty_response_model
 
 from shikisha.core.errors import ConfigError
+from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import (
     LearningOptions,
     PolicyFit,
@@ -19,9 +21,15 @@ from shikisha.routing.fit.model_selection import (
     known_workers,
     select_policy,
 )
-from shikisha.routing.policy_data import Candidate, Policy, PolicyOrigin
-from shikisha.routing.policy_file import MAX_FILE_BYTES, load_policy, parse_policy, save_policy, serialize_policy
-from shikisha.routing.text_features import empty_response_model
+from shikisha.routing.policy_data import COMBINED, Candidate, Policy, PolicyOrigin
+from shikisha.routing.policy_file import (
+    MAX_FILE_BYTES,
+    load_policy,
+    parse_policy,
+    policy_version,
+    save_policy,
+    serialize_policy,
+)
 
 PANEL = panel(tasks=250)
 
@@ -188,5 +196,24 @@ def test_a_file_that_is_not_there_or_is_text_says_so(tmp_path: Path) -> None:
 
 
 def test_a_climbed_policy_survives_its_file() -> None:
-    policy = select_policy(PANEL)
+    policy = select_policy(PANEL).policy
     assert parse_policy(serialize_policy(policy), "here").rungs == policy.rungs
+
+
+@pytest.mark.parametrize("name", ["answers", "scores"])
+def test_policies_of_before_one_fit_are_read_and_act(name: str) -> None:
+    """Files of 28 November 2026: one with trees that read answers, one with a router of prompts."""
+    path = Path(__file__).parents[1] / "data" / "2026-11-28" / f"{name}.policy"
+    policy, version = load_policy(path)
+    assert policy_version(serialize_policy(policy)) == version
+    assert policy.kept == COMBINED
+    assert policy.about.verdict is None
+    kinds = {part.kind for part in policy.parts}
+    assert kinds >= ({"table", "cascade", "induction"} if name == "answers" else {"table", "router"})
+    assert policy.reads_answers is (name == "answers")
+    pool = dict.fromkeys(policy.names, Made())
+    held = panel(pool, tasks=30)
+    for rung in policy.rungs:
+        for point in rung.dial.points:
+            played = replay(policy.parts[point.part], point.setting, held)
+            assert played.asked.any(axis=1).all()

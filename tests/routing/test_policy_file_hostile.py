@@ -9,11 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from panels import panel
+from policies import empty_response_model, of_every_kind
 
 from shikisha.core.errors import ConfigError
 from shikisha.routing.fit.log_replay import count_usage
-from shikisha.routing.fit.model_selection import LearningOptions, fit_candidates, known_workers
-from shikisha.routing.policy_data import Candidate, Policy, PolicyOrigin
 from shikisha.routing.policy_file import parse_policy, serialize_policy
 from shikisha.routing.policy_registry import (
     ChangeAuthor,
@@ -22,18 +21,13 @@ from shikisha.routing.policy_registry import (
     RegistryAction,
     RegistryEntry,
 )
-from shikisha.routing.text_features import empty_response_model
 
 PANEL = panel(tasks=200)
 
 
 @pytest.fixture(scope="module")
 def held() -> bytes:
-    fitted = fit_candidates(PANEL, LearningOptions(), ("table", "router", "cascade", "policy"))
-    rungs = tuple(Candidate(name, dial) for name, dial in fitted.dials.items())
-    made = Policy(
-        PolicyOrigin("log", "hash", len(PANEL)), known_workers(PANEL), PANEL.types, fitted.parts, rungs, "policy"
-    )
+    made = of_every_kind(PANEL)
     return serialize_policy(replace(made, habits=count_usage(PANEL, made), hearing=empty_response_model(3, 2)))
 
 

@@ -228,9 +228,10 @@ def test_every_use_that_is_named_can_be_had(costs: tuple[float, float]) -> None:
     dial = TradeOff((low, high) if costs[0] < costs[1] else (high,), 1.0, 0.7)
     found = usage_commands(replace(bare(), rungs=(Candidate("table", dial),)), "my policy.file", "a log", ("a", "b"))
     words = [shlex.split(command) for command, _ in found]
-    assert words[0] == ["shikisha", "policy", "show", "my policy.file"]
+    assert ["shikisha", "policy", "show", "my policy.file"] in words
+    assert words[0][:2] == ["shikisha", "run"]
     assert words[-1][:6] == ["shikisha", "eval", "--log", "a log", "--workers", "a,b"]
-    for word in words[1:]:
+    for word in (words[0], words[-1]):
         options = word[-1].removeprefix("policy:my policy.file").removeprefix("?")
         assert dial.at(parse_target([options.partition("=")[::2]] if options else [])).accuracy >= 0.6
 

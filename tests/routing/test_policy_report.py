@@ -40,7 +40,7 @@ def test_it_fits_a_screen(made: Policy, tmp_path: Path) -> None:
 def test_a_pool_of_many_workers_takes_fewer_rows_and_says_how_many_are_left_out(tmp_path: Path) -> None:
     def rows(workers: int) -> list[str]:
         pool = {f"worker-{place}": Made(0.3 + 0.03 * place, 1.3**place) for place in range(workers)}
-        return shown(select_policy(panel(pool, tasks=30)), tmp_path).splitlines()
+        return shown(select_policy(panel(pool, tasks=30)).policy, tmp_path).splitlines()
 
     assert sum(line.startswith("worker-") for line in rows(13)) == 13
     many = rows(20)

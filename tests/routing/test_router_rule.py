@@ -7,7 +7,6 @@ import pytest
 from panels import Made, keeps_its_word, panel
 
 from shikisha.routing.arrays import Floats
-from shikisha.routing.fit.fit_router import fit_feature_scale
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.router_rule import (
     ALL_TYPES,
@@ -34,6 +33,12 @@ POET, RECKONER = 0, 1
 TYPES = 2
 SILENT = {"poet": Made(0.6, silent=0.2), "reckoner": Made(0.5, silent=0.2)}
 KNOWN = ("verse", "sum")
+
+
+def fit_feature_scale(features: Floats) -> FeatureScale:
+    """Return mean and spread of these features, as the files of earlier versions hold them."""
+    spread = features.std(axis=0)
+    return FeatureScale(features.mean(axis=0), np.where(spread > 0, 1 / np.maximum(spread, 1e-9), 0.0))
 
 
 def table(*prices: float, workers: int = 2) -> TableRule:

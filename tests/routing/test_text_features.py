@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from policies import empty_response_model
 
 from shikisha.routing.text_features import (
     PROMPT_BUCKETS,
     RESPONSE_BUCKETS,
-    empty_response_model,
     hash_prompts,
     hash_responses,
 )

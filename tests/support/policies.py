@@ -17,7 +17,7 @@ from shikisha.routing.arrays import Floats
 from shikisha.routing.fit.fit_stopping_rule import StoppingConfig, StoppingData, fit_stopping
 from shikisha.routing.fit.fit_table import fit_table
 from shikisha.routing.fit.log_replay import count_usage
-from shikisha.routing.fit.model_selection import CASCADE, POLICY, ROUTER, TABLE, LearningOptions, fit_candidates
+from shikisha.routing.fit.model_selection import CASCADE, POLICY, TABLE, LearningOptions, fit_candidates
 from shikisha.routing.fit.model_selection import known_workers as workers_of
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.policy_data import (
@@ -30,10 +30,12 @@ from shikisha.routing.policy_data import (
     Policy,
     PolicyOrigin,
 )
+from shikisha.routing.router_rule import RouterRule, zero_maps
 from shikisha.routing.state import DecisionRule
+from shikisha.routing.text_features import RESPONSE_BUCKETS, ResponseModel
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
-RUNGS = (TABLE, ROUTER, CASCADE, POLICY)
+RUNGS = (TABLE, CASCADE, POLICY)
 BUDGETS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -171,8 +173,22 @@ def _known(value: float) -> float | None:
 
 
 def of_every_kind(held: OutcomeMatrix) -> Policy:
-    """A policy with every kind of part, and some evidence."""
+    """A policy with every kind of part, and some evidence; routers are of files of earlier versions."""
     recipe = StoppingConfig(prices=np.array([0.01, 0.05, 0.3, 2.0, 20.0]))
     made = fit_candidates(held, LearningOptions(config=recipe), RUNGS)
-    rungs = tuple(Candidate(name, dial, HeldOutEvidence(0.7)) for name, dial in made.dials.items())
-    return Policy(PolicyOrigin("log", "hash", len(held)), workers_of(held), held.types, made.parts, rungs, POLICY)
+    router = RouterRule(fit_table(held, folds(held)).part, zero_maps(len(held.workers)))
+    parts, first = (*made.parts, router), made.dials[TABLE]
+    points = tuple(replace(point, part=len(made.parts)) for point in first.points)
+    dials = {**made.dials, "router": replace(first, points=points)}
+    rungs = tuple(Candidate(name, dial, HeldOutEvidence(0.7)) for name, dial in dials.items())
+    return Policy(PolicyOrigin("log", "hash", len(held)), workers_of(held), held.types, parts, rungs, POLICY)
+
+
+def empty_response_model(workers: int, types: int) -> ResponseModel:
+    """A response model for no worker, as files of earlier versions may have one."""
+    return ResponseModel(
+        np.zeros((workers, RESPONSE_BUCKETS)),
+        np.ones(RESPONSE_BUCKETS),
+        np.zeros((types + 1, workers)),
+        np.zeros(workers, bool),
+    )

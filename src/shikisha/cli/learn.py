@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -172,16 +174,35 @@ def _refuse_missing(written: LearnOutputOptions) -> None:
 
 @contextmanager
 def _show_progress() -> "Iterator[ProgressCallback]":
-    """Yield the callback for progress: it moves a line on stderr, and does nothing where that is no terminal."""
+    """Yield the callback for progress: it moves a line on a terminal; elsewhere a line is written now and then."""
     console = output.make_console()
     if not console.is_terminal or console.is_dumb_terminal:
-        yield lambda _: None
+        with _sparse_lines() as tell:
+            yield tell
         return
     with Progress(
         SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"), console=console, transient=True
     ) as progress:
         line = progress.add_task("reading")
         yield lambda text: progress.update(line, description=text)
+
+
+@contextmanager
+def _sparse_lines(seconds: float = 10.0) -> "Iterator[ProgressCallback]":
+    """Write to stderr what is being done, once in so many seconds: a log of a build shows that it is alive."""
+    begun, doing, ended = monotonic(), ["reading"], Event()
+
+    def write() -> None:
+        while not ended.wait(seconds):
+            output.print_note(f"{monotonic() - begun:.0f} s: {doing[0]}")
+
+    thread = Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield lambda text: doing.__setitem__(0, text)
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _write_policy(policy: "Policy", request: "LearnRequest", written: LearnOutputOptions, to: Path) -> None:
@@ -196,13 +217,17 @@ def _write_policy(policy: "Policy", request: "LearnRequest", written: LearnOutpu
     if written.page is not None:
         output.write_file(written.page, render_policy_page(policy, version, uses))
     report = to_safe_json(policy_report.policy_as_json(policy, version))
-    for note in policy.about.notes:
-        output.print_note(f"shikisha: warning: {note}")
     if written.json is not None and str(written.json) != output.STDOUT:
         output.write_file(written.json, report + "\n")
-    output.print_note(f"written: {to} (version {version})")
-    if str(written.json or "") == output.STDOUT:
+    console, quiet = output.make_console(to_stdout=True), str(written.json or "") == output.STDOUT
+    if quiet:
         output.print_line(report)
+    else:
+        policy_report.print_selection(policy, console)
+    for note in policy.about.notes:
+        output.print_note(f"shikisha: warning: {note}")
+    output.print_note(f"written: {to} (version {version})")
+    if quiet:
         return
-    policy_report.print_selection(policy, output.make_console(to_stdout=True))
-    output.print_report("\nHow to use it:\n" + "\n".join(f"  {line}\n    {meaning}" for line, meaning in uses))
+    output.print_report("\nHow to use it:\n" + "\n".join(f"  {line}\n    {meaning}" for line, meaning in uses) + "\n")
+    policy_report.print_verdict(policy, console)

@@ -29,34 +29,42 @@ from shikisha.outcomes.log_reader import (
     sample_tasks,
 )
 from shikisha.plots.number_format import plural
-from shikisha.routing.fit.baselines import measure_baselines
 from shikisha.routing.fit.check_signal import apply_test_signal
 from shikisha.routing.fit.drift_detection import drop_outdated
 from shikisha.routing.fit.fit_table import RoutingPreference
 from shikisha.routing.fit.incumbents import (
     TaskScores,
     compare_with_incumbents,
-    cross_validated_scores,
     find_incumbents,
+    held_out_scores,
     refuse_unknown_propensities,
+    task_scores,
 )
 from shikisha.routing.fit.log_quality import LogKind, find_caveats, find_cost_oddities, find_gaps, measure_coverage
 from shikisha.routing.fit.log_replay import count_usage
 from shikisha.routing.fit.missing_grades import complete_grades
-from shikisha.routing.fit.model_selection import MIN_TASKS, LearningOptions, LogSource, assign_folds, select_policy
-from shikisha.routing.fit.new_workers import impute_outcomes, without_new_workers
+from shikisha.routing.fit.model_selection import (
+    MIN_TASKS,
+    POLICY_TASKS,
+    LearningOptions,
+    LogSource,
+    Selection,
+    assign_folds,
+    select_policy,
+)
 from shikisha.routing.fit.outcome_matrix import (
     OutcomeMatrix,
     add_latency_cost,
     build_outcome_matrix,
     complete_costs,
+    without_late_workers,
 )
-from shikisha.routing.fit.partial_logs import PartialFit, fit_partial_log
+from shikisha.routing.fit.partial_logs import fit_partial_log
 from shikisha.routing.fit.task_clusters import assign_types, find_task_types
 from shikisha.routing.policy_data import Policy, PolicyOrigin
 
 ProgressCallback = Callable[[str], None]
-# 13 workers on 20,000 tasks; 8,000 take 209 s of one core and 1 GB, and on MP13 more than 1,000 brought nothing.
+# 13 workers on 20,000 tasks; on MP13 more than 1,000 tasks brought nothing.
 MAX_OUTCOMES = 260_000
 
 
@@ -111,9 +119,8 @@ def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
             notes += (f"{plural(left, 'outcome')} in other words than most are left out: a policy sends one wording",)
         source = _OutcomeSource(name, log_hash(folder), _cost_kind(log), notes)
         scope, wording = log_scope(folder), next(iter(wordings), "")
-        policy = _fit_policy(
-            order, build_outcome_matrix(log, order.workers, whole=has_responses(folder)), source, runs, tell
-        )
+        panel = build_outcome_matrix(log, order.workers, whole=has_responses(folder), most_read=POLICY_TASKS)
+        policy = _fit_policy(order, panel, source, runs, tell)
         return replace(policy, about=replace(policy.about, scope=scope, wording=wording))
 
 
@@ -139,29 +146,31 @@ def _fit_policy(
     panel, outdated = drop_outdated(panel) if order.drop_outdated else (panel, ())
     panel, costs = complete_costs(panel)
     caveats, kind, rivals = find_caveats(panel), measure_coverage(panel).kind, find_incumbents(runs)
-    whole, recorded, ungraded = kind is LogKind.FULL, panel, tuple[str, ...]()
+    whole, ungraded, late = kind is LogKind.FULL, tuple[str, ...](), tuple[str, ...]()
+    if whole:
+        panel, late = without_late_workers(panel)
+    recorded = panel
     if whole:
         panel, ungraded = complete_grades(panel, order.seed)
     priced, waits = add_latency_cost(panel, order.second)
-    told = replace(source, notes=(*source.notes, *signal, *found, *outdated, *costs, *waits, *caveats, *ungraded))
+    told = replace(
+        source, notes=(*source.notes, *signal, *found, *outdated, *costs, *waits, *caveats, *late, *ungraded)
+    )
     if not any(rival.parted for rival in rivals):
         refuse_unknown_propensities(runs, kind, priced)
     scores: TaskScores | None = None
-    why = ""
     if whole:
-        policy = _fit_full_log(order, priced, told, tell)
+        selection, why = _fit_full_log(order, priced, told, tell), ""
+        scores = held_out_scores(selection, priced)
     else:
-        fitted = _fit_partial_log(order, priced, told, tell)
-        policy, scores, why = fitted.policy, fitted.scores, fitted.why
-    if order.rung:
-        policy = replace(policy, kept=policy.rung(order.rung).name)
+        selection, why = _fit_partial_log(order, priced, told, tell)
+        scores = None if why else task_scores(selection.ids, selection.won, selection.paid)
+    policy = selection.policy
     if rivals:
         tell("comparing with the present conductor")
-        scores = cross_validated_scores(policy, without_new_workers(priced), order.seed) if whole else scores
         policy = compare_with_incumbents(policy, priced, scores, rivals, why)
     tell("counting its calls")
-    filled = impute_outcomes(replace(panel, texts=()), order.seed) if whole else panel
-    return replace(policy, habits=count_usage(recorded, policy, filled))
+    return replace(policy, habits=count_usage(recorded, policy))
 
 
 def _with_task_types(panel: OutcomeMatrix, tell: ProgressCallback) -> tuple[OutcomeMatrix, tuple[str, ...]]:
@@ -177,25 +186,28 @@ def _with_task_types(panel: OutcomeMatrix, tell: ProgressCallback) -> tuple[Outc
     )
 
 
-def _fit_full_log(order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSource, tell: ProgressCallback) -> Policy:
-    """Select among all candidates: every worker was asked for every task, but new workers, which are not evaluated."""
-    others = without_new_workers(panel)
-    come = LogSource(source.name, source.hash, source.cost_kind, (*source.notes, *find_gaps(others)))
-    wants = LearningOptions(seed=order.seed, preference=RoutingPreference(order.speed, order.limits))
-    climbed = select_policy(panel, wants, come, tell)
-    return replace(climbed, yardsticks=climbed.yardsticks or measure_baselines(others, order.seed, tell))
+def _fit_full_log(
+    order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSource, tell: ProgressCallback
+) -> Selection:
+    """Select among all candidates: every worker was asked for every task."""
+    come = LogSource(source.name, source.hash, source.cost_kind, (*source.notes, *find_gaps(panel)))
+    wants = LearningOptions(order.seed, order.rung, RoutingPreference(order.speed, order.limits))
+    return select_policy(panel, wants, come, tell)
 
 
 def _fit_partial_log(
     order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSource, tell: ProgressCallback
-) -> PartialFit:
+) -> tuple[Selection, str]:
     """Learn what a partially observed log supports."""
     if order.speed or order.limits:
         raise ConfigError("--speed and --limit need a log in which every worker was asked for every task")
     tell("learning from a partially observed log")
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     about = PolicyOrigin(source.name, source.hash, len(panel), today, source.cost_kind, order.seed, source.notes)
-    return fit_partial_log(panel, order.seed, about)
+    selection, why = fit_partial_log(panel, order.seed, about)
+    if order.rung:
+        selection.policy.rung(order.rung)  # there is one candidate: another name is an error
+    return selection, why
 
 
 @contextmanager

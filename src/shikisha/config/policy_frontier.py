@@ -16,7 +16,7 @@ from shikisha.outcomes.log_reader import open_log
 from shikisha.routing.fit.cost_frontier import BUDGETS, REPORTED_BUDGETS, Frontier, paired_gain
 from shikisha.routing.fit.model_selection import PolicyFit, replay_frontier
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
-from shikisha.routing.policy_data import Policy
+from shikisha.routing.policy_data import OLD_RESPONSE_MODEL, Policy
 from shikisha.routing.policy_file import load_policy
 
 POLICY_PREFIX = "policy:"
@@ -37,6 +37,8 @@ def _policy_frontier(setup: EvaluationSetup, file: Path, task_ids: Sequence[str]
     import numpy as np
 
     policy, version = load_policy(file)
+    if policy.hearing is not None:
+        raise ConfigError(f"--frontier: {file}: {OLD_RESPONSE_MODEL}")
     log = open_log(Path(setup.log or ""), setup.workers)
     missing = [name for name in policy.names if name not in log.workers]
     if missing:
@@ -45,7 +47,7 @@ def _policy_frontier(setup: EvaluationSetup, file: Path, task_ids: Sequence[str]
         )
     whole = build_outcome_matrix(log, policy.names, policy.types, whole=setup.reply == "both")
     places = {task_id: place for place, task_id in enumerate(whole.ids)}
-    panel = whole.at(np.array([places[task_id] for task_id in task_ids], np.int64)).with_response_model(policy.hearing)
+    panel = whole.at(np.array([places[task_id] for task_id in task_ids], np.int64))
     return {
         "policy": str(file),
         "version": version,

@@ -208,8 +208,10 @@ def _matching_rows(batch: "pa.RecordBatch", only: RowFilter | None) -> Sequence[
     """Return which rows are taken."""
     rows: Sequence[int] = range(batch.num_rows)
     for name, wanted in (only or {}).items():
-        values = batch.column(name).to_pylist()
-        rows = [row for row in rows if values[row] in wanted]
+        encoded = batch.column(name).dictionary_encode()
+        taken = [word in wanted for word in encoded.dictionary.to_pylist()]
+        places = encoded.indices.to_pylist()
+        rows = [row for row in rows if places[row] is not None and taken[places[row]]]
     return rows
 
 
@@ -232,12 +234,15 @@ def _check_type(file: Path, column: ColumnSpec, schema: "pa.Schema") -> None:
 
 def _python_values(values: "pa.Array", column: ColumnSpec, rows: Sequence[int]) -> list[object]:
     """Return these rows as plain Python values; texts by way of a dictionary, so that equal ones are decoded once."""
+    # Rows are taken first: responses are read worker by worker, and decoding all each time takes longest.
+    import pyarrow as pa
+
+    values = values if len(rows) == len(values) else values.take(pa.array(rows, pa.int64()))
     if column.type is not ColumnType.TEXT:
-        plain = values.to_pylist()
-        return [plain[row] for row in rows]
+        return list(values.to_pylist())
     encoded = values.dictionary_encode()
     words, places = encoded.dictionary.to_pylist(), encoded.indices.to_pylist()
-    return [None if places[row] is None else words[places[row]] for row in rows]
+    return [None if place is None else words[place] for place in places]
 
 
 TableLine = dict[str, str | float | None]

@@ -17,6 +17,8 @@ from shikisha.routing.state import NOT_ASKED, ArrayMap, DecisionState
 
 # Columns of `candidate_features`.
 NUM_CANDIDATE_FEATURES = 51
+# The one with the conditional logit's own log odds.
+LOGIT_COLUMN = 5
 # Probabilities are kept away from 0 and 1 by this much before odds are taken.
 _LEAST = 1e-4
 # Rows that walk the trees at once, to bound memory.

@@ -7,6 +7,7 @@ so the usage of a mixture is the weighted sum of its settings. Files are in `pol
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 
 import numpy as np
 
@@ -21,6 +22,11 @@ from shikisha.routing.trade_off import OperatingMix, OperatingPoint, OperatingTa
 
 # Prefix of the description where a policy cannot act, before a colon and the reason.
 CANNOT_ACT = "cannot act"
+# Files of earlier versions may have a response model: they are served as they were, and no log is replayed for them.
+OLD_RESPONSE_MODEL = (
+    "this policy reads responses by a model that earlier versions fitted: it is served as before, but cannot be "
+    "measured on a log again; learn a new policy from the log with `shikisha learn`"
+)
 # The candidate whose trade-off is over all others' settings.
 COMBINED = "combined"
 
@@ -170,11 +176,38 @@ class Candidate:
     evidence: HeldOutEvidence | None = None
 
 
+class VerdictKind(StrEnum):
+    """What somebody should do."""
+
+    POLICY = "policy"  # use the policy, at the verdict's option
+    SINGLE = "single"  # ask one worker for everything
+    UNTOLD = "untold"  # the log cannot tell
+
+
+@dataclass(frozen=True, slots=True)
+class LogVerdict:
+    """What to do, as a sentence (`text`) and as data, from held-out tasks alone.
+
+    `option` is the policy's ("": its best setting), `worker` the single one. `gain` is accuracy less the best single
+    worker's with its 95 % interval, `cost` relative to that worker's, `needs` how many more graded answers would tell.
+    """
+
+    kind: VerdictKind
+    text: str
+    option: str = ""
+    worker: str = ""
+    gain: float | None = None
+    low: float | None = None
+    high: float | None = None
+    cost: float | None = None
+    needs: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyOrigin:
     """Where a policy comes from: the log and its hash, number of tasks, date, and notes for readers.
 
-    `advice`, in files of earlier versions, says in one line which workers to keep, and what that saves.
+    `advice`, in files of earlier versions, says in one line which workers to keep; `verdict` is what to do.
     `scope` says for whose tasks it may act: those of the tenant whose runs it was learned from. `wording` is what its
     workers were asked besides the task ("": nothing), and are asked again.
     """
@@ -190,6 +223,7 @@ class PolicyOrigin:
     advice: str = ""
     scope: Scope = OPERATOR
     wording: str = ""
+    verdict: LogVerdict | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,6 +266,8 @@ def serialize_policy(policy: Policy) -> bytes:
         del about["advice"]
     if not policy.about.wording:  # nor is this in files of before wordings were kept
         del about["wording"]
+    if policy.about.verdict is None:  # nor are verdicts
+        del about["verdict"]
     about["scope"] = scope_as_json(policy.about.scope)
     if policy.about.scope == OPERATOR:  # as files of earlier versions are, which kept no tenant
         del about["scope"]

@@ -184,16 +184,6 @@ class ResponseModel:
         return cls(arrays["weights"], arrays["rarity"], arrays["usual"], arrays["heard"] > 0)
 
 
-def empty_response_model(workers: int, types: int) -> ResponseModel:
-    """Return a response model for no worker."""
-    return ResponseModel(
-        np.zeros((workers, RESPONSE_BUCKETS)),
-        np.ones(RESPONSE_BUCKETS),
-        np.zeros((types + 1, workers)),
-        np.zeros(workers, bool),
-    )
-
-
 @lru_cache(maxsize=64)
 def _hash_response(text: str) -> HashedWords:
     """Return the words of one text; a run's next decision reads its earlier answers again."""

@@ -40,5 +40,5 @@ def apply_test_signal(matrix: OutcomeMatrix) -> tuple[OutcomeMatrix, tuple[str, 
     tokens, lengths = np.full_like(known.tokens, np.nan), np.zeros_like(known.lengths)
     forms = replace(matrix.types, forms=(OPEN_FORM,) * len(matrix.types.names), form=OPEN_FORM)
     types = matrix.types if matrix.answers else forms
-    passing = replace(known, types=types, codes=codes, tokens=tokens, lengths=lengths, texts=(), evidence=None)
+    passing = replace(known, types=types, codes=codes, tokens=tokens, lengths=lengths, evidence=None)
     return replace(passing, answers=True), tuple(notes)

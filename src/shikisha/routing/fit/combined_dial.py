@@ -45,12 +45,18 @@ class CrossFittedRule:
     spent: Floats
     expected: Floats | None = None
 
+    def at(self, rows: Ints) -> "CrossFittedRule":
+        """Return the results on these tasks; expected accuracies move to their level."""
+        won = self.won[rows]
+        expected = None if self.expected is None else self.expected + float(won.mean() - self.won.mean())
+        return replace(self, won=won, cost=self.cost[rows], expected=expected)
 
-def setting_points(rules: Sequence[CrossFittedRule], first: int = 0, copies: int = 1) -> list[OperatingPoint]:
-    """Return an operating point per setting of each rule, numbered from `first`; `copies` of each task count as one."""
+
+def setting_points(rules: Sequence[CrossFittedRule], first: int = 0) -> list[OperatingPoint]:
+    """Return an operating point per setting of each rule, numbered from `first`."""
     operating_points = []
     for place, rule in enumerate(rules, first):
-        errors = rule.won.std(axis=0) / np.sqrt(max(1, len(rule.won) // copies))
+        errors = rule.won.std(axis=0) / np.sqrt(max(1, len(rule.won)))
         accuracy = rule.won.mean(axis=0) if rule.expected is None else rule.expected
         for setting in range(rule.won.shape[1]):
             cost, won = float(rule.spent[setting]), float(accuracy[setting])
@@ -62,20 +68,25 @@ def combine_candidates(
     rules: Sequence[CrossFittedRule],
     candidates: Sequence[Sequence[int]],
     singles: Sequence[int],
-    tasks: tuple[Sequence[str], int],
+    hashes: Sequence[str],
 ) -> tuple[OperatingPoint, ...]:
     """Return the points of one dial over candidates, from the simplest: each is a list of places in `rules`.
 
-    `singles` are those of single workers, and `tasks` their hashes and how many copies of each there are.
+    `singles` are those of single workers, and `hashes` the contents of the tasks.
     """
-    hashes, copies = tasks
-    outcomes = _Outcomes.of(rules, hashes, copies)
+    outcomes = _Outcomes.of(rules, hashes)
     first, *others = candidates
     dial = _Dial.of(outcomes, first)
     for places in others:
         dial = dial.joined_by(places)
     dial = dial.joined_by(singles, _PRIOR_GAIN_OF_SINGLES)
     return upper_hull((*dial.points, outcomes.best_of(singles)))
+
+
+def content_folds(hashes: Sequence[str]) -> Ints:
+    """Return [T]: a fold for each task, one for its copies; hashes are sorted, so neighbors have nothing in common."""
+    _, places = np.unique(np.array(hashes), return_inverse=True)
+    return places.reshape(-1) % _FOLDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +98,10 @@ class _Outcomes:
     folds: Ints
 
     @classmethod
-    def of(cls, rules: Sequence[CrossFittedRule], hashes: Sequence[str], copies: int) -> "_Outcomes":
+    def of(cls, rules: Sequence[CrossFittedRule], hashes: Sequence[str]) -> "_Outcomes":
         _, places = np.unique(np.array(hashes), return_inverse=True)
         won = np.concatenate([_mean_by_place(rule.won, places.reshape(-1)) for rule in rules], axis=1)
-        # Hashes are sorted, so that neighbors have nothing in common.
-        return cls(tuple(setting_points(rules, 0, copies)), won, np.arange(len(won)) % _FOLDS)
+        return cls(tuple(setting_points(rules)), won, np.arange(len(won)) % _FOLDS)
 
     def hull(self, places: Sequence[int], without: int | None = None) -> tuple[OperatingPoint, ...]:
         """Return the settings of these rules that no mixture beats, in all outcomes or those outside a fold."""

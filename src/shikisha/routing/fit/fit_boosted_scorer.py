@@ -12,7 +12,7 @@ import numpy as np
 
 from shikisha.core.errors import MissingExtra
 from shikisha.routing.arrays import Flags, Floats, Ints
-from shikisha.routing.boosted_scorer import BoostedTrees, candidate_features
+from shikisha.routing.boosted_scorer import LOGIT_COLUMN, BoostedTrees, candidate_features
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.state import NOT_ASKED, DecisionState
 
@@ -25,19 +25,18 @@ PosteriorOutsideFolds = Callable[[DecisionState, Ints, Sequence[int]], tuple[Flo
 _CHUNK = 4_096
 # With fewer tasks there is nothing to boost.
 MIN_BOOSTED_TASKS = 200
-# Of more tasks, so many are enough to fit trees on.
-MAX_BOOSTED_TASKS = 8_000
-# With more tasks, half as many trees at twice the rate (log-loss .3443 for .3436, MP13, in half of the time), and three
-# fits outside folds in place of five.
-_MANY_TASKS, _GROUPS = 5_000, 3
+# Trees are fitted without each of so many groups of folds.
+_GROUPS = 3
+# Trees must lower the log-loss on the first group by this many standard errors.
+_MIN_STANDARD_ERRORS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class BoostingConfig:
     """Size and shrinkage of the trees, and on how many random subsets of a task's answers they are fitted."""
 
-    trees: int = 200
-    rate: float = 0.05
+    trees: int = 100
+    rate: float = 0.1
     leaves: int = 12
     smallest_leaf: int = 30
     ridge: float = 5.0
@@ -56,30 +55,41 @@ class FittedBoost:
 
 def fit_boosted_scorer(
     matrix: OutcomeMatrix,
-    folds: Ints | None,
+    folds: Ints,
     pool: Sequence[int],
     posterior: PosteriorOutsideFolds,
     config: BoostingConfig | None = None,
 ) -> FittedBoost | None:
-    """Fit trees on the states that asking workers of `pool` leads to; None where there is too little to read.
+    """Fit trees on the states that asking workers of `pool` leads to.
 
-    Without `folds` ([T]) there are trees of all tasks only.
+    None where there is too little to read, or where trees without the first group of folds ([T]) predict its answers
+    no better than the conditional logit.
     """
     settings = config or BoostingConfig()
     if matrix.evidence is None or len(matrix) < MIN_BOOSTED_TASKS:
         return None
     rows, features, labels = _training_rows(matrix, tuple(pool), posterior, settings)
-    groups = np.zeros(0, np.int64) if folds is None else np.arange(int(folds.max()) + 1)
-    if len(matrix) > _MANY_TASKS:
-        settings = replace(settings, trees=settings.trees // 2, rate=settings.rate * 2)
-        groups = groups % _GROUPS
-    own = np.zeros(len(rows), np.int64) if folds is None else groups[folds[rows]]
-    parts = [np.flatnonzero(own != group) for group in np.unique(groups)]
-    if any(labels[part].all() or not labels[part].any() for part in (*parts, np.arange(len(rows)))):
-        return None
-    by_group = [fit_trees(features[part], labels[part], settings).decision_function for part in parts]
+    groups = np.arange(int(folds.max()) + 1) % _GROUPS
+    own = groups[folds[rows]]
+    by_group = []
+    for group in np.unique(groups).tolist():
+        part = own != group
+        if labels[part].all() or not labels[part].any():
+            return None
+        by_group.append(fit_trees(features[part], labels[part], settings).decision_function)
+        if not group and not trees_gain(by_group[0](features[~part]), features[~part], labels[~part], rows[~part]):
+            return None
     trees = trees_as_arrays(fit_trees(features, labels, settings))
     return FittedBoost(trees, tuple(by_group[group] for group in groups))
+
+
+def trees_gain(log_odds: Floats, features: Floats, labels: Flags, tasks: Ints) -> bool:
+    """Return whether trees have a lower log-loss than the conditional logit, whose log odds are a feature."""
+    losses = [np.logaddexp(0.0, np.where(labels, -odds, odds)) for odds in (log_odds, features[:, LOGIT_COLUMN])]
+    _, places = np.unique(tasks, return_inverse=True)
+    by_task = np.bincount(places, losses[1] - losses[0]) / np.bincount(places)
+    error = float(by_task.std()) / np.sqrt(max(1, len(by_task)))
+    return bool(by_task.mean() > _MIN_STANDARD_ERRORS * error)
 
 
 def _training_rows(
@@ -108,8 +118,6 @@ def _sample_states(
 ) -> list[tuple[tuple[int, ...], Ints, Flags]]:
     """Return workers, tasks [N], and who was asked [N, J]: all workers, the whole pool, and random subsets of it."""
     everybody, order, tasks = tuple(range(len(matrix.workers))), np.array(sorted(pool)), np.arange(len(matrix))
-    if len(tasks) > MAX_BOOSTED_TASKS:
-        tasks = np.sort(np.argsort(np.array(matrix.hashes), kind="stable")[:MAX_BOOSTED_TASKS])
     states = [(everybody, tasks, np.ones((len(tasks), len(everybody)), bool))]
     if len(pool) < len(everybody):
         states.append(

@@ -167,6 +167,7 @@ def fit_cascade(
     orders = _candidate_orders(matrix)
     rules = _search_orders(data, orders)
     by_fold = tuple(_build_cascade(data, rules, fold) for fold in range(data.count))
+    data = replace(data, won=np.where(data.answered, matrix.for_evaluation().won, 0.0))
     won, cost = _evaluate_folds(data, by_fold)
     whole = _build_cascade(data, rules, data.count)
     spent = _evaluate_folds(data, (whole,) * data.count)[1].mean(axis=0)

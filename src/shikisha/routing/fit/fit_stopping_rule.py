@@ -2,8 +2,7 @@
 
 For each set of asked workers, a ridge regression estimates what asking each other worker is worth beyond shipping now.
 Its targets are what the fitted policy downstream really earns (Longstaff and Schwartz 2001), not its estimates, whose
-maximum would be too optimistic. Pools of workers grow greedily: the worker that adds most area under the accuracy-cost
-curve, then exchanges of one worker at a time. The answer scorer is a penalized conditional logit on all answers and on
+maximum would be too optimistic. The answer scorer is a penalized conditional logit on all answers and on
 random subsets of them, as it will see partial states. Invariants: every estimate that decides a task's fate during
 fitting comes from folds that exclude the task; the likelihood is concave, so equal data give equal scorers; the pool
 search sees training tasks only.
@@ -19,8 +18,7 @@ import numpy as np
 
 from shikisha.core.errors import MissingExtra
 from shikisha.routing.arrays import Flags, Floats, Floats32, Ints
-from shikisha.routing.boosted_scorer import BoostedTrees, boosted_posterior, candidate_features
-from shikisha.routing.fit.cost_frontier import BUDGETS, Frontier, compute_frontier
+from shikisha.routing.boosted_scorer import boosted_posterior, candidate_features
 from shikisha.routing.fit.fit_boosted_scorer import BoostingConfig, FittedBoost, fit_boosted_scorer
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.state import (
@@ -35,7 +33,6 @@ from shikisha.routing.state import (
     state_features,
 )
 from shikisha.routing.stopping_rule import AnswerScorer, StoppingRule
-from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -49,18 +46,6 @@ AskedWorkers: TypeAlias = tuple[int, ...]
 PRICES = np.geomspace(0.004, 30.0, 32)
 # The constant is hardly penalized.
 _CONSTANT_PENALTY = 1e-3
-# Sizes of the pools that are fitted in full.
-MIN_POOL, MAX_POOL = 4, 6
-# Fewer prices suffice to compare pools.
-_SEARCH_PRICES = np.geomspace(0.01, 4.0, 8)
-# Large pools are expensive to fit, so only these many candidates are tried.
-_SHORTLIST = 7
-# Pools are compared on a sample of larger logs.
-MAX_SEARCHED_TASKS = 2_500
-# Of larger pools only so many workers are searched.
-MAX_SEARCHED_WORKERS = 32
-# An exchange must gain this much area; less is noise.
-_MIN_AREA_GAIN = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,24 +318,11 @@ class StoppingData:
         return answers, none
 
     def boosted(self, pool: Sequence[int]) -> "StoppingData":
-        """Return the data with trees that read the candidate answers; the same where there is too little to read."""
+        """Return the data with trees that read the candidate answers, where they are shown to gain on one fold."""
         if self.config.boosting is None:
             return self
         boost = fit_boosted_scorer(self.matrix, self.folds, pool, self.posterior_of, self.config.boosting)
         return self if boost is None else replace(self, boost=boost)
-
-    def sampled(self, most: int) -> "StoppingData":
-        """Return the data of at most so many tasks, drawn by content."""
-        if len(self.matrix) <= most:
-            return self
-        rows = np.sort(np.argsort(np.array(self.matrix.hashes), kind="stable")[:most])
-        return replace(self, matrix=self.matrix.at(rows), folds=self.folds[rows])
-
-    def vote_trees(self) -> BoostedTrees | None:
-        """Return trees that read the answers of any set of workers; None where there is too little to read."""
-        everybody = range(len(self.matrix.workers))
-        boost = fit_boosted_scorer(self.matrix, None, everybody, self.posterior_of, self.config.boosting)
-        return None if boost is None else boost.trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,21 +351,15 @@ class _Continuation:
     spent: Floats32
 
 
-def fit_stopping(
-    data: StoppingData, workers: Sequence[int], prices: Floats | None = None, states: "StateCache | None" = None
-) -> FittedStopping:
-    """Fit a stopping rule over these workers (indices), at these prices or the configured ones.
-
-    `states` are shared by several fits on the same data.
-    """
-    order, states = tuple(sorted(workers)), states or StateCache(data)
-    price_grid = data.config.prices if prices is None else prices
+def fit_stopping(data: StoppingData, workers: Sequence[int]) -> FittedStopping:
+    """Fit a stopping rule over these workers (indices)."""
+    order, price_grid = tuple(sorted(workers)), data.config.prices
     gains: dict[AskedWorkers, Floats] = {}
     ahead: dict[AskedWorkers, _Continuation] = {}
     for size in range(len(order), -1, -1):
         current = {}
         for asked in combinations(order, size):
-            state = states.at(asked)
+            state = _StoppingState.at(data, asked)
             if size == len(order):
                 current[asked] = state.shipped(len(price_grid))
                 continue
@@ -431,10 +397,10 @@ class _StoppingState:
         seen, belief = _state_after(matrix, asked), data.belief(asked)
         shipped = best_supporter(seen, asked, np.where(belief.best > 0, belief.top, -1))
         rows = np.arange(len(matrix))
-        ship = np.where(shipped >= 0, matrix.won[rows, shipped], 0.0)
+        ship = np.where(shipped >= 0, matrix.for_evaluation().won[rows, shipped], 0.0)
         soft = data.config.soft
         by_votes = data.teacher[rows, belief.top]
-        label = np.where(shipped >= 0, (1 - soft) * ship + soft * by_votes, 0.0)
+        label = np.where(shipped >= 0, (1 - soft) * matrix.won[rows, shipped] + soft * by_votes, 0.0)
         features = _to_float32(state_features(seen, asked, belief, data.scales))
         return cls(data, asked, features, ship, label.astype(np.float32))
 
@@ -444,25 +410,6 @@ class _StoppingState:
             np.repeat(column[:, None].astype(np.float32), prices, axis=1) for column in (self.label, self.ship)
         )
         return _Continuation(label, ship, np.zeros_like(label), np.zeros_like(label))
-
-
-class StateCache:
-    """The states of a fit; those with only `shared` workers asked are cached."""
-
-    def __init__(self, data: StoppingData) -> None:
-        self._ground, self._shared, self._kept = data, frozenset[int](), dict[AskedWorkers, _StoppingState]()
-
-    def share(self, workers: Sequence[int]) -> None:
-        """Cache the states of these workers from now on, and drop the others."""
-        self._shared = frozenset(workers)
-        self._kept = {asked: state for asked, state in self._kept.items() if self._shared.issuperset(asked)}
-
-    def at(self, asked: AskedWorkers) -> _StoppingState:
-        """Return the state in which these were asked."""
-        state = self._kept.get(asked) or _StoppingState.at(self._ground, asked)
-        if self._shared.issuperset(asked):
-            self._kept[asked] = state
-        return state
 
 
 def _fit_step(
@@ -548,87 +495,3 @@ def _column_means(values: Floats, otherwise: Floats | None = None) -> Floats:
     count = (~np.isnan(values)).sum(axis=0)
     spare = np.zeros(values.shape[1]) if otherwise is None else otherwise
     return np.where(count > 0, np.nan_to_num(values).sum(axis=0) / np.maximum(1, count), spare)
-
-
-class _PoolSearch:
-    """Areas of pools, each fitted once; states that compared pools have in common are computed once."""
-
-    def __init__(self, data: StoppingData) -> None:
-        self._ground, self._states, self._known = data, StateCache(data), dict[tuple[int, ...], float]()
-
-    def worth(self, pool: Sequence[int]) -> float:
-        key = tuple(sorted(pool))
-        if key not in self._known:
-            self._known[key] = area_under_frontier(fit_stopping(self._ground, key, _SEARCH_PRICES, self._states))
-        return self._known[key]
-
-    def grown(self, pool: list[int], rest: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the pool with one more worker, and the others from the most promising."""
-        self._states.share(pool)
-        ranked = sorted(rest, key=lambda worker: -self.worth([*pool, worker]))
-        return [*pool, ranked[0]], ranked[1:]
-
-    def exchanged(self, pool: list[int], rest: Sequence[int]) -> list[int]:
-        """Return the pool after replacing workers one by one by better ones."""
-        for index in range(len(pool)):
-            others = [worker for worker in rest if worker not in pool]
-            self._states.share([*pool[:index], *pool[index + 1 :]])
-            pools = [[*pool[:index], worker, *pool[index + 1 :]] for worker in others]
-            best = max(pools, key=self.worth, default=pool)
-            if self.worth(best) > self.worth(pool) + _MIN_AREA_GAIN:
-                pool = best
-        return pool
-
-
-def search_pools(data: StoppingData) -> tuple[tuple[int, ...], ...]:
-    """Return the pools to fit, each with one worker more; one pool of all where there are few workers."""
-    everyone, data = rank_searched_workers(data.matrix), data.sampled(MAX_SEARCHED_TASKS)
-    if len(everyone) <= MIN_POOL:
-        return (tuple(sorted(everyone)),)
-    search, pools = _PoolSearch(data), []
-    pool, rest = everyone[:1], everyone[1:]
-    while rest and len(pool) < MAX_POOL:
-        pool, rest = search.grown(pool, rest)
-        if len(pool) >= MIN_POOL:
-            rest = rest[:_SHORTLIST]
-        if len(pool) == MIN_POOL:
-            before = pool
-            pool = search.exchanged(pool, rest)
-            rest = [worker for worker in (*rest, *before) if worker not in pool]
-        if len(pool) >= MIN_POOL:
-            pools.append(tuple(sorted(pool)))
-    return tuple(pools)
-
-
-def area_under_frontier(fitted: FittedStopping) -> float:
-    """Return the area under the frontier of a fit on tasks outside it."""
-    dial, places = _own_trade_off(fitted)
-    mean_won, mean_cost = fitted.won.mean(axis=0)[None], fitted.cost.mean(axis=0)[None]
-    return compute_frontier(dial, mean_won, mean_cost, places, BUDGETS).area
-
-
-def fitted_frontier(fitted: FittedStopping) -> Frontier:
-    """Return the frontier of a fit on tasks outside it, task by task."""
-    dial, places = _own_trade_off(fitted)
-    return compute_frontier(dial, fitted.won, fitted.cost, places, BUDGETS)
-
-
-def _own_trade_off(fitted: FittedStopping) -> tuple[TradeOff, list[tuple[int, int]]]:
-    points = [
-        OperatingPoint(0, setting, float(cost), float(won))
-        for setting, (cost, won) in enumerate(zip(fitted.cost.mean(axis=0), fitted.won.mean(axis=0), strict=True))
-    ]
-    return TradeOff(upper_hull(points), 1.0, 0.0), [(0, setting) for setting in range(fitted.won.shape[1])]
-
-
-def rank_searched_workers(matrix: OutcomeMatrix) -> list[int]:
-    """Return the workers from the best; of a large pool the best half, and those whom fewest beat at their cost."""
-    skill = np.argsort(-matrix.mean_scores(), kind="stable")
-    if len(skill) <= MAX_SEARCHED_WORKERS:
-        return [int(worker) for worker in skill]
-    scores, costs = matrix.mean_scores(), matrix.paid.sum(axis=0) / np.maximum(1, matrix.there.sum(axis=0))
-    better = (scores[None] > scores[:, None]) & (costs[None] <= costs[:, None])
-    efficient = np.lexsort((-scores, better.sum(axis=1)))
-    half = MAX_SEARCHED_WORKERS // 2
-    chosen = {*skill[:half].tolist(), *efficient[:half].tolist()}
-    return [int(worker) for worker in skill if int(worker) in chosen]

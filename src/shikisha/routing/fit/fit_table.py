@@ -137,7 +137,7 @@ def fit_table(
     for fold in range(int(folds.max()) + 1):
         rows = folds == fold
         table = build_table(matrix.at(~rows), dollars, strength, preference)
-        won[rows], cost[rows] = evaluate_table(table, matrix.at(rows), dollars)
+        won[rows], cost[rows] = evaluate_table(table, matrix.at(rows).for_evaluation(), dollars)
     whole = build_table(matrix, dollars, strength, preference)
     estimates = _own_estimates(whole, matrix)
     return FittedTable(whole, won, cost, estimates + won.mean() - estimates.mean())

@@ -20,16 +20,7 @@ from shikisha.evals.statistics import difference_interval, score_interval
 from shikisha.outcomes.log_reader import RunOutcome
 from shikisha.routing.arrays import Floats
 from shikisha.routing.fit.log_quality import FULL_SHARE, LogKind, known_outcomes
-from shikisha.routing.fit.log_replay import replay
-from shikisha.routing.fit.model_selection import (
-    FOLDS,
-    TABLE,
-    LearningOptions,
-    assign_folds,
-    candidate_names,
-    fit_candidates,
-    single_threaded_blas,
-)
+from shikisha.routing.fit.model_selection import Selection
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.policy_data import Baseline, FrontierPoint, Policy
 
@@ -199,29 +190,18 @@ def _tell_needs(mean: float, width: float, tasks: int) -> str:
     )
 
 
-@single_threaded_blas()
-def cross_validated_scores(policy: Policy, matrix: OutcomeMatrix, seed: int) -> TaskScores:
-    """Return the scores of the selected candidate's most accurate setting on a full matrix of established workers.
+def held_out_scores(selection: Selection, matrix: OutcomeMatrix) -> TaskScores:
+    """Return the scores of the policy's most accurate setting on a full matrix, from fits that exclude the task.
 
     Only tasks of which the outcomes of all who did nearly all tasks are known have a score. Others count as not
     answering where they have none.
     """
-    rungs = candidate_names(matrix)[0]
-    selected = policy.kept if policy.kept in rungs else TABLE
-    folds = assign_folds(matrix.hashes, f"in force {seed}")
-    won, paid = (np.full(len(matrix), np.nan) for _ in range(2))
-    for fold in range(FOLDS):
-        test = np.flatnonzero(folds == fold)
-        if not len(test):
-            continue
-        fitted = fit_candidates(matrix.at(np.flatnonzero(folds != fold)), LearningOptions(seed=seed), rungs)
-        best = fitted.dials[selected].points[-1]
-        outcomes = replay(fitted.parts[best.part], best.setting, matrix.at(test).for_evaluation())
-        won[test], paid[test] = outcomes.won, outcomes.paid
-    core = matrix.there.mean(axis=0) >= FULL_SHARE
-    known = known_outcomes(matrix)[:, core].all(axis=1)
-    priced: Floats = np.where(np.isnan(matrix.dollars[:, core]).any(axis=1), np.nan, paid)
-    return task_scores(matrix.ids, np.where(known, won, np.nan), priced)
+    rows = np.flatnonzero(np.isin(np.array(matrix.ids), np.array(selection.ids)))
+    some = matrix.at(rows)
+    core = some.there.mean(axis=0) >= FULL_SHARE
+    known = known_outcomes(some)[:, core].all(axis=1)
+    priced: Floats = np.where(np.isnan(some.dollars[:, core]).any(axis=1), np.nan, selection.paid)
+    return task_scores(some.ids, np.where(known, selection.won, np.nan), priced)
 
 
 def task_scores(ids: Sequence[str], won: Floats, dollars: Floats) -> TaskScores:

@@ -15,14 +15,13 @@ from shikisha.core.errors import ConfigError
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.plots.number_format import percent, plural
 from shikisha.routing.arrays import Flags, Floats, Ints
-from shikisha.routing.exploration import ENOUGH_OUTCOMES
-from shikisha.routing.fit.new_workers import excluded_types, find_new_workers
 from shikisha.routing.fit.outcome_matrix import (
     MISSING_SHARE,
     OutcomeMatrix,
     first_asks,
     has_turns,
     known_first_asks,
+    late_workers,
     missing_shares,
     ordered_asks,
 )
@@ -187,12 +186,12 @@ def _classify_log(
 ) -> LogKind:
     """Return FULL where most workers with outcomes did all tasks, and the others do not look selected.
 
-    New workers do not count, since their outcomes are imputed.
+    Late workers do not count, since nothing is learned of them.
     """
     core, some = recorded >= FULL_SHARE, recorded > 0
-    new_workers = _late_workers(matrix, picked)
-    some[new_workers] = False
-    picked = {worker: means for worker, means in picked.items() if worker not in new_workers}
+    late = _unsupported_late_workers(matrix, picked)
+    some[late] = False
+    picked = {worker: means for worker, means in picked.items() if worker not in late}
     if matrix.there[:, some].mean() >= FULL_SHARE if some.any() else False:
         return LogKind.FULL
     if core.sum() >= max(2, some.sum() / 2) and not picked:
@@ -205,8 +204,8 @@ def _classify_log(
     )
 
 
-def _late_workers(matrix: OutcomeMatrix, picked: Mapping[int, tuple[float, float]]) -> list[int]:
-    """Return the new workers whose own outcomes cannot support learning from a partial log.
+def _unsupported_late_workers(matrix: OutcomeMatrix, picked: Mapping[int, tuple[float, float]]) -> list[int]:
+    """Return the late workers whose own outcomes cannot support learning from a partial log.
 
     That takes MIN_SHARED_TASKS of them, with propensities or chosen by others' outcomes.
     """
@@ -214,7 +213,7 @@ def _late_workers(matrix: OutcomeMatrix, picked: Mapping[int, tuple[float, float
     with_propensity = (matrix.there & ~np.isnan(matrix.propensities)).sum(axis=0) == matrix.there.sum(axis=0)
     return [
         worker
-        for worker in find_new_workers(matrix)
+        for worker in np.flatnonzero(late_workers(matrix)).tolist()
         if known[worker] < MIN_SHARED_TASKS or not (with_propensity[worker] or worker in picked)
     ]
 
@@ -451,33 +450,6 @@ def _missing_notes(matrix: OutcomeMatrix) -> Iterator[str]:
                 [*listed[:_MAX_LISTED_TYPES], *(["other types"] if len(listed) > _MAX_LISTED_TYPES else [])]
             )
             yield f"{worker} lacks {joined}: it counts as not answering there"
-
-
-def new_worker_notes(matrix: OutcomeMatrix) -> tuple[str, ...]:
-    """Return sentences about new workers: what was imputed, and what to do about it."""
-    new = find_new_workers(matrix)
-    if not new:
-        return ()
-    counts = (matrix.there & ~np.isnan(matrix.scores)).sum(axis=0)
-    named = _join_names([f"{matrix.workers[worker]} ({plural(int(counts[worker]), 'outcome')})" for worker in new])
-    explore = counts[list(new)].min() < ENOUGH_OUTCOMES
-    imputed = (
-        f"new in the pool: {named}; their outcomes on other tasks were imputed by similarity to known workers, "
-        "and the trade-off covers all workers"
-    )
-    next_step = (
-        "results on held-out tasks cover the known workers only: before relying on new workers, try this "
-        "policy as a canary or a shadow (`policy add`, `policy trial`)"
-        + (f", or gather {ENOUGH_OUTCOMES} outcomes of each with ?explore=5%" if explore else "")
-    )
-    return (imputed, next_step, *_excluded_type_notes(matrix))
-
-
-def _excluded_type_notes(matrix: OutcomeMatrix) -> Iterator[str]:
-    for worker in find_new_workers(matrix):
-        kinds = [matrix.types.names[kind] for kind in excluded_types(matrix, worker).tolist()]
-        if kinds:
-            yield f"{matrix.workers[worker]} was never asked for {_join_names(kinds)}: it counts as not answering there"
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -1,9 +1,9 @@
 """Replaying a log: what a decision rule achieves on an outcome matrix, action by action, as the engine would run it.
 
 Invariants: a rule sees the answers asked for and nothing else; asking for a missing outcome costs nothing and gives no
-answer; the shipped answer earns the score recorded for it. Usage statistics leave out tasks without a grade and imputed
-outcomes; beyond MAX_REPLAYED_TASKS, a sample drawn by content hash stands for all. They hold no accuracy of settings,
-which would be too high on tasks that they were fitted on.
+answer; the shipped answer earns the score recorded for it. Usage statistics leave out tasks without a grade; beyond
+MAX_REPLAYED_TASKS, a sample drawn by content hash stands for all. They hold no accuracy of settings, which would be too
+high on tasks that they were fitted on.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from shikisha.routing.policy_data import Policy, PolicyUsage
 from shikisha.routing.state import NO_WORKER, SHIP, DecisionRule
 from shikisha.routing.trade_off import OperatingMix, hash_to_unit
 
-MAX_REPLAYED_TASKS = 3_000
+MAX_REPLAYED_TASKS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,10 @@ def replay_mix(
     )
 
 
-def count_usage(matrix: OutcomeMatrix, policy: Policy, filled: OutcomeMatrix | None = None) -> PolicyUsage:
-    """Count a policy's usage of workers on a matrix of its workers and types, with imputed outcomes from `filled`."""
-    points = [point for candidate in policy.rungs for point in candidate.dial.points]
-    places = sorted({(point.part, point.setting) for point in points})
-    some, kinds = _sample_tasks(matrix if filled is None else filled), len(policy.types.names) + 1
+def count_usage(matrix: OutcomeMatrix, policy: Policy) -> PolicyUsage:
+    """Count a policy's usage of workers on a matrix of its workers and types."""
+    places = sorted({(point.part, point.setting) for rung in policy.rungs for point in rung.dial.points})
+    some, kinds = _sample_tasks(matrix), len(policy.types.names) + 1
     asks = [_count_asks(policy.parts[part], setting, some, kinds) for part, setting in places]
     first, second, asked = (np.array([each[order] for each in asks]) for order in range(3))
     tasks, played = (

@@ -5,11 +5,8 @@ what was not recorded is NaN (score, dollars, tokens), never zero; asking for a 
 no answer.
 
 Turns say which ask of its task an outcome was. Only first asks are independent of the answers, so only they, weighted
-by the inverse of their probabilities (Horvitz and Thompson 1952), say what a worker is worth alone. Later asks depend
-on the answers so far; weighted by the product of the probabilities up to them, they count as part of that very sequence
-of asks (Precup, Sutton and Singh 2000), which is how `off_policy` evaluates policies that ask several workers. A
-sequence begins at turn 0 and is valid as long as each turn has one ask with a known probability. The order of asks is
-never guessed.
+by the inverse of their probabilities (Horvitz and Thompson 1952), say what a worker is worth alone. A sequence begins
+at turn 0 and is valid as long as each turn has one ask with a known probability. The order of asks is never guessed.
 """
 
 from collections import Counter
@@ -24,7 +21,14 @@ from shikisha.core.errors import ConfigError
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.outcomes.log_reader import Outcome, OutcomeLog
 from shikisha.plots.number_format import plural
-from shikisha.routing.answer_evidence import AnswerEvidence, TaskEvidence, read_candidates, stack_evidence
+from shikisha.routing.answer_evidence import (
+    NEVER_MENTIONED,
+    NUM_LOOKS,
+    AnswerEvidence,
+    TaskEvidence,
+    read_candidates,
+    stack_evidence,
+)
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.state import (
     NO_ANSWER,
@@ -36,7 +40,6 @@ from shikisha.routing.state import (
     TaskTypes,
     encode_answers,
 )
-from shikisha.routing.text_features import HashedWords, ResponseModel, hash_responses
 
 _N = TypeVar("_N", np.float64, np.int64, np.bool_)
 # The turn of an outcome is unknown.
@@ -44,6 +47,8 @@ UNKNOWN_TURN = -1
 _FORMS = {"choice": AnswerForm.CHOICE, "number": AnswerForm.NUMBER, "text": AnswerForm.TEXT, "math": AnswerForm.MATH}
 # A worker that lacks a smaller share of a type's tasks lacks them by accident.
 MISSING_SHARE = 0.2
+# A worker with a smaller share of the outcomes that others have joined late.
+LATE_SHARE = 0.5
 # Right answers of a type that are looked at, and the share of them that its form may not read.
 _MAX_READ, _UNREAD_SHARE = 500, 0.02
 
@@ -54,8 +59,7 @@ class OutcomeMatrix:
 
     `codes` say which answers agree, NO_ANSWER for none; `scores` in [0, 1], NaN unknown; `dollars`, NaN unknown;
     `tokens` of output; `lengths` of answers in characters; `there`: whether the outcome is recorded; `propensities` of
-    being recorded (NaN: unknown; 1 where every worker was asked). `hashes` [T] are of the content. `texts` are the
-    hashed words of each worker's responses, if kept, and `tells` their log odds by a response model. `turns` number the
+    being recorded (NaN: unknown; 1 where every worker was asked). `hashes` [T] are of the content. `turns` number the
     asks of a task from 0, -1 if unknown; None: no outcome has one. Where grades are missing (`missing_grades`),
     `scores` hold draws for those, `estimates` terms whose means are unbiased, and `graded` says which were graded.
     `evidence` is about the candidate answers.
@@ -75,8 +79,6 @@ class OutcomeMatrix:
     there: Flags
     propensities: Floats
     answers: bool = True
-    texts: tuple[HashedWords | None, ...] = ()
-    tells: Floats | None = None
     turns: Ints | None = None
     estimates: Floats | None = None
     graded: Flags | None = None
@@ -103,7 +105,6 @@ class OutcomeMatrix:
             ids=tuple(self.ids[index] for index in places),
             hashes=tuple(self.hashes[index] for index in places),
             batch=self.batch.at(places),
-            texts=tuple(words and words.at(places) for words in self.texts),
             evidence=self.evidence and self.evidence.at(places),
         )
         return chosen._select_cells((places, slice(None)))
@@ -111,12 +112,9 @@ class OutcomeMatrix:
     def select_workers(self, workers: Sequence[str]) -> "OutcomeMatrix":
         """Return the matrix of these workers."""
         columns = [self.workers.index(worker) for worker in workers]
-        texts = tuple(self.texts[column] for column in columns) if self.texts else ()
         places = np.array(columns, np.int64)
         evidence = self.evidence and self.evidence.select_workers(places)
-        return replace(self, workers=tuple(workers), texts=texts, evidence=evidence)._select_cells(
-            (slice(None), places)
-        )
+        return replace(self, workers=tuple(workers), evidence=evidence)._select_cells((slice(None), places))
 
     def without_outcomes(self, cells: Flags) -> "OutcomeMatrix":
         """Return the matrix without these outcomes [T, J]."""
@@ -153,7 +151,6 @@ class OutcomeMatrix:
             seconds=chosen(self.seconds),
             there=chosen(self.there),
             propensities=chosen(self.propensities),
-            tells=None if self.tells is None else chosen(self.tells),
             turns=None if self.turns is None else chosen(self.turns),
             estimates=None if self.estimates is None else chosen(self.estimates),
             graded=None if self.graded is None else chosen(self.graded),
@@ -172,11 +169,7 @@ class OutcomeMatrix:
         """Return the state after these workers [T, J] were asked."""
         there = np.ones(len(self.workers), bool) if may_ask is None else may_ask
         codes = np.where(asked, self.codes, NOT_ASKED)
-        return DecisionState(self.batch, codes, self.lengths, self.tokens, there, self.tells, self.evidence)
-
-    def with_response_model(self, hearing: ResponseModel | None) -> "OutcomeMatrix":
-        """Return the matrix with the log odds of this response model."""
-        return replace(self, tells=None if hearing is None else hearing.log_odds(self.texts, self.batch.types))
+        return DecisionState(self.batch, codes, self.lengths, self.tokens, there, evidence=self.evidence)
 
     def best_worker(self) -> int:
         """Return the worker with the highest mean score among those with at least half as many outcomes as others."""
@@ -202,13 +195,18 @@ class OutcomeMatrix:
 
 
 def build_outcome_matrix(
-    log: OutcomeLog, workers: Sequence[str] = (), types: TaskTypes | None = None, *, whole: bool = False
+    log: OutcomeLog,
+    workers: Sequence[str] = (),
+    types: TaskTypes | None = None,
+    *,
+    whole: bool = False,
+    most_read: int | None = None,
 ) -> OutcomeMatrix:
     """Return the matrix of a log, or of these workers of it; `types` are a policy's, else the log's own.
 
     Of outcomes in several wordings, those in the most frequent one are taken: answers to other words are another
     worker's. `whole`: compare complete responses with the answer marked in them, where the log has those, not the
-    answer alone.
+    answer alone. Evidence about candidate answers is read of at most `most_read` tasks, drawn by content.
     """
     names = tuple(workers) or log.workers
     wording = next(iter(log.wordings(names)), "")
@@ -223,7 +221,8 @@ def build_outcome_matrix(
     codes, lengths, there = np.full(shape, NO_ANSWER, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
     any_answer, turns = False, np.full(shape, UNKNOWN_TURN, np.int64)
     responses = [log.responses(name) if whole else {} for name in names]
-    answer_texts: list[list[str | None]] = [[] for _ in names]
+    hashes = [task.content_hash for task in tasks]
+    read = set(np.argsort(np.array(hashes), kind="stable")[:most_read].tolist())
     evidence: list[TaskEvidence] = []
     for row, task in enumerate(tasks):
         found = [log.find(task.id, name) for name in names]
@@ -232,11 +231,9 @@ def build_outcome_matrix(
             None if outcome is None else log.response_text(outcome, kept.get(task.id))
             for outcome, kept in zip(outcomes, responses, strict=True)
         ]
-        for texts, text in zip(answer_texts, texts_said, strict=True):
-            texts.append(text)
         answers = [task_types.canonical(text, int(places[row])) for text in texts_said]
         codes[row] = encode_answers(answers, NO_ANSWER)
-        evidence.append(read_candidates(task.prompt, answers, texts_said))
+        evidence.append(read_candidates(task.prompt, answers, texts_said) if row in read else _unread(answers))
         for column, (outcome, text) in enumerate(zip(outcomes, texts_said, strict=True)):
             if outcome is None:
                 continue
@@ -248,7 +245,7 @@ def build_outcome_matrix(
                 table["tokens"][row, column] = np.nan  # a run does not show the tokens of a failed call
     return OutcomeMatrix(
         tuple(task.id for task in tasks),
-        tuple(task.content_hash for task in tasks),
+        tuple(hashes),
         names,
         task_types,
         TaskBatch(prompts, places),
@@ -256,13 +253,17 @@ def build_outcome_matrix(
         lengths,
         there=there,
         answers=any_answer,
-        texts=tuple(
-            hash_responses(texts) if kept else None for texts, kept in zip(answer_texts, responses, strict=True)
-        ),
         turns=turns if (turns != UNKNOWN_TURN).any() else None,
         evidence=stack_evidence(evidence) if any_answer else None,
         **table,
     )
+
+
+def _unread(answers: Sequence[str | None]) -> TaskEvidence:
+    """Return the evidence of a task whose answers nobody reads."""
+    candidates = len({answer for answer in answers if answer is not None})
+    looks = [[0.0] * NUM_LOOKS] * candidates
+    return TaskEvidence(looks, [[(0.0, NEVER_MENTIONED, 0.0)] * candidates] * len(answers), [0.0] * len(answers))
 
 
 def _readable_types(log: OutcomeLog, workers: Sequence[str]) -> TaskTypes:
@@ -432,3 +433,24 @@ def add_latency_cost(matrix: OutcomeMatrix, second: float) -> tuple[OutcomeMatri
     if unknown:
         notes.append(f"{plural(unknown, 'outcome')} without a latency, which count as instant")
     return replace(matrix, dollars=np.where(matrix.there, matrix.paid + latency_dollars, matrix.dollars)), tuple(notes)
+
+
+def late_workers(matrix: OutcomeMatrix) -> Flags:
+    """Return [J]: the workers that joined late, where at least two others did not."""
+    graded, asked = (matrix.there & ~np.isnan(matrix.scores)).sum(axis=0), matrix.there.sum(axis=0)
+    late: Flags = (graded < LATE_SHARE * graded.max(initial=0)) & (asked < LATE_SHARE * asked.max(initial=0))
+    return late if (~late).sum() > 1 else np.zeros_like(late)
+
+
+def without_late_workers(matrix: OutcomeMatrix) -> tuple[OutcomeMatrix, tuple[str, ...]]:
+    """Return the matrix without workers that have less than half as many graded outcomes as others, and notes.
+
+    What they would have answered to the other tasks is unknown, and nothing stands in for it.
+    """
+    late, graded = late_workers(matrix), (matrix.there & ~np.isnan(matrix.scores)).sum(axis=0)
+    if not late.any():
+        return matrix, ()
+    most = int(LATE_SHARE * graded.max())
+    named = ", ".join(f"{matrix.workers[worker]} ({graded[worker]:,})" for worker in np.flatnonzero(late))
+    note = f"left out for too few graded outcomes: {named}; with {most:,} of the same tasks a worker is learned, too"
+    return matrix.select_workers([matrix.workers[worker] for worker in np.flatnonzero(~late)]), (note,)

@@ -57,7 +57,7 @@ def _text_values(policy: Policy) -> Mapping[str, object]:
         "source": policy_report.describe_source(policy),
         "yardstick": policy_report.describe_best_single(policy),
         "reference": policy_report.cost_reference(policy),
-        "headline": (*policy_report.describe_result(policy), *filter(None, [policy.about.advice])),
+        "headline": policy_report.describe_result(policy),
         "kept_word": policy_report.describe_promises(evidence) if evidence else "",
         "needs": {
             candidate.name: _format_needed(candidate.evidence.needs, len(policy.workers) * policy.about.tasks)

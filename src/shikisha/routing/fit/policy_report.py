@@ -5,7 +5,7 @@ none could be held out the report says so; unknown is null in JSON and a dash in
 printed without markup; a table row is one line in 80 columns, with unique short names.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
@@ -32,7 +32,6 @@ from shikisha.routing.fit.policy_figures import (
     defended_candidate,
     fixed_cost_baselines,
     frontier_lines,
-    interpolate_budget,
     is_overspent,
     selection_steps,
     trade_off_settings,
@@ -47,12 +46,10 @@ from shikisha.routing.policy_data import (
     HeldOutEvidence,
     Policy,
     PolicyOrigin,
+    VerdictKind,
 )
-from shikisha.routing.trade_off import OperatingMix, TradeOff
+from shikisha.routing.trade_off import OperatingMix
 
-# The example's share of the best single worker's cost.
-_EXAMPLE_COST = 0.2
-_QUALITIES = (1.0, 0.99, 0.97, 0.95)
 # Characters kept at the start of a name cut in its middle, and before the first difference.
 _HEAD_LETTERS, _CONTEXT_LETTERS = 5, 3
 # The page has all rows; the terminal shows these many.
@@ -114,36 +111,15 @@ def describe_few_outcomes(policy: Policy) -> str:
     return f"Few outcomes: {', '.join(named)}." if named else ""
 
 
+def describe_verdict(policy: Policy) -> str:
+    """Return what to do, in one sentence that may be obeyed; what it says of a file of an earlier version."""
+    verdict = policy.about.verdict
+    return verdict.text if verdict else policy.about.advice or "this file has no verdict: learn again for one"
+
+
 def describe_result(policy: Policy) -> tuple[str, ...]:
-    """Describe the result of the selected candidate, then why it is selected."""
-    return (*_result_sentences(policy), *describe_selection(policy))
-
-
-def _result_sentences(policy: Policy) -> Iterator[str]:
-    evidence = policy.rung().evidence
-    if evidence is None:
-        yield f"The {policy.kept} is selected. No task could be held out, so its results on other tasks are unknown."
-        return
-    met, best = interpolate_budget(affordable_points(evidence), _EXAMPLE_COST), best_single_worker(policy)
-    if policy.rung().dial.unit <= 0:
-        most = evidence.frontier[-1]
-        yield (
-            f"The {policy.kept} is selected. It was right in {percent(most.accuracy)} "
-            f"({span(ConfidenceInterval(most.low, most.high))}) of held-out tasks; {best.name}, the best single "
-            f"worker, in {percent(best.score)}."
-        )
-        return
-    if met is not None and not is_overspent(met, _EXAMPLE_COST):
-        yield (
-            f"The {policy.kept} is selected. At {percent(met.spent)} of {cost_reference(policy)} it was right in "
-            f"{percent(met.accuracy)} ({span(ConfidenceInterval(met.low, met.high))}) of held-out tasks; "
-            f"{best.name}, the best single worker, in {percent(best.score)} at its full cost."
-        )
-    else:
-        yield f"The {policy.kept} is selected. {best.name}, the best single worker, was right in {percent(best.score)}."
-    cost = cost_to_reach(affordable_points(evidence), policy.rung().dial.best_single)
-    where = "never reached" if cost is None else f"reached at {percent(cost)} of {cost_reference(policy, 'its cost')}"
-    yield f"The best single worker's accuracy is {where}."
+    """Return what to do, then why the selected candidate is selected."""
+    return (describe_verdict(policy), *describe_selection(policy))
 
 
 def describe_selection(policy: Policy) -> tuple[str, ...]:
@@ -198,43 +174,20 @@ def describe_promises(evidence: HeldOutEvidence) -> str:
 def usage_commands(
     policy: Policy, file: str, log: str = "", workers: tuple[str, ...] = ()
 ) -> tuple[tuple[str, str], ...]:
-    """Return commands that use a policy file, and the purpose of each."""
-    trade_off = policy.rung().dial
-    options = dict(_feasible_options(trade_off, cost_reference(policy, "its cost")))
-    first = next(iter(options), "")
+    """Return commands that use a policy file, and the purpose of each; the first one does what the verdict says."""
+    verdict = policy.about.verdict
+    option = f"?{verdict.option}" if verdict and verdict.option else ""
+    conductor = quote(f"policy:{file}{option}")
     commands = [(f"shikisha policy show {quote(file)}", "whom it asks, and when")]
-    for option, meaning in options.items():
-        commands.append((f'shikisha run "..." --conductor {quote(f"policy:{file}{option}")}', meaning))
-    if not options:
-        commands.append((f'shikisha run "..." --conductor {quote(f"policy:{file}")}', "its best setting"))
+    if verdict is None or verdict.kind is VerdictKind.POLICY:
+        commands.insert(0, (f'shikisha run "..." --conductor {conductor}', "as advised" if verdict else "its best"))
     if log:
         pool = f" --workers {quote(','.join(workers))}" if workers else ""
-        conductor = quote(f"policy:{file}{first}")
         texts = " --reply both" if policy.reads_answers and has_responses(Path(log)) else ""
         commands.append(
             (f"shikisha eval --log {quote(log)}{pool}{texts} --conductor {conductor}", "through the engine")
         )
     return tuple(commands)
-
-
-def _feasible_options(trade_off: TradeOff, reference: str) -> Iterator[tuple[str, str]]:
-    """Yield targets that this trade-off can meet, and what they mean."""
-    ends = trade_off.points[0], trade_off.points[-1]
-    quality = next((one for one in _QUALITIES if one * trade_off.best_single <= ends[1].accuracy), None)
-    if quality is not None and trade_off.best_single > 0:
-        cost = trade_off.for_accuracy(quality * trade_off.best_single).cost
-        share_text = f"{quality:.0%} of the best single worker's accuracy".replace("%", " %")
-        yield (
-            f"?quality={quality:g}",
-            f"{share_text}" + (f", at {percent(cost)} of {reference}" if trade_off.unit > 0 else ""),
-        )
-    cost = min(max(_EXAMPLE_COST, 1.2 * ends[0].cost), ends[1].cost)
-    stated = next((text for text in (f"{cost:.2g}", f"{cost:.4g}") if float(text) >= ends[0].cost), "")
-    if stated and len(trade_off.points) > 1 and trade_off.unit > 0:
-        yield (
-            f"?max_cost={stated}",
-            f"{percent(trade_off.for_cost(float(stated)).accuracy)}, for that share of {reference}",
-        )
 
 
 def short_labels(names: Iterable[str], longest: int) -> Mapping[str, str]:
@@ -278,6 +231,7 @@ def policy_as_json(policy: Policy, version: str) -> Mapping[str, object]:
         "types": [{"name": name, "form": policy.types.form_of(index)} for index, name in enumerate(policy.types.names)],
         "kept": policy.kept,
         "defended": defended_candidate(policy),
+        "verdict": asdict(policy.about.verdict) if policy.about.verdict else None,
         "said": list(describe_result(policy)),
         "rungs": [_candidate_as_json(policy, candidate) for candidate in policy.rungs],
         "yardsticks": [asdict(yardstick) for yardstick in policy.yardsticks],
@@ -329,8 +283,9 @@ if TYPE_CHECKING:
 
 
 def print_selection(policy: Policy, console: "Console") -> None:
-    """Print the selection: every candidate's accuracy at its budgets, which one is selected, and why."""
-    _print_line(console, f"{one_line(log_name(policy.about))}: {describe_source(policy)}", "bold")
+    """Print the verdict, every candidate's accuracy at its budgets, which one is selected, and why."""
+    _print_line(console, describe_verdict(policy), "bold")
+    _print_line(console, f"{one_line(log_name(policy.about))}: {describe_source(policy)}")
     _print_line(console, describe_best_single(policy))
     if text := describe_few_outcomes(policy):
         _print_line(console, text, "yellow")
@@ -352,8 +307,8 @@ def print_selection(policy: Policy, console: "Console") -> None:
             at = f" at a cost of {percent(met.spent)}" if priced else ""
             _print_line(console, f"{one_line(name)}: {percent(met.accuracy)}{at}")
     console.print()
-    for index, sentence in enumerate(describe_result(policy)):
-        _print_line(console, sentence, "bold" if not index else "")
+    for sentence in describe_selection(policy):
+        _print_line(console, sentence)
     evidence = policy.rung().evidence
     if evidence is not None and (text := describe_promises(evidence)):
         _print_line(console, text)
@@ -384,6 +339,11 @@ def _format_point(met: FrontierPoint | None, budget: float) -> str:
     if met is None:
         return UNKNOWN
     return f"{100 * met.accuracy:.1f} ±{50 * (met.high - met.low):.1f}{'!' if is_overspent(met, budget) else ' '}"
+
+
+def print_verdict(policy: Policy, console: "Console") -> None:
+    """Print what to do: the last line of a command."""
+    _print_line(console, describe_verdict(policy), "bold")
 
 
 def print_policy(policy: Policy, version: str, shown: tuple[Candidate, OperatingMix, str], console: "Console") -> None:

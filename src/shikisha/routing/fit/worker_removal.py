@@ -11,13 +11,13 @@ from hashlib import sha256
 
 import numpy as np
 
-from shikisha.core.errors import UnknownName
+from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.routing.arrays import Floats
 from shikisha.routing.cascade_rule import CascadeRule
 from shikisha.routing.fit.drift_detection import WorkerDrift
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-from shikisha.routing.policy_data import KnownWorker, Policy
+from shikisha.routing.policy_data import OLD_RESPONSE_MODEL, KnownWorker, Policy
 from shikisha.routing.router_rule import RouterRule
 from shikisha.routing.state import DecisionRule
 from shikisha.routing.stopping_rule import StoppingRule
@@ -59,12 +59,14 @@ def remove_workers(policy: Policy, names: Sequence[str], matrix: OutcomeMatrix |
 def remeasure_policy(policy: Policy, matrix: OutcomeMatrix) -> Policy:
     """Return the policy with operating points measured on this matrix, of the workers that both have.
 
-    UnknownName where the matrix lacks a worker of the policy.
+    UnknownName where the matrix lacks a worker of the policy, ConfigError for a policy with a response model.
     """
     for name in policy.names:
         if name not in matrix.workers:
             raise UnknownName("worker of the policy in the log to measure on", name, matrix.workers)
-    with_texts = matrix.select_workers(policy.names).with_response_model(policy.hearing)
+    if policy.hearing is not None:
+        raise ConfigError(OLD_RESPONSE_MODEL)
+    with_texts = matrix.select_workers(policy.names)
     available = policy.may_ask(
         tuple(name for index, name in enumerate(policy.names) if with_texts.there[:, index].any())
     )

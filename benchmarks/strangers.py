@@ -20,6 +20,7 @@ import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from shutil import which
@@ -226,7 +227,7 @@ def main() -> None:
     readers: dict[str, Callable[[], Iterator[Row]]] = {"bfcl": lambda: bfcl(clones[REPOSITORIES[0]])}
     for folder in paid.names("dataset"):
         name = folder.partition("_")[2]
-        readers[name.lower()] = lambda name=name: frugal(paid, name)
+        readers[name.lower()] = partial(frugal, paid, name)
     readers["big-bench-hard"] = lambda: big_bench(hard)
     for name in arguments.sets.split(",") if arguments.sets else readers:
         folder = arguments.cache / "logs" / name

@@ -315,7 +315,7 @@ def test_a_table_of_ones_own_is_read_however_a_spreadsheet_saved_it(
     found = imported("table", tmp_path / name)
     assert (found.scores("a"), found.scores("b")) == ([1.0, 1.0], [0.0])
     assert set(found.log.responses("a").values()) == {"6", "It is 4."}
-    assert found.told["remarks"] == {"column not taken over: Notes": 3}
+    assert found.told["remarks"] == {"column not taken over: Notes": 0}
     assert [outcome.dollars for outcome in found.log.outcomes_of("b")] == [None]
 
 
@@ -333,14 +333,17 @@ def test_a_table_of_ones_own_may_be_json_lines_with_odd_columns(tmp_path: Path) 
     [
         ({"prompt": "Q", "score": 1}, "expected a column for the worker (worker, model, model_name, "),
         ({"worker": "a", "score": 1}, "expected a column for the prompt (prompt, question, "),
-        ({"prompt": "Q", "model": "a", "score": 3}, "score: expected a number from 0 to 1, found '3'"),
+        (
+            {"prompt": "Q", "model": "a", "score": 3},
+            "score: expected scores from 0 to 1, found 3 to 3: say what is worst and best, as in --scale 1:5",
+        ),
         ({"prompt": "Q", "model": "", "score": 1}, "model: expected text, found null"),
     ],
 )
 def test_what_a_table_of_ones_own_lacks_is_named(tmp_path: Path, row: dict[str, object], problem: str) -> None:
     said = refused("table", table(tmp_path / "x.csv", [row]))
-    assert "x.csv: line 2: " in said
-    assert problem in said
+    assert "x.csv: " in said
+    assert problem in " ".join(said.split())
 
 
 def test_a_table_that_is_none_of_the_kind_says_which_kind_it_is(tmp_path: Path) -> None:

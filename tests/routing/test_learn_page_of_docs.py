@@ -26,14 +26,14 @@ POOL = "".join(
 )
 
 
-def blocks(language: str) -> list[str]:
-    """The contents of the page's blocks in this language."""
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+def blocks(language: str, page: Path = PAGE) -> list[str]:
+    """The contents of a page's blocks in this language."""
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def test_the_rows_of_the_page_are_a_log(tmp_path: Path) -> None:
     for stem in ("tasks", "outcomes"):
-        (rows,) = blocks(f"jsonl {stem}")
+        (rows,) = blocks(f"jsonl {stem}", PAGE.with_name("outcomes.md"))
         (tmp_path / f"{stem}.jsonl").write_text(rows)
     log = OutcomeLog.read(tmp_path)
     assert (log.task_ids, log.workers) == (("t1",), ("cheap", "expensive"))
@@ -47,7 +47,7 @@ def test_every_command_of_the_page_works_in_its_order(tmp_path: Path, monkeypatc
     (tmp_path / "shikisha.toml").write_text(POOL)
     asyncio.run(perform(tmp_path / "runs.db", 60))
     commands = [shlex.split(line)[1:] for block in blocks("sh") for line in block.splitlines()]
-    assert [command[0] for command in commands] == ["learn", "policy", "run", "eval", "policy", "learn"]
+    assert [command[0] for command in commands] == ["learn", "policy", "run", "eval", "learn"]
     for command in commands:
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 0, (command, result.output, result.stderr)

@@ -16,12 +16,9 @@ from policies import BUDGETS, broad, policy
 from shikisha.plots.charts import ChartSize
 from shikisha.plots.svg import Rect
 from shikisha.routing.fit.policy_charts import (
-    accuracy_promises,
     budget_checks,
-    cost_promises,
     frontier_chart,
     setting_shares,
-    worker_stack,
 )
 from shikisha.routing.fit.policy_figures import (
     affordable_points,
@@ -33,7 +30,7 @@ from shikisha.routing.fit.policy_figures import (
     selection_steps,
     trade_off_settings,
 )
-from shikisha.routing.fit.policy_page import gain_axis, render_policy_page
+from shikisha.routing.fit.policy_page import render_policy_page
 from shikisha.routing.fit.policy_report import describe_promises, usage_commands
 from shikisha.routing.policy_data import Baseline, Candidate, FrontierPoint, HeldOutEvidence, Policy
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, parse_target
@@ -196,13 +193,6 @@ def test_promises_stand_beside_what_was_found() -> None:
     assert [each.met.budget for each in held] == [budget for budget in BUDGETS if budget >= held[0].met.budget]
     for each in held:
         assert each.accuracy == pytest.approx(each.met.accuracy)
-    drawn = accuracy_promises(held)
-    assert all(drawn.frame.holds(point.x, point.y) for point in drawn.points)
-    spent = cost_promises(held)
-    assert spent is not None
-    assert all(
-        point.x - spent.frame.left == pytest.approx(spent.frame.bottom - point.y, rel=0.5) for point in spent.points
-    )
 
 
 def test_promises_that_were_not_compared_are_not_called_kept() -> None:
@@ -216,10 +206,6 @@ def test_shares_along_the_dial_are_those_of_its_settings() -> None:
     for row in found.rows:
         assert row.asks == pytest.approx(sum(row.shares))
         assert all(0 <= share <= 1 for share in row.shares)
-    drawn = worker_stack(policy(), policy().rung(), 760.0)
-    assert drawn is not None
-    assert {layer.name for layer in drawn.layers} <= set(policy().names)
-    assert worker_stack(bare(), bare().rung(), 760.0) is None
 
 
 @pytest.mark.parametrize("costs", [(0.1, 0.9), (1.0067, 1.013), (1.00001, 1.00002), (0.5, 0.5), (0.0, 0.3)])
@@ -234,12 +220,6 @@ def test_every_use_that_is_named_can_be_had(costs: tuple[float, float]) -> None:
     for word in (words[0], words[-1]):
         options = word[-1].removeprefix("policy:my policy.file").removeprefix("?")
         assert dial.at(parse_target([options.partition("=")[::2]] if options else [])).accuracy >= 0.6
-
-
-def test_gains_have_an_axis_that_holds_0() -> None:
-    axis = gain_axis(policy())
-    assert axis.zero is not None
-    assert axis.lines["policy over table"].low > axis.zero
 
 
 MET = tuple(

@@ -55,6 +55,17 @@ class ImportReadOptions:
         str | None,
         typer.Option("--answers", metavar="KIND", help="Find answers in responses: choice, number, text or math."),
     ] = None
+    scale: Annotated[
+        str, typer.Option("--scale", metavar="WORST:BEST", help="table: the scale of scores, as in 1:10 or bad:good.")
+    ] = ""
+    clip: Annotated[bool, typer.Option("--clip", help="table: a score beyond its scale is at the nearer end.")] = False
+    wide: Annotated[
+        str, typer.Option("--wide", metavar="A,B", help="table: the columns of models, where each model has one.")
+    ] = ""
+    pairs: Annotated[
+        str,
+        typer.Option("--pairs", metavar="A,B,WINNER", help="table: the columns of two models and of who won."),
+    ] = ""
 
     def sources(self, names: list[str]) -> source_files.Sources:
         """Return what to import."""
@@ -65,7 +76,13 @@ class ImportReadOptions:
                     f"--column: expected WHAT=NAME, such as prompt=Question, not {what + equals + name!r}"
                 )
         columns = {what: name for what, _, name in pairs}
-        return source_files.Sources(names, self.score, self.domain, columns, self.answers)
+        wide, pairs = (
+            tuple(name.strip() for name in text.split(",") if name.strip()) for text in (self.wide, self.pairs)
+        )
+        if pairs and len(pairs) != 3:
+            raise ConfigError(f"--pairs: expected three columns, A,B,WINNER, not {self.pairs!r}")
+        shape = source_files.TableShape(self.scale, self.clip, wide, pairs)
+        return source_files.Sources(names, self.score, self.domain, columns, self.answers, shape=shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +140,7 @@ def _import_notes(written: LogSummary) -> Iterator[str]:
     if written.apart:
         yield f"kept apart: {_plural(written.apart, 'task')} with another prompt or right answer under a taken id"
     for what, count in written.remarks.items():
-        yield f"note: {what}: {count:,}"
+        yield f"note: {what}{f': {count:,}' if count else ''}"
     for reason, count in written.left.items():
         yield f"left out: {reason}: {count:,}"
 

@@ -123,6 +123,10 @@ class LogSummary:
     remarks: Mapping[str, int] = field(default_factory=dict)
 
 
+class RowError(ConfigError):
+    """A row that is none: where rows are many it is left out, counted and named, and the others are taken."""
+
+
 class LogBuilder:
     """Gathers a log in memory; `prefix` begins the ids of tasks whose source has none.
 
@@ -181,6 +185,9 @@ class LogBuilder:
         self._calls.add(call)
         return True
 
+    def __len__(self) -> int:
+        return len(self._answers)
+
     @property
     def typed(self) -> bool:
         """Whether any task has a type."""
@@ -190,13 +197,13 @@ class LogBuilder:
         """Take a run as a whole; the log has its task's id where some worker's outcome at the task is in it."""
         self._runs.append((asked, run))
 
-    def skip(self, reason: str) -> None:
+    def skip(self, reason: str, count: int = 1) -> None:
         """Count something that is left out."""
-        self._left[reason] += 1
+        self._left[reason] += count
 
-    def remark(self, what: str) -> None:
-        """Count something that a reader of the log should know."""
-        self._remarks[what] += 1
+    def remark(self, what: str, count: int = 1) -> None:
+        """Count something that a reader of the log should know; a `count` of 0 is named alone."""
+        self._remarks[what] += count
 
     def price(self, worker: str, price: Price) -> None:
         """Keep a worker's price for `workers.toml`; ConfigError where its name cannot be written."""

@@ -20,7 +20,7 @@ from shikisha.outcomes.importers.litellm_spend import import_litellm
 from shikisha.outcomes.importers.openinference import import_openinference
 from shikisha.outcomes.importers.otel import import_otel
 from shikisha.outcomes.importers.router_benchmarks import import_llmrouter, import_routellm, import_routerbench
-from shikisha.outcomes.importers.source_files import Sources
+from shikisha.outcomes.importers.source_files import Sources, TableShape
 from shikisha.outcomes.log_writer import LogBuilder, LogSummary, RepeatPolicy, check_folder_empty
 
 _MERGED = RepeatPolicy.MERGED
@@ -73,6 +73,8 @@ def import_outcomes(
         raise ConfigError(f"{kind}: expected no --domain: this source has types of its own, or none")
     if given.columns and kind != "table":
         raise ConfigError(f"{kind}: expected no --column: only a table's columns have names of your own")
+    if given.shape != TableShape() and kind != "table":
+        raise ConfigError(f"{kind}: expected no --scale, --clip, --wide or --pairs: they are for a table of your own")
     if given.form is not None and given.form not in set(AnswerForm):
         raise UnknownName("kind of answer", given.form, [str(form) for form in AnswerForm])
     if not replace:
@@ -80,6 +82,7 @@ def import_outcomes(
     reading = None if given.form is None else (given.form, partial(canonicalize, form=AnswerForm(given.form)))
     log = LogBuilder(kind, source.repeats, reading)
     source.read(given, log)
+    given.count_bad(log)
     if given.domain is not None and not log.typed:
         raise ConfigError(
             f"{', '.join(given.names)}: expected types of tasks under {given.domain!r} (--domain): no row has one there"

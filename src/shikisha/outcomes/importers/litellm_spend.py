@@ -36,11 +36,11 @@ def import_litellm(given: Sources, log: LogBuilder) -> None:
                 f"{row.where}: expected a row of LiteLLM's spend logs (messages, proxy_server_request, call_type, …); "
                 f"there are {', '.join(row.values)}; a table of your own: `import outcomes table`"
             )
-        score = None if given.score is None else _score(row, given.score)
-        named, looked = named or score is not None, looked + 1
+        looked += 1
+        named = named or value_at(row, given.score or "") is not None
         if given.score is not None and not named:
             seen |= dict.fromkeys(_fields_near(row, given.score))
-        _take_call(row, score, given.domain_of(row), log)
+        given.take(row, lambda row: _take_call(row, given, log))
     if not named:
         places = ", ".join(list(seen)[:_SHOWN]) or "nothing"
         raise ConfigError(
@@ -49,7 +49,8 @@ def import_litellm(given: Sources, log: LogBuilder) -> None:
         )
 
 
-def _take_call(row: SourceRow, score: float | None, domain: str, log: LogBuilder) -> None:
+def _take_call(row: SourceRow, given: Sources, log: LogBuilder) -> None:
+    score, domain = None if given.score is None else _score(row, given.score), given.domain_of(row)
     call = row.maybe_text("call_type")
     worker = row.maybe_text("model_group") or row.maybe_text("model") or ""
     spent, seconds = row.number("spend"), _seconds(row)

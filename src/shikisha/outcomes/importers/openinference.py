@@ -25,10 +25,11 @@ _LLM = "LLM"
 
 def import_openinference(given: Sources, log: LogBuilder) -> None:
     """Read spans."""
-    scored, fields = False, dict[str, None]()
-    for row in given.rows(*CSV_ENDINGS, ".json", ".parquet", *JSON_LINES_ENDINGS):
+    scored, fields = list[float](), dict[str, None]()
+
+    def take(row: SourceRow) -> None:
         for values, seconds, failed, call in _spans(row):
-            fields |= dict.fromkeys(values.values)
+            fields.update(dict.fromkeys(values.values))
             if (values.get("openinference.span.kind", "span_kind") or _LLM) != _LLM or values.get(*_MODELS) is None:
                 log.skip("spans that are no model call")
                 continue
@@ -38,7 +39,7 @@ def import_openinference(given: Sources, log: LogBuilder) -> None:
                 log.skip("model calls whose prompt was not captured")
                 continue
             score = _score(values, given.score)
-            scored = scored or score is not None
+            scored.extend([] if score is None else [score])
             answered = LoggedAnswer(
                 values.text(*_MODELS),
                 values.where,
@@ -52,6 +53,9 @@ def import_openinference(given: Sources, log: LogBuilder) -> None:
             )
             task = ("", given.domain_of(values))
             log.add(row.logged_task(prompt, ReferenceAnswer(None, None), task, "llm.input_messages"), answered)
+
+    for row in given.rows(*CSV_ENDINGS, ".json", ".parquet", *JSON_LINES_ENDINGS):
+        given.take(row, take)
     if given.score is not None and not scored:
         raise ConfigError(
             f"{', '.join(given.names)}: expected scores under {given.score!r} or eval.{given.score}.score; "

@@ -16,6 +16,7 @@ the events `gen_ai.content.prompt` and `gen_ai.content.completion`; numbered att
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from shikisha.core.errors import ConfigError
 from shikisha.outcomes.importers import chat_text
@@ -199,14 +200,16 @@ def import_otel(given: Sources, log: LogBuilder) -> None:
     scores = _EvaluationScores(given.score)
     for document in given.rows(*_SUFFIXES):
         for span in read_spans(document):
-            _take_span(span, apart, scores, log, given.domain_of(span.values))
+            given.take(span.row, partial(_take_span, span, apart, scores, log, given))
     scores.check(", ".join(given.names))
     for _ in range(apart.evaluations_left()):
         log.skip("evaluations of something else than a model call")
 
 
-def _take_span(span: OTLPSpan, apart: "_LogRecords", scores: "_EvaluationScores", log: LogBuilder, domain: str) -> None:
-    values = span.values
+def _take_span(
+    span: OTLPSpan, apart: "_LogRecords", scores: "_EvaluationScores", log: LogBuilder, given: Sources, row: SourceRow
+) -> None:
+    values, domain = span.values, given.domain_of(span.values)
     worker = values.maybe_text("gen_ai.request.model", "gen_ai.response.model")
     if worker is None or values.get("gen_ai.operation.name") not in _MODEL_OPERATIONS:
         log.skip("spans that are no model call")
@@ -218,7 +221,7 @@ def _take_span(span: OTLPSpan, apart: "_LogRecords", scores: "_EvaluationScores"
         return
     answered = LoggedAnswer(
         worker,
-        span.row.where,
+        row.where,
         scores.of(events),
         response=None if span.failed else span_response(values, events),
         input_tokens=values.integer("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),

@@ -13,7 +13,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -26,7 +26,7 @@ from shikisha.core.errors import ConfigError, MissingExtra, TaskError
 from shikisha.core.task import Task
 from shikisha.outcomes.importers import chat_text
 from shikisha.outcomes.log_reader import ReferenceAnswer
-from shikisha.outcomes.log_writer import LoggedTask
+from shikisha.outcomes.log_writer import LogBuilder, LoggedTask, RowError
 
 _TRUE, _FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
 _MOST = 2**63 - 1  # what a column of whole numbers holds
@@ -34,16 +34,20 @@ _MOST = 2**63 - 1  # what a column of whole numbers holds
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """Named values and where they stand. Where a getter takes several names, the first that holds something counts."""
+    """Named values and where they stand. Where a getter takes several names, the first that holds something counts.
+
+    `problem` says why it is no row.
+    """
 
     where: str
     values: Mapping[str, object]
+    problem: str = ""
 
-    def error_at(self, field: str, problem: str) -> ConfigError:
+    def error_at(self, field: str, problem: str) -> RowError:
         """Return the error that says what is wrong where."""
-        return ConfigError(f"{self.where}: {field}: {problem}")
+        return RowError(f"{self.where}: {field}: {problem}")
 
-    def type_error(self, what: str, field: str) -> ConfigError:
+    def type_error(self, what: str, field: str) -> RowError:
         """Return the error for a value that is not what was expected."""
         value = self.values.get(field)
         if value is None:
@@ -84,7 +88,7 @@ class SourceRow:
         """Return a number from 0 (to `most`), or None where nothing is known."""
         name = self.first_known(*names)
         value = self.values.get(name)
-        number = _number(value)
+        number = parse_number(value)
         if value is not None and (number is None or number < 0 or (most is not None and number > most)):
             raise self.type_error(f"a number from 0{'' if most is None else f' to {most:g}'}", name)
         return number
@@ -129,7 +133,8 @@ class SourceRow:
             raise self.error_at(field, str(error)) from None
 
 
-def _number(value: object) -> float | None:
+def parse_number(value: object) -> float | None:
+    """Return a number, also one that is written as text; None for what is none, or not finite."""
     if isinstance(value, str):
         try:
             value = int(value) if value.lstrip("-").isdecimal() else float(value)  # nanoseconds need every digit
@@ -161,6 +166,17 @@ and import that file."""
 
 
 @dataclass(frozen=True, slots=True)
+class TableShape:
+    """What a person says of a table: the `scale` of its scores, whether to `clip` them, its columns of models, or of
+    battles (two models and the winner)."""
+
+    scale: str = ""
+    clip: bool = False
+    wide: tuple[str, ...] = ()
+    pairs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Sources:
     """What to import: files, folders or URLs as the user named them.
 
@@ -176,6 +192,8 @@ class Sources:
     form: str | None = None
     tenant: str | None = None
     labels: Collection[str] | None = None
+    shape: TableShape = TableShape()
+    bad: dict[str, dict[str, str]] = field(default_factory=dict, compare=False)  # by what is wrong: where, and how
 
     def domain_of(self, row: SourceRow) -> str:
         """Return the type of a row's task: what stands where `domain` says; empty where nothing does."""
@@ -187,9 +205,32 @@ class Sources:
             yield from _files(Path(name), suffixes)
 
     def rows(self, *suffixes: str) -> Iterator[SourceRow]:
-        """Yield the rows of these files."""
+        """Yield the rows of these files; what is no row is left out, and counted once however often it is read."""
         for file in self.files(*suffixes):
-            yield from read_source_rows(file)
+            for row in _read_rows(file):
+                if row.problem:
+                    self._leave_out(row.where, row.problem)
+                else:
+                    yield row
+
+    def take(self, row: SourceRow, taking: Callable[[SourceRow], None], *, quiet: bool = False) -> None:
+        """Take a row; a bad one is left out and counted, unless that is done elsewhere (`quiet`)."""
+        try:
+            taking(row)
+        except RowError as error:
+            if not quiet:
+                self._leave_out(row.where, str(error).removeprefix(f"{row.where}: "))
+
+    def _leave_out(self, where: str, problem: str) -> None:
+        self.bad.setdefault(problem.partition(", found ")[0], {}).setdefault(where, problem)
+
+    def count_bad(self, log: LogBuilder) -> None:
+        """Count the bad rows as left out, and name the first of each kind; RowError where there are no others."""
+        for places in self.bad.values():
+            where, problem = next(iter(places.items()))
+            if not len(log):
+                raise RowError(f"{where}: {problem}")
+            log.skip(f"bad rows, the first at {where}: {problem}", len(places))
 
 
 def _files_in(folder: Path, suffixes: Sequence[str]) -> Sequence[Path]:
@@ -218,7 +259,14 @@ def file_ending(path: Path) -> str:
 
 
 def read_source_rows(file: Path) -> Iterator[SourceRow]:
-    """Yield the rows of a file by what its name ends in."""
+    """Yield the rows of a file by what its name ends in; RowError for what is no row."""
+    for row in _read_rows(file):
+        if row.problem:
+            raise RowError(f"{row.where}: {row.problem}")
+        yield row
+
+
+def _read_rows(file: Path) -> Iterator[SourceRow]:
     with _read_errors(file):
         match file.suffix:
             case ".parquet":
@@ -291,20 +339,24 @@ def _after(first: str, text: TextIO) -> Iterator[tuple[int, str]]:
 def _from_lines(where: str, lines: Iterator[tuple[int, str]]) -> Iterator[SourceRow]:
     for number, line in lines:
         if line.strip():
-            yield _row_from_json(f"{where}: line {number}", _parse_json(f"{where}: line {number}", line))
+            place = f"{where}: line {number}"
+            try:
+                yield _row_from_json(place, _parse_json(place, line))
+            except RowError as error:
+                yield SourceRow(place, {}, str(error).removeprefix(f"{place}: "))
 
 
 def _parse_json(where: str, text: str) -> object:
     try:
         parsed: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: not JSON: {error}") from None
+        raise RowError(f"{where}: not JSON: {error}") from None
     return parsed
 
 
 def _row_from_json(where: str, entry: object) -> SourceRow:
     if not isinstance(entry, dict):
-        raise ConfigError(f"{where}: expected an object, found {str(entry)[:40]!r}")
+        raise RowError(f"{where}: expected an object, found {str(entry)[:40]!r}")
     return SourceRow(where, {name: _none_if_nan(value) for name, value in entry.items()})
 
 
@@ -322,8 +374,8 @@ def _from_csv(where: str, text: TextIO) -> Iterator[SourceRow]:
         line = reader.line_num + 1
         for cells in reader:
             if cells and len(cells) != len(names):
-                raise ConfigError(f"{where}: line {line}: expected {len(names)} cells, found {len(cells)}")
-            if cells:
+                yield SourceRow(f"{where}: line {line}", {}, f"expected {len(names)} cells, found {len(cells)}")
+            elif cells:
                 yield SourceRow(
                     f"{where}: line {line}", {name: cell or None for name, cell in zip(names, cells, strict=True)}
                 )

@@ -16,14 +16,11 @@ from shikisha.plots.charts import (
     ChartPoint,
     ChartSize,
     cost_share_ticks,
-    largest_series,
     outline,
     percent_ticks,
-    stacked_layers,
 )
 from shikisha.plots.number_format import percent, shorten_middle
-from shikisha.plots.svg import AxisScale, LabelTarget, Rect, Tick, even_scale, place_labels, spaced_ticks, svg_path
-from shikisha.routing.fit.cost_frontier import BUDGETS
+from shikisha.plots.svg import AxisScale, LabelTarget, Rect, even_scale, place_labels, svg_path
 from shikisha.routing.fit.policy_figures import (
     FrontierLine,
     affordable_points,
@@ -240,68 +237,6 @@ def budget_checks(rung: Candidate) -> tuple[BudgetCheck, ...]:
     return tuple(found)
 
 
-def accuracy_promises(checks: Sequence[BudgetCheck]) -> Chart:
-    """Return found accuracy, with its interval, over promised accuracy."""
-    frame = _PROMISE_SIZE.frame
-    values = [value for each in checks for value in (each.accuracy, each.met.low, each.met.high)]
-    across = even_scale(values, (frame.left, frame.right), 4)
-    upward = AxisScale(across.low, across.high, frame.bottom, frame.top)
-    points = tuple(
-        ChartPoint(
-            "",
-            "",
-            "dot",
-            across(each.accuracy),
-            upward(each.met.accuracy),
-            _promise_words(each, each.accuracy, each.met.accuracy),
-            (upward(each.met.low), upward(each.met.high)),
-            "found",
-        )
-        for each in checks
-    )
-    texts = [(value, f"{100 * value:.3g}") for value in across.ticks(4)]
-    return _promise_chart((across, upward), texts, points, "accuracy")
-
-
-def cost_promises(checks: Sequence[BudgetCheck]) -> Chart | None:
-    """Return what was spent over promised cost; None where something was free."""
-    values = [value for each in checks for value in (each.cost, each.met.spent)]
-    if not values or min(values) <= 0:
-        return None
-    frame = _PROMISE_SIZE.frame
-    across = AxisScale(min(values) / 1.3, max(values) * 1.3, frame.left, frame.right, log=True)
-    upward = AxisScale(across.low, across.high, frame.bottom, frame.top, log=True)
-    points = tuple(
-        ChartPoint(
-            "", "", "dot", across(each.cost), upward(each.met.spent), _promise_words(each, each.cost, each.met.spent)
-        )
-        for each in checks
-    )
-    texts = [(value, f"{100 * value:.3g}\u00a0%") for value in across.ticks(4)]
-    return _promise_chart((across, upward), texts, points, "cost")
-
-
-def _promise_words(check: BudgetCheck, promised: float, found: float) -> str:
-    return f"budget {percent(check.met.budget)}: promised {percent(promised)}, found {percent(found)}"
-
-
-def _promise_chart(
-    scales: Scales, texts: Sequence[tuple[float, str]], points: tuple[ChartPoint, ...], what: str
-) -> Chart:
-    across, upward = scales
-    return Chart(
-        _PROMISE_SIZE,
-        spaced_ticks(Tick(across(value), text) for value, text in texts),
-        tuple(Tick(upward(value), text) for value, text in texts),
-        "promised",
-        "found",
-        f"Found {what} over promised {what}; the table below holds the figures",
-        guides=(("diagonal", svg_path((across(value), upward(value)) for value in (across.low, across.high))),),
-        points=points,
-        style="kept",
-    )
-
-
 def setting_shares(policy: Policy, rung: Candidate) -> SettingTable:
     """Return what each setting promises, and in which share of the tasks it asks each worker."""
     settings = [(name, mix, ask_shares(policy, mix)) for name, mix in trade_off_settings(rung)]
@@ -318,25 +253,3 @@ def setting_shares(policy: Policy, rung: Candidate) -> SettingTable:
         for name, mix, shares in known
     ]
     return SettingTable(ranked, tuple(rows))
-
-
-def worker_stack(policy: Policy, rung: Candidate, width: float, height: float = 300.0) -> Chart | None:
-    """Return how many workers are asked a task, and who, over the cost; None where nothing can be drawn."""
-    settings = [(mix.cost, ask_shares(policy, mix)) for _, mix in trade_off_settings(rung, tuple(BUDGETS.tolist()))]
-    known = [(cost, shares) for cost, shares in settings if shares is not None and cost > 0]
-    if len(known) < 2 or known[0][0] == known[-1][0]:
-        return None
-    size = ChartSize(width, height, left=40, top=10, right=10)
-    frame = size.frame
-    across = AxisScale(known[0][0], known[-1][0], frame.left, frame.right, log=True)
-    upward = even_scale([0.0, *(sum(shares.values()) for _, shares in known)], (frame.bottom, frame.top), 5)
-    series = {name: [shares[name] for _, shares in known] for name in known[0][1]}
-    return Chart(
-        size,
-        cost_share_ticks(across, 4 if width < 500 else 6),
-        tuple(Tick(upward(value), f"{value:g}") for value in upward.ticks(5)),
-        _COST_TITLE,
-        "workers asked a task",
-        "Workers asked a task over the mean cost, stacked; the table below holds the shares",
-        layers=stacked_layers(largest_series(series), [across(cost) for cost, _ in known], upward),
-    )

@@ -8,17 +8,14 @@ from collections.abc import Mapping
 
 from shikisha.evals.entrant_metrics import ConfidenceInterval
 from shikisha.evals.report_text import span
-from shikisha.plots.charts import ChartSize, IntervalChart, interval_chart
+from shikisha.plots.charts import ChartSize
 from shikisha.plots.page import page_environment, render_page
 from shikisha.routing.fit import policy_report
 from shikisha.routing.fit.cost_frontier import REPORTED_BUDGETS
 from shikisha.routing.fit.policy_charts import (
-    accuracy_promises,
     budget_checks,
-    cost_promises,
     frontier_chart,
     setting_shares,
-    worker_stack,
 )
 from shikisha.routing.fit.policy_figures import (
     ask_shares,
@@ -90,7 +87,6 @@ def _figure_values(policy: Policy) -> Mapping[str, object]:
             if candidate.evidence
             for gain in candidate.evidence.gains
         ],
-        "gain_axis": gain_axis(policy),
     }
 
 
@@ -100,11 +96,7 @@ def _trade_off_values(policy: Policy) -> Mapping[str, object]:
     mix, wish = default_setting(candidate)
     return {
         "kept": budgets,
-        "accuracy_promises": accuracy_promises(budgets) if budgets else None,
-        "cost_promises": cost_promises(budgets),
         "shares": setting_shares(policy, candidate),
-        "wide_stack": worker_stack(policy, candidate, 760.0),
-        "narrow_stack": worker_stack(policy, candidate, 350.0),
         "mix": mix,
         "setting": "its best setting"
         if wish.aim is TargetMetric.BEST
@@ -112,14 +104,3 @@ def _trade_off_values(policy: Policy) -> Mapping[str, object]:
         "ways": usage_by_type(policy, mix),
         "asked": ask_shares(policy, mix) or {},
     }
-
-
-def gain_axis(policy: Policy) -> IntervalChart:
-    """Return the gains of the candidates on one axis that holds 0, by `candidate over other`."""
-    gains = {
-        f"{rung.name} over {gain.over}": (gain.low, gain.mean, gain.high)
-        for rung in policy.rungs
-        if rung.evidence is not None
-        for gain in rung.evidence.gains
-    }
-    return interval_chart(gains, differences=True)

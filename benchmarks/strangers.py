@@ -185,7 +185,7 @@ def obey(train: OutcomeMatrix, test: OutcomeMatrix) -> Obeyed:
     cost = max(abs(float(came.paid.mean()) / unit / max(point.cost, 1e-9) - 1) for point, came in ends)
     se = max(1e-9, float(test.won[:, best].std()) / len(test) ** 0.5)
     right = max(abs(float(came.won.mean()) - point.accuracy) / se for point, came in ends)
-    if verdict.kind is not VerdictKind.POLICY:
+    if verdict.gain is None:
         return Obeyed(verdict.kind, cost_off=cost, accuracy_off=right)
     name, equals, value = verdict.option.partition("=")
     won, paid = played(policy, policy.mix(parse_target([(name, value)] if equals else [])), test)

@@ -295,7 +295,7 @@ def asked_most(learning: Learning) -> str:
 
 @pytest.mark.parametrize(
     ("arguments", "worker", "dollars"),
-    [((), "slow", 0.01), (("--speed", "1"), "quick", 0.01), (("--second", "0.5"), "slow", 5.0)],
+    [((), "slow", 0.01), (("--second", "0.5"), "slow", 5.0)],
 )
 def test_waiting_can_be_given_a_price(
     arguments: Sequence[str], worker: str, dollars: float, learning: Learning
@@ -325,12 +325,11 @@ def test_a_load_limit_is_kept_by_the_table_and_that_is_said(tmp_path: Path) -> N
         assert shares["dear"] <= 0.32
 
 
-@pytest.mark.parametrize("option", [("--limit", "dear=0.3"), ("--speed", "1")])
-def test_what_a_partial_log_cannot_keep_is_refused(option: Sequence[str], learning: Learning) -> None:
+def test_what_a_partial_log_cannot_keep_is_refused(learning: Learning) -> None:
     held = panel(tasks=FEW)
     write(missing(held, np.random.default_rng(0).random(held.codes.shape) < 0.6), learning.log)
-    learning(*option, code=ExitCode.CONFIG)
-    assert "--speed and --limit need a log in which every worker was asked" in learning.said
+    learning("--limit", "dear=0.3", code=ExitCode.CONFIG)
+    assert "--limit needs a log in which every worker was asked" in learning.said
 
 
 def test_what_few_were_asked_for_is_no_full_log(learning: Learning) -> None:

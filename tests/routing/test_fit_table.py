@@ -1,4 +1,4 @@
-"""Fitting the rule: what it comes to is what playing it comes to; shrinkage, speed and load limits."""
+"""Fitting the rule: what it comes to is what playing it comes to; shrinkage and load limits."""
 
 from dataclasses import replace
 from math import nan
@@ -42,7 +42,7 @@ def with_gaps(held: OutcomeMatrix) -> OutcomeMatrix:
     ],
     ids=["full", "gaps", "no types", "scores", "untyped", "one worker", "three tasks"],
 )
-@pytest.mark.parametrize("preference", [None, RoutingPreference(0.1, {})], ids=["plain", "quick"])
+@pytest.mark.parametrize("preference", [None, RoutingPreference()], ids=["plain", "no limits"])
 def test_what_the_rule_comes_to_is_what_playing_it_on_other_folds_comes_to(
     held: OutcomeMatrix, preference: RoutingPreference | None
 ) -> None:
@@ -86,16 +86,6 @@ def test_unknown_scores_count_neither_for_nor_against_a_worker() -> None:
     part, first = build_table(missing(held, gaps), 1.0), build_table(held.at(np.arange(200)), 1.0)
     assert part.success[:, 0] == pytest.approx(first.success[:, 0])
     assert part.cost[:, 0] == pytest.approx(first.cost[:, 0])
-
-
-def test_speed_is_worth_its_weight_over_the_seconds_and_nothing_where_they_are_not_known() -> None:
-    workers = {"slow": Made(seconds=10.0), "fast": Made(seconds=0.5), "unknown": Made(), "at once": Made(seconds=0.0)}
-    held = panel(workers, tasks=100)
-    bonus = build_table(held, 1.0, preference=RoutingPreference(speed=0.2)).bonus
-    slow, fast = np.nanmean(held.seconds[:, :2], axis=0)
-    assert bonus.shape == (len(PRICES), 4)
-    assert bonus[0] == pytest.approx([0.2 / slow, 0.2 / fast, 0.0, 200.0])
-    assert (build_table(held, 1.0).bonus == 0).all()
 
 
 def shares(held: OutcomeMatrix, limits: dict[str, float]) -> Floats:

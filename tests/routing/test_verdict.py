@@ -18,7 +18,14 @@ from shikisha.routing.trade_off import OperatingPoint, TradeOff, parse_target
 DIAL = TradeOff((OperatingPoint(0, 0, 0.2, 0.6), OperatingPoint(0, 1, 0.5, 0.8)), 0.01, 0.7)
 
 
-def verdict(gain: float, spread: float, cost: float = 0.4, tasks: int = 1_000, copies: int = 1) -> LogVerdict:
+def verdict(
+    gain: float,
+    spread: float,
+    cost: float = 0.4,
+    tasks: int = 1_000,
+    copies: int = 1,
+    alone: dict[float, str] | None = None,
+) -> LogVerdict:
     """The verdict where every target gains so much over the best single worker, give or take, at this cost."""
     random = np.random.default_rng(0)
     noise = random.normal(0, spread, tasks)
@@ -29,7 +36,7 @@ def verdict(gain: float, spread: float, cost: float = 0.4, tasks: int = 1_000, c
     front = Frontier(np.ones(1), nothing, nothing)
     base = np.stack([np.zeros(len(rows)), np.ones(len(rows))], axis=1)
     trial = HeldOutTrial(front, front, np.zeros((1, 2)), won, np.full(won.shape, cost), base, rows)
-    return reach_verdict(trial, DIAL, "large", contents, 3)
+    return reach_verdict(trial, DIAL, ("large", alone or {}), contents, 3)
 
 
 def test_a_saving_without_loss_is_advised_with_its_interval() -> None:
@@ -38,6 +45,18 @@ def test_a_saving_without_loss_is_advised_with_its_interval() -> None:
     assert found.text == "use this policy: −60 % of the cost, at no loss (95 %: −0.6 to +0.6 points)"
     assert found.option == "quality=1"
     assert found.low == pytest.approx(-0.0062, abs=2e-4)
+
+
+def test_a_cheaper_worker_that_is_as_good_is_named() -> None:
+    found = verdict(0.0, 0.1, alone={0.0: "small"})
+    assert (found.kind, found.worker) == (VerdictKind.SINGLE, "small")
+    assert found.text == "ask small for everything: −60 % of the cost, at no loss (95 %: −0.6 to +0.6 points)"
+
+
+def test_of_workers_that_are_equally_good_the_cheapest_is_advised() -> None:
+    found = learned(0, {"small": Made(0.95, 0.05), "large": Made(0.95, 1.0)}, tasks=2_000).about.verdict
+    assert found is not None
+    assert (found.kind, found.worker) == (VerdictKind.SINGLE, "small")
 
 
 def test_a_loss_that_is_not_excluded_is_not_advised() -> None:
@@ -74,8 +93,8 @@ def test_a_log_without_anything_to_route_by_says_so(seed: int) -> None:
     assert found.about.verdict.text == "ask large for everything: routing gains nothing here"
 
 
-def learned(seed: int, workers: dict[str, Made]) -> Policy:
-    return select_policy(scores_only(panel(workers, tasks=500, seed=seed, alike=1.0))).policy
+def learned(seed: int, workers: dict[str, Made], tasks: int = 500) -> Policy:
+    return select_policy(scores_only(panel(workers, tasks=tasks, seed=seed, alike=1.0))).policy
 
 
 def test_what_is_advised_is_what_new_tasks_bring() -> None:

@@ -69,13 +69,13 @@ class ImportReadOptions:
 
     def sources(self, names: list[str]) -> source_files.Sources:
         """Return what to import."""
-        pairs = [text.partition("=") for text in self.column or ()]
-        for what, equals, name in pairs:
+        given = [text.partition("=") for text in self.column or ()]
+        for what, equals, name in given:
             if not (what and equals and name):
                 raise ConfigError(
                     f"--column: expected WHAT=NAME, such as prompt=Question, not {what + equals + name!r}"
                 )
-        columns = {what: name for what, _, name in pairs}
+        columns = {what: name for what, _, name in given}
         wide, pairs = (
             tuple(name.strip() for name in text.split(",") if name.strip()) for text in (self.wide, self.pairs)
         )

@@ -48,10 +48,6 @@ class LearnOptions:
     second: Annotated[
         float, typer.Option("--second", min=0, metavar="DOLLARS", help="The worth of one second less of waiting.")
     ] = 0.0
-    speed: Annotated[
-        float,
-        typer.Option("--speed", min=0, metavar="W", help="Let the table rule add W / seconds to a worker's success."),
-    ] = 0.0
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -129,7 +125,6 @@ def learn(
         workers=tuple(name.strip() for name in options.workers.split(",") if name.strip()),
         seed=options.seed,
         second=options.second,
-        speed=options.speed,
         limits=limits,
         rung=options.rung,
         test_signal=options.test_signal,

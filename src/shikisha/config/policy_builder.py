@@ -72,12 +72,11 @@ MAX_OUTCOMES = 260_000
 class LearnRequest:
     """What to learn from: the folder of a log, or a `journal` (a file or URL); `workers` empty: all.
 
-    `second` is the worth of a second of waiting in dollars, `speed` the worth of speed to the table rule, `limits`
-    are the largest shares of tasks by worker, `rung` is the candidate to select whatever the evidence says. With
-    `test_signal` a policy will know the score of an answer before it decides. With `drop_outdated` nothing is
-    learned of what a worker did before a lasting fall; tasks are in order of time. Of a log with more than
-    `max_outcomes` a sample of the tasks is read, so that memory and time stay bounded. Of a journal the runs of
-    `tenant` with no labels but `labels` count.
+    `second` is the worth of a second of waiting in dollars, `limits` are the largest shares of tasks by worker, `rung`
+    is the candidate to select whatever the evidence says. With `test_signal` a policy will know the score of an answer
+    before it decides. With `drop_outdated` nothing is learned of what a worker did before a lasting fall; tasks are in
+    order of time. Of a log with more than `max_outcomes` a sample of the tasks is read, so that memory and time stay
+    bounded. Of a journal the runs of `tenant` with no labels but `labels` count.
     """
 
     log: Path | None = None
@@ -85,7 +84,6 @@ class LearnRequest:
     workers: tuple[str, ...] = ()
     seed: int = 0
     second: float = 0.0
-    speed: float = 0.0
     limits: Mapping[str, float] = field(default_factory=dict)
     rung: str = ""
     test_signal: bool = False
@@ -191,7 +189,7 @@ def _fit_full_log(
 ) -> Selection:
     """Select among all candidates: every worker was asked for every task."""
     come = LogSource(source.name, source.hash, source.cost_kind, (*source.notes, *find_gaps(panel)))
-    wants = LearningOptions(order.seed, order.rung, RoutingPreference(order.speed, order.limits))
+    wants = LearningOptions(order.seed, order.rung, RoutingPreference(order.limits))
     return select_policy(panel, wants, come, tell)
 
 
@@ -199,8 +197,8 @@ def _fit_partial_log(
     order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSource, tell: ProgressCallback
 ) -> tuple[Selection, str]:
     """Learn what a partially observed log supports."""
-    if order.speed or order.limits:
-        raise ConfigError("--speed and --limit need a log in which every worker was asked for every task")
+    if order.limits:
+        raise ConfigError("--limit needs a log in which every worker was asked for every task")
     tell("learning from a partially observed log")
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     about = PolicyOrigin(source.name, source.hash, len(panel), today, source.cost_kind, order.seed, source.notes)

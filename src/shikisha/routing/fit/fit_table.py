@@ -28,8 +28,6 @@ PRICES = np.geomspace(0.002, 20.0, 60)
 # Pseudo-tasks for costs, which vary less by type than success.
 COST_SHRINKAGE = 20.0
 SHRINKAGES = (2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
-# No worker is faster than this many seconds; it bounds the value of speed.
-_MIN_SECONDS = 1e-3
 
 
 def capacity_offsets(free: TableRule, matrix: OutcomeMatrix, limits: Mapping[str, float]) -> Floats:
@@ -106,9 +104,8 @@ def _solve_offset(worth: Floats, offsets: Floats, worker: int, share: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class RoutingPreference:
-    """Preferences besides success and cost: `speed` / seconds is added, `limits` are maximum shares of all tasks."""
+    """Preferences besides success and cost: `limits` are maximum shares of all tasks."""
 
-    speed: float = 0.0
     limits: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -167,7 +164,7 @@ def build_table(
         _shrink_to_mean(_sum_by_type(matrix, matrix.paid, matrix.there | ~np.isnan(matrix.dollars)), COST_SHRINKAGE)
         / unit
     )
-    bonus = np.tile(preferences.speed / np.maximum(_MIN_SECONDS, _mean_seconds(matrix)), (len(PRICES), 1))
+    bonus = np.zeros((len(PRICES), len(matrix.workers)))
     if not preferences.limits:
         return TableRule(success, cost, bonus, PRICES)
     free = TableRule(success, cost, bonus, PRICES, TIE_MARGIN)
@@ -214,11 +211,3 @@ def _shrink_to_mean(by_type: tuple[Floats, Floats, Floats], strength: float) -> 
     """Return [D + 1, J]: means by type, shrunk to the worker's mean, which is the last row."""
     sums, counts, means = by_type
     return np.vstack([(sums + strength * means) / (counts + strength), means])
-
-
-def _mean_seconds(matrix: OutcomeMatrix) -> Floats:
-    """Return [J]: mean seconds a task; infinite where unknown, so that speed adds nothing."""
-    known = ~np.isnan(matrix.seconds)
-    total = np.nan_to_num(matrix.seconds).sum(axis=0)
-    means: Floats = np.divide(total, known.sum(axis=0), out=np.full(len(total), np.inf), where=known.any(axis=0))
-    return means

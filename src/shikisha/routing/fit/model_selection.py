@@ -41,7 +41,14 @@ from shikisha.routing.fit.fit_stopping_rule import StoppingConfig, StoppingData,
 from shikisha.routing.fit.fit_table import RoutingPreference, evaluate_table, fit_table
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, fill_missing_as_silent
-from shikisha.routing.fit.verdict import MEASURED_BUDGETS, HeldOutTrial, reach_verdict, untold_verdict
+from shikisha.routing.fit.verdict import (
+    MARGINS,
+    MEASURED_BUDGETS,
+    HeldOutTrial,
+    reach_verdict,
+    target_mix,
+    untold_verdict,
+)
 from shikisha.routing.policy_data import (
     COMBINED,
     AreaGain,
@@ -343,7 +350,9 @@ def finish_selection(
     if trial is None or few > 0:
         verdict = untold_verdict(max(few, 1) * len(workers))
     else:
-        verdict = reach_verdict(trial, fitted.dials[selected], best_worker(workers).name, contents, len(workers))
+        dial, names_of = fitted.dials[selected], tuple(worker.name for worker in workers)
+        alone = {target: names_of[worker] for target, worker in _sole_workers(fitted.parts, dial)}
+        verdict = reach_verdict(trial, dial, (best_worker(workers).name, alone), contents, len(workers))
     about = replace(about, verdict=verdict)
     policy = Policy(about, workers, matrix.types, fitted.parts, tuple(candidates), selected)
     if trial is None:
@@ -351,6 +360,21 @@ def finish_selection(
     baselines = _baselines(fitted, matrix.at(rows), unit) if matrix.there.all() else _baselines(fitted, None, unit)
     ids = tuple(matrix.ids[row] for row in rows)
     return Selection(replace(policy, yardsticks=baselines), ids, trial.won[:, -1], trial.cost[:, -1] * unit)
+
+
+def _sole_workers(parts: Sequence[DecisionRule], dial: TradeOff) -> Iterator[tuple[float, int]]:
+    """Yield the margins of the verdict's targets at which one worker is asked for everything, and that worker."""
+    for margin in MARGINS:
+        mix = target_mix(dial, margin)
+        asked = set[int]()
+        for point in {mix.low, mix.high} if mix.share else {mix.low}:
+            part = parts[point.part]
+            if not isinstance(part, TableRule) or part.sway:
+                asked |= {-1, -2}
+                break
+            asked |= set(part.worth(point.setting).argmax(axis=1).tolist())
+        if len(asked) == 1:
+            yield margin, asked.pop()
 
 
 def measured_rows(matrix: OutcomeMatrix, names: Sequence[str]) -> Ints:

@@ -8,7 +8,7 @@ setting are chosen without the tasks that measure them; a gain that the tasks ca
 how many more graded answers would show it, if it is as estimated.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -71,7 +71,7 @@ class HeldOutTrial:
         seen = dict(zip(places, cost.mean(axis=0).tolist(), strict=True))
         points = [replace(point, cost=seen[point.part, point.setting]) for point in dial.points]
         corrected = TradeOff(upper_hull(points), dial.unit, dial.best_single)
-        mixes = [_target_mix(dial, margin) for margin in MARGINS]
+        mixes = [target_mix(dial, margin) for margin in MARGINS]
 
         def mixed(values: Floats) -> Floats:
             ends = [[values[:, column[point.part, point.setting]] for point in (mix.low, mix.high)] for mix in mixes]
@@ -121,7 +121,7 @@ class HeldOutTrial:
         return tuple(sorted(self.frontier.points(), key=lambda met: met.budget))
 
 
-def _target_mix(dial: TradeOff, margin: float) -> OperatingMix:
+def target_mix(dial: TradeOff, margin: float) -> OperatingMix:
     """Return the cheapest mix that promises the best single worker's accuracy and this margin, or the best setting."""
     wish = min(dial.best_single + margin, dial.points[-1].accuracy)
     return dial.for_accuracy(wish)
@@ -147,11 +147,14 @@ class _Target:
         return max(0, ceil(tasks * (_REPEATED_Z * self.error / (self.gain + TOLERANCE)) ** 2) - tasks)
 
 
-def reach_verdict(trial: HeldOutTrial, final: TradeOff, best: str, contents: Sequence[str], workers: int) -> LogVerdict:
-    """Return the verdict on a dial; `final` is the one that the file holds, `best` the best single worker's name.
+def reach_verdict(
+    trial: HeldOutTrial, final: TradeOff, names: tuple[str, Mapping[float, str]], contents: Sequence[str], workers: int
+) -> LogVerdict:
+    """Return the verdict on a dial; `final` is the one that the file holds.
 
-    `contents` [N] are the tasks' hashes: copies of a task count as one piece of evidence. Of `workers` each is asked
-    for a further task.
+    `names` are the best single worker's, and those of workers that are asked for everything, by margin. `contents` [N]
+    are the tasks' hashes: copies of a task count as one piece of evidence. Of `workers` each is asked for a further
+    task.
     """
     _, places = np.unique(np.array(contents), return_inverse=True)
     places = places.reshape(-1)
@@ -163,13 +166,13 @@ def reach_verdict(trial: HeldOutTrial, final: TradeOff, best: str, contents: Seq
     gaining = [one for one in passed if one.gain - _REPEATED_Z * one.error > 0 and one.cost <= _MOST_COST]
     if saving or gaining:
         chosen = min(saving, key=lambda one: one.cost) if saving else max(gaining, key=lambda one: one.gain)
-        return _advise(chosen, final, priced)
+        return _advise(chosen, final, priced, names[1].get(chosen.margin, ""))
     hopeful = [one for one in targets if one.within(_PROMISING_Z, TOLERANCE if priced else 0.0)]
     hopeful = [one for one in hopeful if (priced and one.cost <= _SAVES) or one.gain - _PROMISING_Z * one.error > 0]
     needs = [tasks for one in hopeful if (tasks := one.needed(count)) is not None and tasks <= _MOST_NEEDED * count]
     if needs:
         return untold_verdict(max(1, min(needs)) * workers)
-    return LogVerdict(VerdictKind.SINGLE, f"ask {best} for everything: routing gains nothing here", worker=best)
+    return LogVerdict(VerdictKind.SINGLE, f"ask {names[0]} for everything: routing gains nothing here", worker=names[0])
 
 
 def untold_verdict(answers: int, why: str = "") -> LogVerdict:
@@ -188,13 +191,15 @@ def _measure_target(trial: HeldOutTrial, column: int, places: Ints, count: int) 
     return _Target(MARGINS[column], float(difference.mean()), error, cost)
 
 
-def _advise(chosen: _Target, final: TradeOff, priced: bool) -> LogVerdict:
-    mix = _target_mix(final, chosen.margin)
+def _advise(chosen: _Target, final: TradeOff, priced: bool, alone: str) -> LogVerdict:
+    mix = target_mix(final, chosen.margin)
     whole = mix.accuracy >= final.points[-1].accuracy
     option = "" if whole or final.best_single <= 0 else f"quality={mix.accuracy / final.best_single:.6g}"
     low, high = chosen.gain - _Z * chosen.error, chosen.gain + _Z * chosen.error
     interval = f"(95 %: {100 * low:+.1f} to {100 * high:+.1f} points)"
     gain = "no loss" if low <= 0 <= chosen.gain + _SMALL else f"{100 * chosen.gain:+.1f} points"
     cost = f"{100 * (chosen.cost - 1):+.0f} %".replace("-", "\N{MINUS SIGN}") + " of the cost, at " if priced else ""
-    text = f"use this policy: {cost}{gain} {interval}".replace("-", "\N{MINUS SIGN}")
-    return LogVerdict(VerdictKind.POLICY, text, option=option, gain=chosen.gain, low=low, high=high, cost=chosen.cost)
+    advice = f"{cost}{gain} {interval}".replace("-", "\N{MINUS SIGN}")
+    kind = VerdictKind.SINGLE if alone else VerdictKind.POLICY
+    text = f"ask {alone} for everything: {advice}" if alone else f"use this policy: {advice}"
+    return LogVerdict(kind, text, option, alone, chosen.gain, low, high, chosen.cost)

@@ -4,18 +4,23 @@ import asyncio
 import json
 from pathlib import Path
 from time import monotonic
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
 
 from shikisha.checks import opinion, text_checks
+from shikisha.core.call import Card
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
 from shikisha.core.events import CheckStatus, OnCheckFailure, RunStatus
 from shikisha.core.run import CheckVerdict
+from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.engine.checker import Check, Inspection, OutputCheck
-from shikisha.engine.pool import Pool
+from shikisha.engine.pool import Member, Pool
 from shikisha.sandbox import Execution, ScriptedSandbox
+from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
+from shikisha.workers.chat import ChatSettings, build, fit_card
 from support import member, plan_of, pool_of, run_plans
 
 CARELESS = "^(a|a)+(b|b)+$"  # exponential in the number of a
@@ -271,13 +276,20 @@ def test_a_predicate_that_is_no_expression_is_a_config_error(expression: str) ->
         ("**PASS** - well done", CheckStatus.PASS, "well done"),
         ("No: the date is wrong", CheckStatus.FAIL, "the date is wrong"),
         ("fail", CheckStatus.FAIL, ""),
-        ("Not sure", CheckStatus.NO_ANSWER, "judge said neither yes nor no: Not sure"),
-        ("The answer is yes", CheckStatus.NO_ANSWER, "judge said neither yes nor no: The answer is yes"),
-        ("", CheckStatus.NO_ANSWER, "judge said neither yes nor no: "),
+        ('{"reason": "all holds", "verdict": "right"}', CheckStatus.PASS, "all holds"),
+        ('No doubt.\n```json\n{"reason": "all holds", "verdict": "right"}\n```', CheckStatus.PASS, "all holds"),
+        ('{"reason": "the date", "verdict": "wrong"}', CheckStatus.FAIL, "the date"),
+        ('{"reason": "no date", "verdict": "cannot tell"}', CheckStatus.NO_ANSWER, "judge cannot tell: no date"),
+        ('{"verdict": "yes?"}', CheckStatus.NO_ANSWER, 'judge gave no verdict: {"verdict": "yes?"}'),
+        ("Not sure", CheckStatus.NO_ANSWER, "judge gave no verdict: Not sure"),
+        ("The answer is yes", CheckStatus.NO_ANSWER, "judge gave no verdict: The answer is yes"),
+        ("", CheckStatus.NO_ANSWER, "judge gave no verdict: "),
     ],
 )
-async def test_opinion_reads_the_first_word_of_the_reply(reply: str, status: CheckStatus, reason: str) -> None:
-    async def ask(worker: str, _: str) -> str:
+async def test_opinion_reads_a_verdict_or_the_first_word_of_the_reply(
+    reply: str, status: CheckStatus, reason: str
+) -> None:
+    async def ask(worker: str, _: str, __: object) -> str:
         assert worker == "judge"
         return reply
 
@@ -289,7 +301,7 @@ async def test_opinion_reads_the_first_word_of_the_reply(reply: str, status: Che
 async def test_opinion_quotes_what_is_judged_so_that_it_cannot_speak_for_us() -> None:
     asked: list[str] = []
 
-    async def ask(_: str, question: str) -> str:
+    async def ask(_: str, question: str, __: object) -> str:
         asked.append(question)
         return "no"
 
@@ -298,6 +310,41 @@ async def test_opinion_quotes_what_is_judged_so_that_it_cannot_speak_for_us() ->
     await check.inspect(Inspection(Task("What?"), "part", forged, ask))
     lines = asked[0].splitlines()
     assert [line for line in lines if line.startswith("The criterion:")] == ["The criterion: It is short."]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status"),
+    [("right", CheckStatus.PASS), ("wrong", CheckStatus.FAIL), ("cannot tell", CheckStatus.NO_ANSWER)],
+)
+@pytest.mark.parametrize("held", [True, False])
+async def test_opinion_holds_an_endpoint_to_a_bounded_verdict_and_only_right_passes(
+    verdict: str, status: CheckStatus, held: bool
+) -> None:
+    seen: list[ReceivedChatRequest] = []
+
+    def choose(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        seen.append(asked)
+        return ScriptedAnswer(text=json.dumps({"reason": "so it is", "verdict": verdict}))
+
+    check = OutputCheck(opinion.OpinionCheck(opinion.OpinionCheckSettings(worker="judge")), OnCheckFailure.STOP)
+    async with chat_server(choose) as url:
+        settings = ChatSettings(model="m", base_url=url, structured_output=held)
+        card = fit_card(settings, Card("judge", max_output_tokens=100))
+        judge = build(settings, card, SecretStore({}))
+        run = await run_plans(Pool([member("a", "an answer", check), Member(card, judge)]), plan_of((0, ())))
+        await judge.aclose()
+    (decided,) = run.rounds[0].steps[0].checks
+    assert (decided.status, "so it is" in decided.reason) == (status, True)
+    assert (run.status is RunStatus.FAILED) is (status is not CheckStatus.PASS)
+    (asked,) = seen
+    assert '{"reason": "3 times 4 is 12.", "verdict": "wrong"}' in asked.last
+    assert "JSON Schema" not in asked.last
+    form = asked.body.get("response_format")
+    assert (form is not None) is held
+    if held:
+        properties = cast("Any", form)["json_schema"]["schema"]["properties"]
+        assert properties["verdict"]["enum"] == ["right", "wrong", "cannot tell"]
+        assert properties["reason"]["maxLength"] == 600
 
 
 @pytest.mark.parametrize(

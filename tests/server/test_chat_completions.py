@@ -240,6 +240,140 @@ async def test_a_worker_that_ignores_a_forced_call_is_followed_by_its_fallback(t
         assert (caught.value.status_code, caught.value.code) == (502, "refused")
 
 
+MUL = cast(
+    "ChatCompletionToolParam",
+    {
+        "type": "function",
+        "function": {
+            "name": "mul",
+            "description": "multiplies",
+            "parameters": {
+                "type": "object",
+                "properties": {"by": {"$ref": "#/$defs/factor"}},
+                "$defs": {"factor": {"type": "integer"}},
+            },
+        },
+    },
+)
+NAMED = {"type": "function", "function": {"name": "mul"}}
+CALL = {"name": "mul", "arguments": {"by": 3}}
+WITHOUT_TOOLS = FILE.replace("tools = true\n", "structured_output = true\n")
+
+
+def _reply(asked: ReceivedChatRequest) -> ScriptedAnswer:
+    """The forced call as JSON, and an answer in words once no form is asked for."""
+    if "response_format" not in asked.body:
+        return ScriptedAnswer(text=f"from {asked.last}")
+    several = '"anyOf"' in json.dumps(asked.body["response_format"])
+    return ScriptedAnswer(text=json.dumps({"call": CALL} if several else CALL["arguments"]))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("tools", "choice"), [([MUL], NAMED), ([MUL], "required"), ([ADD, MUL], "required")])
+async def test_an_endpoint_without_tools_is_asked_for_a_forced_call_by_schema(
+    tmp_path: Path, stream: bool, tools: "list[ChatCompletionToolParam]", choice: object
+) -> None:
+    seen: list[ReceivedChatRequest] = []
+
+    def choose(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        seen.append(asked)
+        return _reply(asked)
+
+    more = {"messages": [HELLO], "tools": tools, "extra_body": {"tool_choice": choice}}
+    async with (
+        chat_server(choose) as url,
+        served(tmp_path, WITHOUT_TOOLS.format(url=url, more="", end="")) as at,
+        at.openai() as client,
+    ):
+        if stream:
+            chunks = await streamed(client, **more)
+            calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
+            assert [(call.function.name, call.function.arguments) for call in calls if call.function] == [
+                ("mul", '{"by":3}')
+            ]
+            assert not [chunk for chunk in chunks if chunk.choices[0].delta.content]
+            assert chunks[-1].choices[0].finish_reason == "tool_calls"
+        else:
+            asked: ChatCompletion = await client.chat.completions.create(model="shikisha", **more)  # type: ignore[call-overload]  # as it is
+            (call,) = asked.choices[0].message.tool_calls or []
+            assert call.type == "function"
+            assert (call.function.name, json.loads(call.function.arguments)) == ("mul", {"by": 3})
+            assert (asked.choices[0].message.content, asked.choices[0].finish_reason) == (None, "tool_calls")
+            said = await client.chat.completions.create(
+                model="shikisha",
+                messages=[HELLO, *result_of(asked)],
+                tools=tools,
+                extra_body={"tool_choice": choice} if len(tools) > 1 else {"tool_choice": "none"},
+            )
+            again = len(tools) > 1
+            assert said.choices[0].finish_reason == ("tool_calls" if again else "stop")
+            assert again or "What mul came to" in (said.choices[0].message.content or "")
+            ids = [each.id for one in (asked, said) for each in one.choices[0].message.tool_calls or ()]
+            assert len(set(ids)) == len(ids)
+    body = seen[0].body
+    assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
+    assert "multiplies" in seen[0].last
+    schema = cast("dict[str, dict[str, dict[str, object]]]", body["response_format"])["json_schema"]["schema"]
+    assert schema["type"] == "object"
+    if len(tools) == 1:
+        assert schema["properties"] == {"by": {"$ref": "#/$defs/factor"}}
+    else:
+        moved = cast("dict[str, dict[str, object]]", schema["$defs"])["1"]
+        assert moved["properties"] == {"by": {"$ref": "#/$defs/1/$defs/factor"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("I would multiply.", "requires one"),
+        ('{"call": {"name": "div", "arguments": {}}}', "none of add, mul"),
+    ],
+)
+async def test_a_forced_call_by_schema_that_is_none_is_a_fault(tmp_path: Path, text: str, why: str) -> None:
+    async with (
+        chat_server(lambda _: ScriptedAnswer(text=text)) as url,
+        served(tmp_path, WITHOUT_TOOLS.format(url=url, more="attempts = 1", end="")) as at,
+        at.openai() as client,
+    ):
+        with pytest.raises(APIStatusError, match=why) as caught:
+            await client.chat.completions.create(
+                model="shikisha", messages=[HELLO], tools=[ADD, MUL], tool_choice="required"
+            )
+        assert caught.value.status_code == 502
+
+
+async def test_a_forced_call_by_schema_that_runs_into_the_clients_limit_says_so(tmp_path: Path) -> None:
+    cut = ScriptedAnswer(text='{"by": 3}', mishap=InjectedFault.LENGTH)
+    async with (
+        chat_server(lambda _: cut) as url,
+        served(tmp_path, WITHOUT_TOOLS.format(url=url, more="attempts = 1", end="")) as at,
+        at.openai() as client,
+    ):
+        said = await client.chat.completions.create(
+            model="shikisha", messages=[HELLO], tools=[MUL], tool_choice="required", max_tokens=50
+        )
+        assert (said.choices[0].finish_reason, said.choices[0].message.tool_calls) == ("length", None)
+
+
+@pytest.mark.parametrize(
+    ("able", "choice"), [("structured_output = true", "auto"), ("structured_output = false", "required")]
+)
+async def test_a_call_that_is_not_forced_or_cannot_be_held_to_a_schema_is_a_400(
+    tmp_path: Path, able: str, choice: str
+) -> None:
+    file = WITHOUT_TOOLS.replace("structured_output = true", able)
+    async with (
+        chat_server(_reply) as url,
+        served(tmp_path, file.format(url=url, more="", end="")) as at,
+        at.openai() as client,
+    ):
+        with pytest.raises(APIStatusError) as caught:
+            await client.chat.completions.create(  # type: ignore[call-overload]  # a choice by name
+                model="shikisha", messages=[HELLO], tools=[MUL], tool_choice=choice
+            )
+        assert (caught.value.status_code, caught.value.code) == (400, "unsupported_tools")
+
+
 async def test_calls_are_streamed_as_indexed_deltas(tmp_path: Path) -> None:
     async with serving(tmp_path, adding) as (_, client):
         chunks = await streamed(client, tools=[ADD])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from shikisha.core.budget import FREE, Amount, Caps, Price, Usage
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import FinishReason
-from shikisha.core.messages import ChatMessage, Json, ToolCall, ToolExchange
+from shikisha.core.messages import ChatMessage, Json, ToolCall, ToolExchange, forced_tools
 from shikisha.core.plan import ANSWER, ANSWER_ALONE
 from shikisha.core.task import Task
 
@@ -88,7 +88,8 @@ class Request:
     receives pieces of the answer as they arrive. `spawn` starts a child run inside this run's limits. `labels`
     are those of everything in it. `wishes` are the client's, where this call is to give the answer; `exchanges` are
     the calls of the client's tools that were made so far, with their results. `held` says that the worker is held to
-    the schema by its endpoint, so that no words need to ask for it (`visibility.adapt_request`). `on_cancel`
+    the schema by its endpoint, so that no words need to ask for it (`visibility.adapt_request`). `forced` are the tools
+    of which the answer is to be a call, as JSON that fits `schema`: their worker's endpoint takes no tools. `on_cancel`
     receives the most that a call which is being cancelled can have used, from workers that know better than what was
     reserved.
     """
@@ -106,6 +107,7 @@ class Request:
     wishes: ClientOptions = NO_CLIENT_OPTIONS
     exchanges: tuple[ToolExchange, ...] = ()
     held: bool = False
+    forced: tuple[Mapping[str, Json], ...] = ()
     on_cancel: Callable[[Amount], None] | None = field(default=None, compare=False)
 
     @property
@@ -128,8 +130,8 @@ class Request:
     ) -> "Request":
         """Return this request for one attempt: under its key, with who hears it and what starts its child runs."""
         shown = (self.task, self.subtask, self.granted, self.turns, self.remarks)
-        more = (self.labels, self.wishes, self.exchanges, self.held, on_cancel)
-        return Request(*shown, key, self.schema, on_text, spawn, *more)
+        more = (self.labels, self.wishes, self.exchanges, self.held, self.forced)
+        return Request(*shown, key, self.schema, on_text, spawn, *more, on_cancel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,10 @@ class Card:
     passthrough: bool = False
     schemas: bool = False
     longest: float | None = None
+
+    def can_call(self, tools: Sequence[Mapping[str, Json]], choice: str) -> bool:
+        """Whether it can be asked for calls of these tools: where one is forced, its arguments by schema suffice."""
+        return self.tools or (self.schemas and bool(forced_tools(tools, choice)))
 
     @property
     def limited(self) -> bool:

@@ -171,6 +171,11 @@ def dump_json(value: Json) -> str:
     return _ENCODER.encode(value)
 
 
+def object_schema(**properties: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return the JSON Schema of an object with exactly these properties."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
 def load_messages(text: str) -> tuple[ChatMessage, ...]:
     """Return the turns that `written` wrote."""
     return tuple(_load_message(each) for each in json.loads(text or "[]"))
@@ -234,6 +239,11 @@ def name_tool_choice(name: str) -> str:
 def chosen_tool(choice: str) -> str | None:
     """Return the name of the tool that a choice forces a call of; None where it names none."""
     return choice.removeprefix(_NAMED_TOOL) if choice.startswith(_NAMED_TOOL) else None
+
+
+def forced_tools(tools: Sequence[Mapping[str, Json]], choice: str) -> tuple[Mapping[str, Json], ...]:
+    """Return the tools of which a choice requires a call; none where it requires no call."""
+    return tuple([tool for tool in tools if choice == REQUIRED_TOOL or tool_name(tool) == chosen_tool(choice)])
 
 
 def tool_choice_problem(calls: Sequence[ToolCall], choice: str) -> str | None:

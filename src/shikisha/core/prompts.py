@@ -19,7 +19,7 @@ from enum import StrEnum
 from shikisha.core.budget import Price
 from shikisha.core.call import Card
 from shikisha.core.errors import PlanError
-from shikisha.core.messages import Attachment, ChatMessage, Json, dump_json, exchange_messages
+from shikisha.core.messages import Attachment, ChatMessage, Json, dump_json, exchange_messages, object_schema
 from shikisha.core.plan import EACH_PATTERN, MAX_STEPS, MOST_KIND, Plan, Step
 from shikisha.core.run import Result, RoundResult
 from shikisha.core.task import Task
@@ -172,7 +172,7 @@ def plan_schema(
         if maps:
             entry = {"anyOf": [entry, {"type": "string", "pattern": f"^{EACH_PATTERN}$"}]}
         access: Mapping[str, Json] = {"type": "array", "maxItems": place, "items": entry}
-        steps.append(_object(worker=worker, subtask={**text, "minLength": 1}, access=access, kind=kind))
+        steps.append(object_schema(worker=worker, subtask={**text, "minLength": 1}, access=access, kind=kind))
     # An array of each length: grammars know no array whose length is open and whose places differ.
     lengths: list[Json] = [
         {"type": "array", "prefixItems": steps[:count], "minItems": count, "maxItems": count}
@@ -182,11 +182,7 @@ def plan_schema(
         lengths.insert(0, {"type": "array", "maxItems": 0, "items": steps[0]})
     if max_steps > MAX_STEPS:
         lengths.append({"type": "array", "minItems": MAX_STEPS + 1, "maxItems": max_steps, "items": steps[-1]})
-    return _object(reasoning=text, steps={"anyOf": lengths})
-
-
-def _object(**properties: Mapping[str, Json]) -> Mapping[str, Json]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return object_schema(reasoning=text, steps={"anyOf": lengths})
 
 
 def _literal(text: str) -> str:
@@ -217,7 +213,7 @@ def _missing_abilities(card: Card, task: Task, form: str) -> str:
     """Say what of this task's needs the model lacks."""
     kinds = {each.kind for each in task.attachments}.difference(card.takes)
     lacks = [f"cannot be shown the {kind}" for kind in sorted(kinds)]
-    lacks += ["cannot call tools"] if task.tools and not card.tools else []
+    lacks += ["cannot call tools"] if task.tools and not card.can_call(task.tools, task.tool_choice) else []
     return form.format(", ".join(lacks)) if lacks else ""
 
 

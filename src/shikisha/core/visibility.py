@@ -11,11 +11,12 @@ no call. Deliberately absent: summaries, any cutting of long results (a limit is
 levels of labels (give a worker several).
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from operator import is_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from shikisha.core.budget import Amount, byte_length, upper_bound
 from shikisha.core.call import NO_CLIENT_OPTIONS, Card, ClientOptions, GrantedStep, Request
@@ -29,6 +30,9 @@ from shikisha.core.messages import (
     dump_json,
     dump_records,
     exchange_messages,
+    forced_tools,
+    object_schema,
+    tool_name,
 )
 from shikisha.core.plan import Plan
 from shikisha.core.run import Result
@@ -86,6 +90,10 @@ def request_messages(request: Request) -> tuple[ChatMessage, ...]:
     # OpenAI's JSON mode refuses a chat that does not mention JSON; a client's own chat is left as it is.
     if request.schema is not None and not (request.held and (own or dict(request.schema) != {"type": "object"})):
         pending.append(_JSON_ANSWER_RULE + dump_json(request.schema))
+    if request.forced:
+        form = _CALL_FORM if len(request.forced) > 1 else "the arguments of its call as one JSON object"
+        offered = "\n".join([dump_json(tool["function"]) for tool in request.forced])
+        pending.append(f"Call a tool now: write {form}, and nothing else. What can be called:\n{offered}")
     pending += [f"An earlier answer of yours was not accepted: {remark}" for remark in request.remarks]
     said.append(ChatMessage(Speaker.USER, "\n\n".join(pending), attachments=attached))
     if request.exchanges:
@@ -97,6 +105,21 @@ _JSON_ANSWER_RULE = (
     "Your answer must be one JSON document that fits this JSON Schema, and nothing else: no fence, no word before or "
     "after it.\n"
 )
+_CALL_FORM = '{"call": {"name": ..., "arguments": {...}}} as one JSON object'
+
+
+def _call_schema(tools: Sequence[Mapping[str, Json]]) -> Mapping[str, Json]:
+    """Return the JSON Schema of one tool's arguments; of several, that of a call with its name and arguments."""
+    found = [cast("Mapping[str, Json]", tool["function"]).get("parameters") for tool in tools]
+    schemas = [{**(given if isinstance(given, Mapping) else {}), "type": "object"} for given in found]
+    if len(schemas) == 1:
+        return schemas[0]
+    calls, defs = list[Json](), dict[str, Json]()
+    for place, (tool, schema) in enumerate(zip(tools, schemas, strict=True)):
+        root = f"#/$defs/{place}"
+        defs[str(place)] = json.loads(dump_json(schema).replace('"$ref":"#', f'"$ref":"{root}'))  # it stands there now
+        calls.append(object_schema(name={"type": "string", "enum": [tool_name(tool)]}, arguments={"$ref": root}))
+    return {**object_schema(call={"anyOf": calls}), "$defs": defs}
 
 
 def _question(request: Request) -> str:
@@ -127,9 +150,16 @@ def _spell_out_tool_calls(said: Sequence[ChatMessage], request: Request) -> Iter
 def adapt_request(card: Card, request: Request) -> Request:
     """Return the request as this worker can be given it: tools are offered to those only that can call them.
 
-    The client's own request is sent on only where the worker gets nothing else. WorkerError (BAD_REQUEST) when it would
-    see an attachment that it cannot take (none is left out), or is no model that can complete a text.
+    Of a forced call, a worker without tools is asked for the arguments where its endpoint can be held to their schema;
+    the client is streamed none of that JSON. The client's own request is sent on only where the worker gets nothing
+    else. WorkerError (BAD_REQUEST) when it would see an attachment that it cannot take (none is left out), or is no
+    model that can complete a text.
     """
+    forced = () if card.tools or not card.schemas else forced_tools(request.wishes.tools, request.wishes.tool_choice)
+    if forced:
+        wishes = replace(request.wishes, tools=(), parallel_tool_calls=None, tool_choice="", as_sent={})
+        schema = _call_schema(forced)
+        request = replace(request, wishes=wishes, forced=forced, schema=schema, held=True, on_text=None)
     if card.schemas and request.schema is not None and not request.held and request.schema.get("type") != "array":
         request = replace(request, held=True)  # OpenAI's schemas are of objects: for a list, the prompt asks
     if request.wishes.as_sent and not _can_send_on(card, request):

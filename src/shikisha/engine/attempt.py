@@ -12,6 +12,7 @@ stopped. Deliberately absent: stand-ins (see `step`) and opinions on the answer 
 
 import asyncio
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from math import isnan
 from time import perf_counter, time
 
@@ -36,15 +37,19 @@ from shikisha.core.events import (
     FinishReason,
     QuestionKind,
 )
+from shikisha.core.json_schema import read_document
 from shikisha.core.messages import (
     MAX_ENVELOPE_BYTES,
+    REQUIRED_TOOL,
     ToolCall,
     ToolExchange,
+    dump_json,
     dump_records,
     load_tool_calls,
     load_tool_results,
     tool_call_problem,
     tool_choice_problem,
+    tool_name,
 )
 from shikisha.core.run import Attempt
 from shikisha.core.task import storage_problem
@@ -63,6 +68,7 @@ _MAX_EXCHANGES = 32  # with the client's tools, in one step: more is a loop
 _MAX_MODEL_NAME = 200
 _MAX_NOTE, _MAX_NOTES = 300, 20
 _MAX_PARAM = 100
+_FORCED_NOTE = "it takes no tools: the arguments of the forced call were asked for as JSON"
 _MAX_RETRY_AFTER = 1e9  # seconds; JSON has no infinity
 _MAX_AMOUNT = 10**15  # tokens, or dollars: what is more is nonsense, and sums of it would be no numbers any more
 _STEP_OVER = "the step that this call was for has ended"
@@ -98,19 +104,20 @@ async def call_worker(calls: StepCalls, member: Member, request: Request, why: C
         if calls.over:
             raise WorkerError(FaultKind.INTERNAL, _STEP_OVER)
         check_clearance(member.card, request.labels.union(request.task.labels), calls.context.guarded_labels)
-        request = adapt_request(member.card, request)
+        whole = request  # what the call that follows a forced one is asked with
         try:
             while True:
+                request = adapt_request(member.card, whole)
                 if why.role is not CallRole.UNDO:  # whoever orders a rollback has approved its calls
                     await require_approval(calls, member, request)
                 reply = await call_with_retries(calls, member, request, why)
                 if not reply.calls:
                     return reply
                 exchange, choice = await _exchange_with_client(calls, member, request, reply)
-                wishes = replace(request.wishes, tool_choice=choice)  # what the client asks for with its results
-                request = replace(request, exchanges=(*request.exchanges, exchange), wishes=wishes)
+                wishes = replace(whole.wishes, tool_choice=choice)  # what the client asks for with its results
+                whole = replace(whole, exchanges=(*whole.exchanges, exchange), wishes=wishes)
                 why = replace(why, reason=AttemptReason.TOOLS)
-                calls.exchanges, calls.tool_choice = request.exchanges, choice
+                calls.exchanges, calls.tool_choice = whole.exchanges, choice
         except WorkerError as error:
             if error.fault.kind is FaultKind.WAITING:
                 calls.waiting = error.fault
@@ -313,14 +320,18 @@ def _validate_reply(context: RunContext, card: Card, request: Request, reply: Re
         kind = FaultKind.TRUNCATED if reply.finish is FinishReason.LENGTH else FaultKind.REFUSED
         why = f"finish reason {reply.finish}"
         return Fault(kind, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
+    if request.forced:
+        reply = replace(reply, calls=_forced_calls(request, text), notes=(_FORCED_NOTE, *reply.notes))
+        text = "" if reply.calls else text
     model = context.clean(str(reply.model))[:_MAX_MODEL_NAME] if reply.model else ""
     calls = reply.calls and tuple([ToolCall(*map(context.clean, (c.id, c.name, c.arguments))) for c in reply.calls])
-    wishes = request.wishes
-    bad = calls and not wishes.lenient and tool_call_problem(calls, wishes.tools, parallel=wishes.parallel)
+    wishes, tools = request.wishes, request.forced or request.wishes.tools
+    bad = calls and not wishes.lenient and tool_call_problem(calls, tools, parallel=wishes.parallel)
     if bad:
         why = context.clean(bad)
         return Fault(FaultKind.BAD_REPLY, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
-    if problem := tool_choice_problem(calls, request.wishes.tool_choice):  # no second try: some endpoints ignore it
+    choice = REQUIRED_TOOL if request.forced else wishes.tool_choice
+    if problem := tool_choice_problem(calls, choice):  # no second try: some endpoints ignore it
         why = context.clean(problem)
         return Fault(FaultKind.REFUSED, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
     sure = reply.confidence if isinstance(reply.confidence, float) and 0 <= reply.confidence <= 1 else None
@@ -335,9 +346,23 @@ def _validate_reply(context: RunContext, card: Card, request: Request, reply: Re
     return replace(reply, **changed) if changed else reply  # type: ignore[arg-type]  # fields of a reply
 
 
+def _forced_calls(request: Request, text: str) -> tuple[ToolCall, ...]:
+    """Return the call that a worker wrote as JSON, under an id of its attempt; () where it wrote none."""
+    try:
+        document = read_document(text)
+    except (ValueError, RecursionError):
+        return ()
+    if len(request.forced) == 1:
+        document = {"call": {"name": tool_name(request.forced[0]), "arguments": document}}
+    match document:
+        case {"call": {"name": str(name), "arguments": dict(arguments)}}:
+            return (ToolCall(sha256(request.key.encode()).hexdigest()[:9], name, dump_json(arguments)),)
+    return ()
+
+
 def _reached_client_limit(card: Card, request: Request, reply: Reply) -> bool:
     """Whether the answer ran into a limit that the client itself set: it is an answer then, as short as wished."""
-    wished = request.wishes.options.get("max_completion_tokens")
+    wished = None if request.forced else request.wishes.options.get("max_completion_tokens")
     return reply.finish is FinishReason.LENGTH and wished is not None and wished == output_limit(card, request.wishes)
 
 

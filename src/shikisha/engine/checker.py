@@ -16,12 +16,12 @@ from shikisha.core.task import Task
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What a check sees: the task, the subtask, the answer; `ask` puts a question to a worker of the pool by name."""
+    """What a check sees: task, subtask, answer; `ask(name, question, schema=None)` puts a question to a worker."""
 
     task: Task
     subtask: str
     text: str
-    ask: Callable[[str, str], Awaitable[str]] | None = field(default=None, compare=False)
+    ask: Callable[..., Awaitable[str]] | None = field(default=None, compare=False)
 
 
 class Check(Protocol):

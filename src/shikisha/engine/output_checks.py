@@ -15,7 +15,7 @@ from time import time
 
 from shikisha.core.errors import PROCESS_STOPS, ConfigError, FaultKind, JournalError, WorkerError, describe_error
 from shikisha.core.events import CallRole, CheckDecided, CheckStatus, OnCheckFailure
-from shikisha.core.json_schema import SchemaCheck, parse_json, read_document, storable_reason
+from shikisha.core.json_schema import Schema, SchemaCheck, parse_json, read_document, storable_reason
 from shikisha.core.messages import Json
 from shikisha.core.run import CheckVerdict
 from shikisha.engine.attempt import CallPurpose, call_worker
@@ -128,13 +128,14 @@ async def _verdict(calls: StepCalls, handoff: OutputCheck, inspection: Inspectio
     return verdict
 
 
-async def _ask_worker(calls: StepCalls, answered: Member, request: Request, worker: str, question: str) -> str:
+async def _ask_worker(
+    calls: StepCalls, answered: Member, request: Request, worker: str, question: str, schema: Schema | None = None
+) -> str:
     """Put a check's question to a worker of the pool, inside the run's budget and journal."""
     member = calls.context.pool.named(worker)
     labels = request.labels.union(answered.card.adds)  # the answer that is judged bears them
-    reply = await call_worker(
-        calls, member, Request(request.task, question, labels=labels), CallPurpose(CallRole.CHECK)
-    )
+    asked = Request(request.task, question, schema=schema if member.card.schemas else None, labels=labels)
+    reply = await call_worker(calls, member, asked, CallPurpose(CallRole.CHECK))
     return reply.text
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha.core.call import Card
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.messages import object_schema
 from shikisha.core.tools import FIND_TOOLS, Tool, ToolEffect, catalogue_sha256
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Json, Worker, WorkerKind
@@ -24,14 +25,13 @@ from shikisha.engine.worker import Json, Worker, WorkerKind
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def _one_text(name: str, description: str) -> Mapping[str, Json]:
-    properties: dict[str, Json] = {name: {"type": "string", "description": description}}
-    return {"type": "object", "properties": properties, "required": [name], "additionalProperties": False}
+def _text(description: str) -> Mapping[str, Json]:
+    return {"type": "string", "description": description}
 
 
-_CODE = _one_text("code", "a Python program; what it prints is the result")
-_EXPRESSION = _one_text("expression", "what to calculate, as in 12 * (3 + 4) ** 2")
-_SUBTASK = _one_text("subtask", "what to do, with everything needed to do it")
+_CODE = object_schema(code=_text("a Python program; what it prints is the result"))
+_EXPRESSION = object_schema(expression=_text("what to calculate, as in 12 * (3 + 4) ** 2"))
+_SUBTASK = object_schema(subtask=_text("what to do, with everything needed to do it"))
 
 
 class AgentSettings(BaseModel):

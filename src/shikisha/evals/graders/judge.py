@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from shikisha.core.errors import ConfigError, WorkerError
 from shikisha.core.json_schema import Schema
 from shikisha.core.kinds import Kind
-from shikisha.core.messages import ChatMessage, Speaker
+from shikisha.core.messages import ChatMessage, Speaker, object_schema
 from shikisha.core.prompts import QUOTE, quote_lines
 from shikisha.evals.graders import Grade, GradeMark, GraderTools, JudgeAsk, grade_from_score, ungraded_grade
 from shikisha.evals.graders.json_answer import find_document
@@ -180,8 +180,7 @@ def _verdicts(scale: int) -> tuple[str, ...]:
 def verdict_schema(scale: int) -> Schema:
     """Return the JSON Schema of a verdict: bounded, so that a small model cannot go on without end."""
     reason: Schema = {"type": "string", "maxLength": _LONGEST_REASON}
-    properties = {"reason": reason, "verdict": {"type": "string", "enum": _verdicts(scale)}}
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return object_schema(reason=reason, verdict={"type": "string", "enum": _verdicts(scale)})
 
 
 def parse_verdict(reply: str, scale: int = 1) -> Verdict | None:

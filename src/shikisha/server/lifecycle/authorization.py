@@ -233,7 +233,7 @@ def _able_to_perform(cards: Sequence[Card], task: Task) -> Sequence[Card]:
         )
     if not task.tools:
         return left
-    left = [card for card in left if card.tools]
+    left = [card for card in left if card.can_call(task.tools, task.tool_choice)]
     if not left:
         raise _no_worker(400, "no worker that may be used can call a client's tools", "unsupported_tools")
     return left

@@ -81,9 +81,9 @@ def test_what_the_client_sent_is_sent_on_to_a_worker_that_gets_nothing_else() ->
     chat, tool = Card("chat", passthrough=True), Card("tool")
 
     def left(card: Card, request: Request) -> object:
-        return adapt_request(card, request).wishes.as_sent
+        return adapt_request(card, request).client_options.as_sent
 
-    request = Request(task.shown(), ANSWER, wishes=ClientOptions.of(task))
+    request = Request(task.shown(), ANSWER, client_options=ClientOptions.of(task))
     assert (left(chat, request), left(tool, request)) == (sent, {})
     assert left(chat, replace(request, subtask="Count them.")) == {}
     assert left(chat, replace(request, granted=(GrantedStep(0, "Find.", "two"),))) == {}
@@ -94,7 +94,7 @@ def test_what_the_client_sent_is_sent_on_to_a_worker_that_gets_nothing_else() ->
         request, task=Task("q", history=(ChatMessage(Speaker.ASSISTANT, "", (ToolCall("1", "f", "{}"),)),))
     )
     assert (left(chat, spelled), left(replace(chat, tools=True), spelled)) == ({}, sent)
-    text = replace(request, wishes=ClientOptions(as_sent={"prompt": "def f("}))
+    text = replace(request, client_options=ClientOptions(as_sent={"prompt": "def f("}))
     assert left(chat, text) == {"prompt": "def f("}
     for card, other in ((tool, text), (chat, replace(text, subtask="Count them."))):
         with pytest.raises(WorkerError, match="a text to complete"):
@@ -103,9 +103,9 @@ def test_what_the_client_sent_is_sent_on_to_a_worker_that_gets_nothing_else() ->
 
 def test_what_the_client_sent_besides_the_turns_is_hashed_and_reserved() -> None:
     shown, card = (ChatMessage(Speaker.USER, "q"),), Card("chat", max_output_tokens=1)
-    wishes = ClientOptions(as_sent={"messages": [{"role": "user", "content": "q", "name": "n" * 1000}]})
-    assert view_hash(shown, wishes) != view_hash(shown)
-    assert max_usage(shown, card, wishes).tokens >= max_usage(shown, card).tokens + 1000
+    client_options = ClientOptions(as_sent={"messages": [{"role": "user", "content": "q", "name": "n" * 1000}]})
+    assert view_hash(shown, client_options) != view_hash(shown)
+    assert max_usage(shown, card, client_options).tokens >= max_usage(shown, card).tokens + 1000
 
 
 def test_a_remark_follows_the_subtask() -> None:

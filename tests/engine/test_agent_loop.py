@@ -268,7 +268,7 @@ async def test_a_run_waits_for_a_person_in_the_middle_of_the_loop_and_goes_on() 
 
 async def test_caps_on_turns_and_calls_leave_the_agent_an_answer() -> None:
     def always(request: Request) -> Reply:
-        if not request.wishes.tools:
+        if not request.client_options.tools:
             return Reply(f"after {len(request.exchanges)}")
         return wants(call(id=f"c{len(request.exchanges)}"))
 

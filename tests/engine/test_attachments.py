@@ -151,7 +151,7 @@ async def test_a_planner_reads_of_what_is_attached_and_need_not_see_it() -> None
     (asked,) = seen(planner)
     assert "| user: Hello." in asked.turns[1].text
     assert "| image map.png" in asked.turns[1].text
-    assert asked.wishes == NO_CLIENT_OPTIONS
+    assert asked.client_options == NO_CLIENT_OPTIONS
 
 
 def test_a_child_run_is_given_the_conversation_and_what_is_attached() -> None:

@@ -134,7 +134,7 @@ async def test_what_a_worker_is_shown_after_its_calls_is_what_it_asked_and_what_
     assert [turn.speaker for turn in shown[1:]] == [Speaker.ASSISTANT, Speaker.TOOL] * 2
     assert [turn.answers for turn in shown if turn.speaker is Speaker.TOOL] == ["call-0", "call-1"]
     views = [attempt.started.view for attempt in run.attempts]
-    assert views[-1] == view_hash(shown, seen(pool[0])[-1].wishes)
+    assert views[-1] == view_hash(shown, seen(pool[0])[-1].client_options)
     assert len(set(views)) == 3
 
 
@@ -143,9 +143,9 @@ async def test_invariant_2_tools_are_offered_to_the_last_step_alone_and_only_whe
     for last in (1, 2):
         plan = plan_of((0, []), (last, [0]))
         await Engine(recorder).run(TASK, pool, ScriptedConductor([plan]))
-    assert [request.wishes for request in (*seen(pool[0]), *seen(pool[1]))] == [NO_CLIENT_OPTIONS] * 3
+    assert [request.client_options for request in (*seen(pool[0]), *seen(pool[1]))] == [NO_CLIENT_OPTIONS] * 3
     assert [request.task.tools for one in pool for request in seen(one)] == [()] * 4
-    assert seen(pool[2])[0].wishes.tools == (TOOL,)
+    assert seen(pool[2])[0].client_options.tools == (TOOL,)
 
 
 @pytest.mark.parametrize("reply", [calling(0, "other"), calling(0, arguments="no"), calling(0, arguments="3")])
@@ -204,7 +204,7 @@ async def test_invariant_5_what_a_tool_says_widens_nothing() -> None:
         reply_to(run, recorder, results_for(run.open_questions[0], said))
         run = await Engine(recorder).resume(run.id, pool, ScriptedConductor([plan]))
     assert (run.status, run.started.caps) == (RunStatus.DONE, Caps(tokens=4000))
-    assert [request.wishes.tools for request in seen(pool[0])] == [(TOOL,)] * 3
+    assert [request.client_options.tools for request in seen(pool[0])] == [(TOOL,)] * 3
     assert seen(gated) == []
 
 

@@ -89,4 +89,4 @@ async def test_an_agent_s_journaled_views_are_those_of_its_whole_requests() -> N
     views = [each.started.view for each in run.attempts if each.started.role is CallRole.STEP]
     assert len(views) == 9
     assert events(run, ToolResultsCut)
-    assert views == [view_hash(request_messages(asked), asked.wishes) for asked in model.seen]
+    assert views == [view_hash(request_messages(asked), asked.client_options) for asked in model.seen]

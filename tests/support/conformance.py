@@ -144,12 +144,14 @@ async def play(name: str, situation: str, route: str) -> bool:
 
 async def exchange(worker: ChatWorker, count: int) -> str:
     """Let the worker ask for the client's tools, answer it, and return what it says then."""
-    wishes = ClientOptions(tuple(tool.function() for tool in TOOLS))
-    asked = await worker.perform(Request(TASK, TASK.prompt, wishes=wishes, key="a"))
+    client_options = ClientOptions(tuple(tool.function() for tool in TOOLS))
+    asked = await worker.perform(Request(TASK, TASK.prompt, client_options=client_options, key="a"))
     assert len(asked.calls) == count
     results = tuple(ToolResult(each.id, "4") for each in asked.calls)
     done = ToolExchange(asked.calls, results, asked.text, asked.envelope)
-    return (await worker.perform(Request(TASK, TASK.prompt, wishes=wishes, key="b", exchanges=(done,)))).text
+    return (
+        await worker.perform(Request(TASK, TASK.prompt, client_options=client_options, key="b", exchanges=(done,)))
+    ).text
 
 
 async def perform(worker: ChatWorker, situation: str, route: str) -> Run:

@@ -49,7 +49,7 @@ class ModelThatKnows:
     async def perform(self, request: Request) -> Reply:
         """Call the tool, or find it first."""
         wanted = RIGHT[" ".join(request.subtask.split()[:3:2])]
-        offered = {tool["function"]["name"] for tool in request.wishes.tools}  # type: ignore[call-overload, index]
+        offered = {tool["function"]["name"] for tool in request.client_options.tools}  # type: ignore[call-overload, index]
         made = [call for each in request.exchanges for call in each.calls]
         if wanted in offered and wanted not in [call.name for call in made]:
             return Reply("", calls=(ToolCall(f"c{len(made)}", wanted, "{}"),))

@@ -41,8 +41,8 @@ PNG = Attachment(MediaKind.IMAGE, "image/png", "map.png", data="aGVsbG8=")
 TASK = Task("What is it like in Kyoto?")
 
 
-def request(wishes: ClientOptions = NO_CLIENT_OPTIONS) -> Request:
-    return Request(TASK, TASK.prompt, wishes=wishes)
+def request(client_options: ClientOptions = NO_CLIENT_OPTIONS) -> Request:
+    return Request(TASK, TASK.prompt, client_options=client_options)
 
 
 async def ask(given: Request, *answers: ScriptedAnswer, **settings: object) -> tuple[Reply, list[ReceivedChatRequest]]:
@@ -138,7 +138,7 @@ async def test_calls_that_broke_off_are_no_calls(mishap: InjectedFault) -> None:
 
 async def test_an_exchange_goes_back_in_the_protocols_own_form() -> None:
     done = ToolExchange((ToolCall("one", "weather", "{}"),), (ToolResult("one", "rain"),), "Let me look.")
-    given = Request(TASK, TASK.prompt, wishes=ClientOptions((TOOL,)), exchanges=(done,))
+    given = Request(TASK, TASK.prompt, client_options=ClientOptions((TOOL,)), exchanges=(done,))
     _, seen = await ask(given, ScriptedAnswer())
     known = call_id("one", "")  # the endpoint did not make it
     assert seen[0].body["messages"] == [

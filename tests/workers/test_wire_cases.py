@@ -84,7 +84,7 @@ async def test_what_an_endpoint_sends(case: Mapping[str, Any]) -> None:
 async def call_worker(worker: ChatWorker, tools: tuple[Mapping[str, Json], ...]) -> Reply | Fault:
     try:
         async with asyncio.timeout(20):
-            return await worker.perform(Request(TASK, TASK.prompt, wishes=ClientOptions(tools), key="k"))
+            return await worker.perform(Request(TASK, TASK.prompt, client_options=ClientOptions(tools), key="k"))
     except WorkerError as error:
         return error.fault
 

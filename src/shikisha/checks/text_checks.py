@@ -203,7 +203,13 @@ class PredicateCheck:
         self.name = name
         self._settings = settings
         self._sandbox = sandbox
-        self._code = _predicate_code(settings.expression, name)
+        # Code whose value is the expression's if that is True or False, and None if it is not.
+        expression = settings.expression
+        try:
+            compile(expression, "expression", "eval")
+        except (SyntaxError, ValueError) as error:
+            raise ConfigError(f"checks.{name}.expression: no Python expression: {error}") from None
+        self._code = f"_holds = (\n{expression}\n)\n_holds if _holds is True or _holds is False else None"
 
     async def inspect(self, inspection: Inspection) -> CheckVerdict:
         """Evaluate the expression."""
@@ -221,15 +227,6 @@ class PredicateCheck:
         if execution.value != "False":
             return f"{expression} is neither True nor False"
         return self._settings.reason or f"the answer must satisfy {expression}"
-
-
-def _predicate_code(expression: str, name: str) -> str:
-    """Return code whose value is the expression's if that is True or False, and None if it is not."""
-    try:
-        compile(expression, "expression", "eval")
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"checks.{name}.expression: no Python expression: {error}") from None
-    return f"_holds = (\n{expression}\n)\n_holds if _holds is True or _holds is False else None"
 
 
 class FixedCheckSettings(BaseModel):

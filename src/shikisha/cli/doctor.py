@@ -113,7 +113,12 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
     try:
         configured = find_config(shared.config, os.environ) is not None
         found = Discovery() if configured else find_endpoints(probe=call)
-        yield from _describe_found(found)
+        # What a run without a configuration finds here.
+        for endpoint in found.endpoints:
+            label, place, models, cost = describe_endpoint(endpoint)
+            yield DoctorFinding(f"found {label}", GOOD, f"{place}: {models} ({cost}); `shikisha init` writes it down")
+        for remark in found.remarks:
+            yield DoctorFinding("left out", NOTE, remark)
         if not configured and not found.named:
             raise nothing_found(Discovery())
         container = load_config(shared.config) if configured else found_container(found)
@@ -126,7 +131,14 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
     else:
         none = "none: what is found here answers, once you say yes"
         yield DoctorFinding("configuration", GOOD, container.file if configured else none)
-    yield from _check_prices(container)
+    # Which prices were looked up too long ago.
+    today = datetime.now(UTC).date()
+    for name, table in container.workers.items():
+        looked = table.price.as_of if table.price is not None else None
+        days = 0 if looked is None else (today - looked).days
+        if days > MAX_PRICE_DAYS:
+            what = f"looked up on {looked}, {days} days ago; look again, and set price.as_of"
+            yield DoctorFinding(f"price of {name}", NOTE, what)
     yield from session.run_async(lambda: _find_in_container(container, shared, call))
 
 
@@ -143,26 +155,6 @@ def _check_plugins() -> Iterator[DoctorFinding]:
             yield DoctorFinding(f"plug-in {what} {plugin.name}", BAD, str(error))
         else:
             yield DoctorFinding(f"plug-in {what} {plugin.name}", GOOD, f"{plugin}, at {plugin.place}")
-
-
-def _describe_found(found: Discovery) -> Iterator[DoctorFinding]:
-    """Say what a run without a configuration finds here."""
-    for endpoint in found.endpoints:
-        label, place, models, cost = describe_endpoint(endpoint)
-        yield DoctorFinding(f"found {label}", GOOD, f"{place}: {models} ({cost}); `shikisha init` writes it down")
-    for remark in found.remarks:
-        yield DoctorFinding("left out", NOTE, remark)
-
-
-def _check_prices(container: Container) -> Iterator[DoctorFinding]:
-    """Say which prices were looked up too long ago."""
-    today = datetime.now(UTC).date()
-    for name, table in container.workers.items():
-        looked = table.price.as_of if table.price is not None else None
-        days = 0 if looked is None else (today - looked).days
-        if days > MAX_PRICE_DAYS:
-            what = f"looked up on {looked}, {days} days ago; look again, and set price.as_of"
-            yield DoctorFinding(f"price of {name}", NOTE, what)
 
 
 async def _find_in_container(container: Container, shared: SharedOptions, call: bool) -> list[DoctorFinding]:

@@ -58,7 +58,13 @@ def obtain_container(
         return configured_container(file, simulated=simulated)
     found = find_endpoints()
     if not found.named or (found.endpoints[0].provider == "local" and _reading_tool(prompt)):
-        return _small_tool(found, prompt)
+        # A container of the small real tool that reads the question; ConfigError where there is none.
+        tool = _reading_tool(prompt)
+        if tool is None:
+            raise nothing_found(found)
+        output.print_wrapped_note(f"no model is configured or found: {tool}, a small real tool, reads this question")
+        workers = {tool: {"kind": "local", "tool": tool, "folder": str(Path().absolute())}}
+        return build_container({"workers": workers}, _FOUND, state_folder(os.environ), os.environ)
     if performs:
         agreed = _agree(found if found.usable else _ask_price(found, yes), yes)
         if agreed != found:  # processes that this one starts agree to no more
@@ -87,16 +93,6 @@ def nothing_found(found: Discovery) -> ConfigError:
         f'this machine; `--pool {SIMULATED}`, or pool = ["{SIMULATED}"] in {CONFIG_FILE}, plays with simulated '
         f"workers{remarks}"
     )
-
-
-def _small_tool(found: Discovery, prompt: str) -> Container:
-    """Return a container of the small real tool that reads the question; ConfigError where there is none."""
-    tool = _reading_tool(prompt)
-    if tool is None:
-        raise nothing_found(found)
-    output.print_wrapped_note(f"no model is configured or found: {tool}, a small real tool, reads this question")
-    workers = {tool: {"kind": "local", "tool": tool, "folder": str(Path().absolute())}}
-    return build_container({"workers": workers}, _FOUND, state_folder(os.environ), os.environ)
 
 
 def _reading_tool(prompt: str) -> str | None:

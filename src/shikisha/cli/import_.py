@@ -113,23 +113,21 @@ def outcomes(
     for note in _import_notes(written):
         output.print_note(note)
     if not written.graded:
-        output.print_note(_next_steps(kind, reading.score))
+        # What to do with a log in which no answer is graded.
+        score = reading.score
+        named = SOURCE_KINDS[kind].scores
+        again = f"import it again with --score NAME ({named})" if named and score is None else ""
+        again += f"{', or ' * bool(again)}grade the answers (`shikisha eval grade LOG --out GRADED`)"
+        if kind == "journal":
+            again = "grade runs (`shikisha runs feedback RUN SCORE`, or a taskset's graders in `shikisha eval`)"
+        next_steps = f"next: no outcome has a score, so `learn` and `eval --log` have nothing to compare: {again}"
+        output.print_note(next_steps)
     output.print_answer(
         f"{writing.to}: {_plural(written.outcomes, 'outcome')} ({written.graded:,} graded) of "
         f"{_plural(written.workers, 'worker')} on {_plural(written.tasks, 'task')}, "
         f"{_plural(written.responses, 'response')}"
     )
     return ExitCode.OK
-
-
-def _next_steps(kind: str, score: str | None) -> str:
-    """Return what to do with a log in which no answer is graded."""
-    named = SOURCE_KINDS[kind].scores
-    again = f"import it again with --score NAME ({named})" if named and score is None else ""
-    again += f"{', or ' * bool(again)}grade the answers (`shikisha eval grade LOG --out GRADED`)"
-    if kind == "journal":
-        again = "grade runs (`shikisha runs feedback RUN SCORE`, or a taskset's graders in `shikisha eval`)"
-    return f"next: no outcome has a score, so `learn` and `eval --log` have nothing to compare: {again}"
 
 
 def _import_notes(written: LogSummary) -> Iterator[str]:

@@ -49,7 +49,19 @@ def plan(
     No journal is written. With --parse, exit code 2 for a text that is not a plan.
     """
     if parse is not None:
-        return _parse_file(parse, pool_size, chosen, shared)
+        try:
+            text = session.read_text(parse)
+        except TaskError as error:
+            raise PlanError(str(error), "text") from None
+        if pool_size is None:
+            known = obtain_container(shared, performs=False, simulated=chosen.simulated)
+            pool_size = len(known.cards(chosen.names))
+        parsed = parse_plan(text, pool_size)
+        if shared.json:
+            output.print_json(plan_json(parsed))
+        else:
+            _print_lists(parsed)
+        return ExitCode.OK
     if not prompt:
         raise TaskError("expected a prompt, or --parse FILE")
     task = session.read_task(prompt, details)
@@ -60,22 +72,6 @@ def plan(
     if proposal is None:
         raise PlanError(run.finished.why if run.finished else str(run.status), run.started.conductor)
     _print_proposal(run, proposal, shared)
-    return ExitCode.OK
-
-
-def _parse_file(file: str, pool_size: int | None, chosen: ConductorOptions, shared: SharedOptions) -> ExitCode:
-    try:
-        text = session.read_text(file)
-    except TaskError as error:
-        raise PlanError(str(error), "text") from None
-    if pool_size is None:
-        known = obtain_container(shared, performs=False, simulated=chosen.simulated)
-        pool_size = len(known.cards(chosen.names))
-    parsed = parse_plan(text, pool_size)
-    if shared.json:
-        output.print_json(plan_json(parsed))
-    else:
-        _print_lists(parsed)
     return ExitCode.OK
 
 

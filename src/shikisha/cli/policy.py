@@ -31,7 +31,6 @@ from shikisha.routing.fit.online_evaluation import (
     PromotionLimits,
     PromotionVerdict,
     ShadowResult,
-    TrialArm,
     TrialDifference,
     decide_promotion,
     evaluate_shadow,
@@ -283,7 +282,14 @@ def trial(folder: ShelfFolder, judging: TrialOptions, shared: SharedOptions) -> 
     if shared.json:
         output.print_json(_trial_json(found))
     else:
-        _print_trial(folder, found)
+        if found.trial is None or found.verdict is None or found.shelf.canary is None:
+            lines = [f"there is no canary: shikisha policy canary {folder} VERSION --share 0.1"]
+        else:
+            console = output.make_console(to_stdout=True)
+            output.print_report(f"{folder}, since {format_time(found.shelf.since)}")
+            console.print(_trial_table(found.shelf, found.trial, gap=2 if console.width >= _WIDE else 1))
+            lines = [*_change_lines(found.trial), *_verdict_lines(folder, found.shelf.canary.version, found.verdict)]
+        output.print_report("\n".join([*lines, *map(_shadow_line, found.shadows)]))
     return ExitCode.OK
 
 
@@ -383,37 +389,23 @@ def _trial_json(found: _TrialReport) -> Mapping[str, object]:
     }
 
 
-def _print_trial(folder: Path, found: _TrialReport) -> None:
-    if found.trial is None or found.verdict is None or found.shelf.canary is None:
-        lines = [f"there is no canary: shikisha policy canary {folder} VERSION --share 0.1"]
-    else:
-        console = output.make_console(to_stdout=True)
-        output.print_report(f"{folder}, since {format_time(found.shelf.since)}")
-        console.print(_trial_table(found.shelf, found.trial, gap=2 if console.width >= _WIDE else 1))
-        lines = [*_change_lines(found.trial), *_verdict_lines(folder, found.shelf.canary.version, found.verdict)]
-    output.print_report("\n".join([*lines, *map(_shadow_line, found.shadows)]))
-
-
 def _trial_table(held: PolicyRegistry, found: CanaryTrial, gap: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
     for name in ("policy", "", "tasks", "graded", "right, with 95 %", "$ a task", "no answer"):
         table.add_column(name, justify="left" if name in {"policy", ""} else "right", no_wrap=True)
     for arm, role in ((found.live, "live"), (found.canary, f"canary {held.shares[found.canary.version]:.0%}")):
-        table.add_row(*_arm_cells(arm, role))
+        graded = arm.right.tasks if arm.right else 0
+        arm_cells = (
+            arm.version,
+            role,
+            f"{arm.tasks:,}",
+            f"{graded:,}",
+            _format_share(arm.right),
+            "" if arm.dollars is None else f"{arm.dollars.mean:.3g}",
+            "" if arm.failed is None else f"{arm.failed.mean:.1%}",
+        )
+        table.add_row(*(arm_cells))
     return table
-
-
-def _arm_cells(arm: TrialArm, role: str) -> tuple[str, ...]:
-    graded = arm.right.tasks if arm.right else 0
-    return (
-        arm.version,
-        role,
-        f"{arm.tasks:,}",
-        f"{graded:,}",
-        _format_share(arm.right),
-        "" if arm.dollars is None else f"{arm.dollars.mean:.3g}",
-        "" if arm.failed is None else f"{arm.failed.mean:.1%}",
-    )
 
 
 def _format_share(figure: MeanEstimate | None) -> str:

@@ -223,9 +223,16 @@ def watch(policy: PolicyName, watching: PolicyWatchOptions, shared: SharedOption
     The policy says what is usual where every worker answered every task and all answers are graded. Otherwise earlier
     outcomes do: those before --since, or the first 300 of each worker (at most half of its outcomes).
     """
-    _refuse_options(watching, shared)
+    require_extra("learn", "policy watch", "numpy", "scipy")
+    if watching.log is not None and shared.journal is not None:
+        raise TaskError("expected --log or --journal, not both")
+    if watching.usual not in ("", *_BASELINE_SOURCES):
+        raise TaskError(f"--usual: expected {' or '.join(_BASELINE_SOURCES)}, not {watching.usual!r}")
     watched = _open_policy(policy)
-    _refuse_existing(watching.to)
+    # Refuse an existing file, because it may be the policy that is watched, or one of a registry.
+    to = watching.to
+    if to is not None and to.exists():
+        raise ConfigError(f"--out {to}: expected a new file: a policy is never written over another")
     traffic = _worker_history(watched, watching, shared)
     found = _judge_workers(watched, traffic, watching)
     fell = [standing.drift for standing in found.standings if standing.drift is not None]
@@ -236,20 +243,6 @@ def watch(policy: PolicyName, watching: PolicyWatchOptions, shared: SharedOption
     else:
         print_watch_report(found)
     return ExitCode.FAILED if fell else ExitCode.OK
-
-
-def _refuse_options(watching: PolicyWatchOptions, shared: SharedOptions) -> None:
-    require_extra("learn", "policy watch", "numpy", "scipy")
-    if watching.log is not None and shared.journal is not None:
-        raise TaskError("expected --log or --journal, not both")
-    if watching.usual not in ("", *_BASELINE_SOURCES):
-        raise TaskError(f"--usual: expected {' or '.join(_BASELINE_SOURCES)}, not {watching.usual!r}")
-
-
-def _refuse_existing(to: Path | None) -> None:
-    """Refuse an existing file, because it may be the policy that is watched, or one of a registry."""
-    if to is not None and to.exists():
-        raise ConfigError(f"--out {to}: expected a new file: a policy is never written over another")
 
 
 def _open_policy(path: Path) -> WatchedPolicy:

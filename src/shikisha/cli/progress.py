@@ -26,7 +26,6 @@ from shikisha.core.events import (
     CheckStatus,
     Event,
     PlanProposed,
-    QuestionAsked,
     QuestionKind,
     RunFinished,
     RunPaused,
@@ -248,18 +247,14 @@ def run_tree(view: RunTreeView, root: str) -> "Tree":
     run = view.runs[root]
     tree = Tree(run_line(run, view.now).draw(), guide_style="dim")
     for record in run.rounds:
-        _add_round(tree, record, run, view)
+        branch = tree.add(round_line(record, run).draw())
+        for rejection in record.rejected:
+            branch.add(_styled_line(f"no plan: {rejection.where}: {rejection.what}", "yellow").draw())
+        for line in problem_lines(record.planning):
+            branch.add(line.draw())
+        for index, step in enumerate(record.plan.steps if record.plan else ()):
+            _add_step(branch, step, record.steps.get(index, StepRecord(index)), run, view)
     return tree
-
-
-def _add_round(tree: "Tree", record: RoundRecord, run: Run, view: RunTreeView) -> None:
-    branch = tree.add(round_line(record, run).draw())
-    for rejection in record.rejected:
-        branch.add(_styled_line(f"no plan: {rejection.where}: {rejection.what}", "yellow").draw())
-    for line in problem_lines(record.planning):
-        branch.add(line.draw())
-    for index, step in enumerate(record.plan.steps if record.plan else ()):
-        _add_step(branch, step, record.steps.get(index, StepRecord(index)), run, view)
 
 
 def _add_step(branch: "Tree", step: Step, record: StepRecord, run: Run, view: RunTreeView) -> None:
@@ -434,9 +429,8 @@ def run_summary(run: Run) -> Mapping[str, object]:
         "uncertain_tokens": run.uncertain.tokens,
         "uncertain_dollars": run.uncertain.dollars,
         "seconds": round(run.active_seconds, 3),
-        "waits_for": [_question_json(question) for question in run.open_questions],
+        "waits_for": [
+            {"step": question.step, "worker": question.worker, "asks": str(question.asks), "prompt": question.prompt}
+            for question in run.open_questions
+        ],
     }
-
-
-def _question_json(question: QuestionAsked) -> Mapping[str, object]:
-    return {"step": question.step, "worker": question.worker, "asks": str(question.asks), "prompt": question.prompt}

@@ -267,12 +267,7 @@ def _perform_and_report(
         output.print_json(run_summary(run))
     elif run.answer is not None:
         output.print_answer(run.answer)
-    _explain_end(run)
-    return exit_code_of_status(run.status)
-
-
-def _explain_end(run: Run) -> None:
-    """Print on stderr why a run has no answer, or what it waits for."""
+    # Print on stderr why a run has no answer, or what it waits for.
     if run.status is RunStatus.SUSPENDED:
         output.print_note(f"run {run.id} waits for a person:")
         for question in run.open_questions:
@@ -284,6 +279,7 @@ def _explain_end(run: Run) -> None:
         output.print_note(f"then: shikisha runs resume {run.id}")
     elif run.status is not RunStatus.DONE and run.finished is not None:
         output.print_note(f"run {run.id} {run.status}: {run.finished.why}")
+    return exit_code_of_status(run.status)
 
 
 async def _open_questions(journal: "Journal", name: str) -> list[tuple[Run, QuestionAsked]]:

@@ -133,20 +133,16 @@ async def exclusive_run(journal: "Journal", run: str, lease: float) -> AsyncIter
             yield
         finally:
             if served is not None:
-                state, status = await _resting_state(journal, run)
+                # The state and the status of a run that is not being performed.
+                past = Run.fold(await journal.read(run))
+                resting = store.ServedState.WAITING if past.status is RunStatus.SUSPENDED else store.ServedState.STOPPED
+                state, status = store.ServedState.ENDED if past.finished else resting, past.status
                 orphan = served.state is store.ServedState.OPEN and state is store.ServedState.STOPPED
                 rests = store.ServedState.OPEN if orphan else state
                 runs.mark(run, rests, status=status, used=served.used, uncertain=served.uncertain)
                 await journal.flush()
                 if orphan:
                     await runs.release(run)
-
-
-async def _resting_state(journal: "Journal", run: str) -> "tuple[store.ServedState, RunStatus]":
-    """Return the state and the status of a run that is not being performed."""
-    past = Run.fold(await journal.read(run))
-    resting = store.ServedState.WAITING if past.status is RunStatus.SUSPENDED else store.ServedState.STOPPED
-    return store.ServedState.ENDED if past.finished else resting, past.status
 
 
 def read_task(prompt: str, details: TaskOptions) -> Task:

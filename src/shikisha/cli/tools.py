@@ -186,15 +186,16 @@ def find(query: Query, shared: SharedOptions, catalogues: From = None, limit: Li
         output.print_json({"tools": [tool_json(each) for each in found]})
         return ExitCode.OK
     rows = [
-        (f"{each.tool.server}/{each.tool.name}", str(each.tool.effect), f"{each.score:.2f}", _about(each))
+        (
+            f"{each.tool.server}/{each.tool.name}",
+            str(each.tool.effect),
+            f"{each.score:.2f}",
+            one_line(each.tool.description, _MAX_ABOUT),
+        )
         for each in found
     ]
     output.print_table(("tool", "effect", "score", "description"), rows, right={"score"})
     return ExitCode.OK if found else ExitCode.FAILED
-
-
-def _about(found: FoundTool) -> str:
-    return one_line(found.tool.description, _MAX_ABOUT)
 
 
 def try_(tool: ToolPath, shared: SharedOptions, arguments: Arguments = "{}") -> ExitCode:

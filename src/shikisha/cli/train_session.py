@@ -64,7 +64,11 @@ def train_conductor(
         result = session.run_async(lambda: _train_configured(build_job, settings, folder, config))
     except (CapReached, TrainingDiverged, StopSignal):
         if group.main:
-            _print_last_checkpoint(folder)
+            places = CheckpointStore(folder, 1, output.print_note).places()
+            if places:
+                output.print_note(
+                    f"kept: {folder / places[-1].folder_name}; the same command with --resume continues from there"
+                )
         raise
     if not group.main:
         return ExitCode.OK
@@ -126,14 +130,6 @@ def _load_settings(file: Path, options: "TrainOptions") -> TrainSettings:
     grpo = settings.grpo if options.steps is None else settings.grpo.model_copy(update={"steps": options.steps})
     seed = settings.seed if options.seed is None else options.seed
     return settings.model_copy(update={"grpo": grpo, "seed": seed})
-
-
-def _print_last_checkpoint(folder: Path) -> None:
-    places = CheckpointStore(folder, 1, output.print_note).places()
-    if places:
-        output.print_note(
-            f"kept: {folder / places[-1].folder_name}; the same command with --resume continues from there"
-        )
 
 
 def _print_result(result: TrainingResult, as_json: bool) -> None:

@@ -127,12 +127,9 @@ class LanguageModelConductor:
 
     def _turns(self, at: Situation) -> tuple[ChatMessage, ...]:
         return (
-            ChatMessage(Speaker.SYSTEM, self._instructions(at)),
+            ChatMessage(Speaker.SYSTEM, planner_instructions(_max_steps(at), self.style, at.left.map_items)),
             ChatMessage(Speaker.USER, planner_message(at.task, at.cards, at.rounds, self.style)),
         )
-
-    def _instructions(self, at: Situation) -> str:
-        return planner_instructions(_max_steps(at), self.style, at.left.map_items)
 
     def _schema(self, at: Situation, characters: int) -> Mapping[str, Json] | None:
         if self.style.form is not PlanFormat.JSON:

@@ -17,7 +17,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from shikisha.conductors.plan_search import PlanChoice, StepTable, is_searchable
+from shikisha.conductors.plan_search import StepTable, is_searchable
 from shikisha.conductors.step_redo import StepRedo
 from shikisha.core.budget import format_dollars
 from shikisha.core.plan import Plan
@@ -51,7 +51,9 @@ class LearnedConductor:
         model = self.source(situation.task.scope, began)
         if model is None or not model.scope.admits(situation.task.scope):
             return await self.proposer.propose(situation)
-        acts = _fraction("acts", model, situation) < model.learning.acts and not self._is_exempt(situation)
+        acts = _fraction("acts", model, situation) < model.learning.acts and not bool(
+            situation.task.tools or situation.task.attachments
+        )
         if acts and situation.rounds and self.forms:
             again = self._again(model, situation)
             if again is not None:
@@ -70,11 +72,6 @@ class LearnedConductor:
             )
         return self._chosen(model, first, situation)
 
-    @staticmethod
-    def _is_exempt(situation: Situation) -> bool:
-        """Whether what the client sent needs the workers that were planned: its tools, its attachments."""
-        return bool(situation.task.tools or situation.task.attachments)
-
     def _chosen(self, model: OutcomeModel, first: Proposal, situation: Situation) -> Proposal:
         table, worth = StepTable(model, situation, first.plan), self.terms.worth
         planned, best = table.as_planned(), table.best(worth, forms=self.forms)
@@ -88,7 +85,9 @@ class LearnedConductor:
             drawn = table.best(worth, forms=self.forms)
             tried = table.build(drawn)
             table.sample(None)
-            cost = _differing(table, drawn, best) + worth * max(0.0, best.chance - table.chance_of(drawn))
+            cost = sum(table.price_of(block) for block in drawn.blocks if block not in best.blocks) + worth * max(
+                0.0, best.chance - table.chance_of(drawn)
+            )
             taken = 1.0 if not cost or share >= 1 else min(1.0, model.learning.credit / cost)
             if tried != plan:
                 beside[DRAWN] = drawn.summary()
@@ -133,11 +132,6 @@ class LearnedConductor:
             note = f"model {model.version}: ships, right with {made.chance:.0%}"
             return Proposal(Plan(), note=note, version=model.version, keeps=made.keeps)
         return None
-
-
-def _differing(table: StepTable, drawn: PlanChoice, best: PlanChoice) -> float:
-    """Return the dollars of the blocks that are drawn and not chosen."""
-    return sum(table.price_of(block) for block in drawn.blocks if block not in best.blocks)
 
 
 def _hash(what: str, model: OutcomeModel, situation: Situation) -> bytes:

@@ -92,7 +92,19 @@ class PolicyConductor:
         acts = self._act(seen, point)
         ask, ship = int(acts.ask[0]), int(acts.ship[0])
         if ask != SHIP and (situation.left.rounds > 0 or not situation.rounds):
-            return self._asks(situation, point, self.policy.names[ask], options, full)
+            # Propose the policy's worker or, at random in the first round, one to explore.
+            policy_worker = self.policy.names[ask]
+            worker, what, chance = policy_worker, "asks", None
+            if options and not situation.rounds and _has_budget_to_explore(situation.left, options):
+                option = draw_worker(situation.task.content_hash, options)
+                if option is None or option.worker == policy_worker:
+                    chance = 1.0 - sum(each.chance for each in options if each.worker != policy_worker)
+                else:
+                    worker, what, chance = option.worker, "explores", option.chance
+            plan = Plan((Step(self.policy.about.wording or ANSWER, _ordinal(situation.cards, worker)),))
+            passed = f"; at capacity: {', '.join(full)}" if full else ""
+            note = self._note(point, f"{what} {worker!r}{passed}", situation)
+            return Proposal(plan, note=note, version=self.version, propensity=chance)
         if not situation.rounds:
             raise PlanError("none of the workers that the policy knows is in the pool", self.name)
         if ship == NO_WORKER:
@@ -100,27 +112,6 @@ class PolicyConductor:
         kept = _round_asking(situation.rounds, situation.cards, self.policy.names[ship])
         note = self._note(point, f"ships the answer of {self.policy.names[ship]!r}", situation)
         return Proposal(Plan(), note=note, version=self.version, final=True, keeps=kept)
-
-    def _asks(
-        self,
-        situation: Situation,
-        point: OperatingPoint,
-        policy_worker: str,
-        options: Sequence[ExplorationChance],
-        full: Sequence[str] = (),
-    ) -> Proposal:
-        """Propose the policy's worker or, at random in the first round, one to explore."""
-        worker, what, chance = policy_worker, "asks", None
-        if options and not situation.rounds and _has_budget_to_explore(situation.left, options):
-            option = draw_worker(situation.task.content_hash, options)
-            if option is None or option.worker == policy_worker:
-                chance = 1.0 - sum(each.chance for each in options if each.worker != policy_worker)
-            else:
-                worker, what, chance = option.worker, "explores", option.chance
-        plan = Plan((Step(self.policy.about.wording or ANSWER, _ordinal(situation.cards, worker)),))
-        passed = f"; at capacity: {', '.join(full)}" if full else ""
-        note = self._note(point, f"{what} {worker!r}{passed}", situation)
-        return Proposal(plan, note=note, version=self.version, propensity=chance)
 
     def _seen(self, situation: Situation, point: OperatingPoint, options: Sequence[ExplorationChance]) -> DecisionState:
         """Return what the policy sees: an explored answer only once the policy itself would have asked that worker."""

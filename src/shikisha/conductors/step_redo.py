@@ -88,7 +88,17 @@ class StepRedo:
         self._absorb_first(progress, rounds[0])
         for number, turn in enumerate(rounds[1:], 1):
             made = self._next(progress, number - 1)
-            self._absorb(progress, turn, made.performs, number)
+            performs = made.performs
+            values = self._values(progress)
+            for at, step, result in zip(performs, turn.plan.steps, turn.results, strict=False):
+                text = result.text.strip() if result.ok and result.text is not None else None
+                spoken = [verdict.status == "fail" for verdict in result.verdicts if verdict.status in ("pass", "fail")]
+                inputs = tuple(values[self._moved[seen]][0] for seen in self.base.steps[at].access)
+                failed = any(spoken) if spoken else None
+                progress.answers[at].append(
+                    _Answer(self._place(result.worker, step.worker), text, failed, inputs, number)
+                )
+                values[at] = (text, 0.0)
         return self._next(progress, len(rounds) - 1)
 
     def expects_redo(self) -> bool:
@@ -113,16 +123,6 @@ class StepRedo:
 
     def _place(self, worker: str, planned: int) -> int:
         return self.names.index(worker) if worker in self.names else planned
-
-    def _absorb(self, progress: _RedoProgress, turn: RoundResult, performs: Sequence[int], number: int) -> None:
-        values = self._values(progress)
-        for at, step, result in zip(performs, turn.plan.steps, turn.results, strict=False):
-            text = result.text.strip() if result.ok and result.text is not None else None
-            spoken = [verdict.status == "fail" for verdict in result.verdicts if verdict.status in ("pass", "fail")]
-            inputs = tuple(values[self._moved[seen]][0] for seen in self.base.steps[at].access)
-            failed = any(spoken) if spoken else None
-            progress.answers[at].append(_Answer(self._place(result.worker, step.worker), text, failed, inputs, number))
-            values[at] = (text, 0.0)
 
     def _values(self, progress: _RedoProgress) -> dict[int, tuple[str | None, float]]:
         """Return for each step the answer that is most likely right, given its inputs, and how likely (None: none)."""

@@ -94,7 +94,37 @@ class TaskReader:
         """Read a task."""
         sentences, roles, uses, right = self._cut(text[:MAX_CHARACTERS])
         foreign = self.unlike(text) is not None
-        read = _compose(self.kinds, sentences, roles, uses)
+        kinds = self.kinds
+        others = roles[:, len(kinds) :]
+        best = np.where(roles.argmax(1) == roles.shape[1] - 1, roles[:, :-1].argmax(1), roles.argmax(1))
+        lead, parts, branches, threshold, value = "", list[int](), dict[str, int](), None, 1.0
+        for at, sentence in enumerate(sentences):
+            role = (*kinds, *OTHER_ROLES)[best[at]]
+            if role in STAKES:
+                value = STAKES[role]
+            elif role in (IF_ABOVE, IF_NOT):
+                lead = role
+                if role == IF_ABOVE and (found := _NUMBER.findall(sentence)):
+                    threshold = int(found[-1])
+            elif role != REMARK and len(parts) < MAX_PARTS:
+                if lead and parts and lead not in branches:
+                    branches[lead] = len(parts)
+                lead = ""
+                parts.append(at)
+        if not parts:  # nothing is known for a part: the likeliest sentence is one
+            parts = [int((1 - others.sum(1)).argmax())] if len(sentences) else []
+        condition = None
+        if threshold is not None and 0 < branches.get(IF_ABOVE, 0) < branches.get(IF_NOT, 0):
+            condition = PartCondition(branches[IF_ABOVE] - 1, threshold, branches[IF_ABOVE], branches[IF_NOT])
+        shares = roles[parts][:, : len(kinds)] if parts else np.zeros((0, len(kinds)), np.float32)
+        used = _uses(uses[parts] if parts else uses[:0], condition)
+        parted = PartedTask(tuple(sentences[at] for at in parts), tuple(used), condition)
+        needs = np.zeros((len(parts), len(parts)), np.float32)
+        for part in range(len(parts)):
+            if part and uses[parts[part], 0] < _SURE:  # it may well use what is just known, however it was read
+                needs[part, part - 1] = 1.0
+            needs[part, list(parted.needs(part))] = 1.0
+        read = ReadTask(parted, shares / shares.sum(1, keepdims=True).clip(1e-6), needs, value)
         read = replace(read, doubt=1.0 if foreign else 1 - right, foreign=foreign)
         return read if read.doubt <= DOUBTFUL or not len(read.parts) else _leave_whole(read, text)
 
@@ -202,39 +232,6 @@ def _leave_whole(read: ReadTask, text: str) -> ReadTask:
     kinds = read.kinds.mean(0, keepdims=True)
     one = PartedTask((text[:MAX_CHARACTERS].strip(),), ((),))
     return replace(read, parts=one, kinds=kinds, needs=np.zeros((1, 1), np.float32), whole=True)
-
-
-def _compose(kinds: tuple[str, ...], sentences: Sequence[str], roles: Floats32, uses: Floats32) -> ReadTask:
-    others = roles[:, len(kinds) :]
-    best = np.where(roles.argmax(1) == roles.shape[1] - 1, roles[:, :-1].argmax(1), roles.argmax(1))
-    lead, parts, branches, threshold, value = "", list[int](), dict[str, int](), None, 1.0
-    for at, sentence in enumerate(sentences):
-        role = (*kinds, *OTHER_ROLES)[best[at]]
-        if role in STAKES:
-            value = STAKES[role]
-        elif role in (IF_ABOVE, IF_NOT):
-            lead = role
-            if role == IF_ABOVE and (found := _NUMBER.findall(sentence)):
-                threshold = int(found[-1])
-        elif role != REMARK and len(parts) < MAX_PARTS:
-            if lead and parts and lead not in branches:
-                branches[lead] = len(parts)
-            lead = ""
-            parts.append(at)
-    if not parts:  # nothing is known for a part: the likeliest sentence is one
-        parts = [int((1 - others.sum(1)).argmax())] if len(sentences) else []
-    condition = None
-    if threshold is not None and 0 < branches.get(IF_ABOVE, 0) < branches.get(IF_NOT, 0):
-        condition = PartCondition(branches[IF_ABOVE] - 1, threshold, branches[IF_ABOVE], branches[IF_NOT])
-    shares = roles[parts][:, : len(kinds)] if parts else np.zeros((0, len(kinds)), np.float32)
-    used = _uses(uses[parts] if parts else uses[:0], condition)
-    parted = PartedTask(tuple(sentences[at] for at in parts), tuple(used), condition)
-    needs = np.zeros((len(parts), len(parts)), np.float32)
-    for part in range(len(parts)):
-        if part and uses[parts[part], 0] < _SURE:  # it may well use what is just known, however it was read
-            needs[part, part - 1] = 1.0
-        needs[part, list(parted.needs(part))] = 1.0
-    return ReadTask(parted, shares / shares.sum(1, keepdims=True).clip(1e-6), needs, value)
 
 
 def _uses(shares: Floats32, condition: PartCondition | None) -> list[tuple[int, ...]]:

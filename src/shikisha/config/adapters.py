@@ -148,7 +148,13 @@ def source_table(kind: str) -> type[BaseModel]:
 def read_worker(name: str, data: Mapping[str, object], file: str) -> WorkerTable:
     """Validate [workers.NAME], its guards included."""
     kind = _read_kind(data, WORKER_KINDS, f"{file}: workers.{name}")
-    _refuse_secrets(data, f"{file}: workers.{name}")
+    # Refuse a value in place of an environment variable's name; the error does not repeat what may be a secret.
+    where = f"{file}: workers.{name}"
+    for path, key, value in _strings(data, where):
+        if key.endswith("_env") and not _UPPERCASE_NAME.fullmatch(value):
+            raise ConfigError(
+                f"{path}: expected the name of an environment variable, in capitals, never the key itself"
+            )
     table = toml.validate_model(worker_table(kind), data, file, f"workers.{name}")
     build_guards(table.guards, ToolEffect.UNKNOWN, file, f"workers.{name}")
     return table
@@ -211,15 +217,6 @@ def _read_kind(data: Mapping[str, object], known: Registry[K], where: str) -> st
     with toml.error_location(f"{where}.kind"):
         known[kind]
     return kind
-
-
-def _refuse_secrets(data: object, where: str) -> None:
-    """Refuse a value in place of an environment variable's name; the error does not repeat what may be a secret."""
-    for path, key, value in _strings(data, where):
-        if key.endswith("_env") and not _UPPERCASE_NAME.fullmatch(value):
-            raise ConfigError(
-                f"{path}: expected the name of an environment variable, in capitals, never the key itself"
-            )
 
 
 def _strings(data: object, path: str, key: str = "") -> Iterator[tuple[str, str, str]]:

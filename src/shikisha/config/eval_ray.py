@@ -100,7 +100,12 @@ async def join_ray_cluster(
         await asyncio.to_thread(ray.init, address=address, log_to_driver=False, ignore_reinit_error=True)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigError(f"--ray {address}: {error}") from None
-    places = _node_ids(ray)
+    # The id of each machine once for each core, machines in the order of their addresses.
+    nodes = sorted((node for node in ray.nodes() if node["Alive"]), key=_node_address)
+    found = [str(node["NodeID"]) for node in nodes for _ in range(_core_count(node))]
+    if not found:
+        raise ConfigError("--ray: no machine of the cluster has a free core")
+    places = found
     affinity = cast("_NodeAffinity", import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy)
     lost = cast("type[Exception]", import_module("ray.exceptions").RayError)
     given = (setup.dumps(), max(1, at_once // len(places)), os.getcwd())
@@ -115,15 +120,6 @@ async def join_ray_cluster(
     finally:
         for actor in actors:
             ray.kill(actor)
-
-
-def _node_ids(ray: "_RayModule") -> list[str]:
-    """Return the id of each machine once for each core, machines in the order of their addresses."""
-    nodes = sorted((node for node in ray.nodes() if node["Alive"]), key=_node_address)
-    found = [str(node["NodeID"]) for node in nodes for _ in range(_core_count(node))]
-    if not found:
-        raise ConfigError("--ray: no machine of the cluster has a free core")
-    return found
 
 
 def _node_address(node: Mapping[str, object]) -> tuple[str, str]:

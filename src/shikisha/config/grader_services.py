@@ -16,7 +16,7 @@ from shikisha.core.json_schema import Schema
 from shikisha.core.task import Task
 from shikisha.engine.rate_limits import ConcurrencyLimits
 from shikisha.engine.run_context import RetryPolicy
-from shikisha.engine.worker import Card, ChatMessage, Reply, Request
+from shikisha.engine.worker import ChatMessage, Reply, Request
 from shikisha.evals.graders import JudgeAsk
 from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxScript
 from shikisha.sandbox.availability import FULL_PYTHON, available_sandbox, full_python_sandbox, limits_for
@@ -45,7 +45,12 @@ def open_judge(composition: Container, name: str | None) -> JudgeAsk | None:
         for retry in range(member.card.attempts):
             try:
                 async with gates.hold(member.card), asyncio.timeout(member.card.total):
-                    return _with_dollars(await member.worker.perform(request), member.card)
+                    # The reply with dollars by the price of the card, where it has none itself.
+                    reply = await member.worker.perform(request)
+                    card = member.card
+                    if reply.dollars is not None or card.price is None:
+                        return reply
+                    return replace(reply, dollars=card.price.of(reply.usage))
             except WorkerError as error:
                 pause = policy.pause(retry, error.fault.retry_after)
                 if not error.fault.kind.retryable or pause is None or retry + 1 == member.card.attempts:
@@ -54,13 +59,6 @@ def open_judge(composition: Container, name: str | None) -> JudgeAsk | None:
         raise AssertionError("a card allows at least one attempt")
 
     return ask
-
-
-def _with_dollars(reply: Reply, card: Card) -> Reply:
-    """Return the reply with dollars by the price of the card, where it has none itself."""
-    if reply.dollars is not None or card.price is None:
-        return reply
-    return replace(reply, dollars=card.price.of(reply.usage))
 
 
 class ProbedSandbox:
@@ -78,7 +76,9 @@ class ProbedSandbox:
         """Return the sandbox after its probes."""
         async with self._lock:
             if self._sandbox is None:
-                self._sandbox = await _open_sandbox(self._name)
+                name = self._name
+                limits = limits_for(name or FULL_PYTHON[0], _SANDBOX_SECONDS, _SANDBOX_OUTPUT)
+                self._sandbox = await (available_sandbox(name, limits) if name else full_python_sandbox(limits))
             return self._sandbox
 
     async def run(self, code: str, inputs: Inputs, stdin: str = "") -> Execution:
@@ -90,11 +90,6 @@ class ProbedSandbox:
     ) -> tuple[Execution, Execution]:
         """Run two programs that talk to each other."""
         return await (self._sandbox or await self.probe()).run_pair(first, second, share=share)
-
-
-async def _open_sandbox(name: str) -> Sandbox:
-    limits = limits_for(name or FULL_PYTHON[0], _SANDBOX_SECONDS, _SANDBOX_OUTPUT)
-    return await (available_sandbox(name, limits) if name else full_python_sandbox(limits))
 
 
 def sandbox_named(name: str) -> ProbedSandbox:

@@ -104,7 +104,15 @@ def plan_grading(composition: Container, request: GradingRequest) -> GradingPlan
         raise ConfigError("expected --grader KIND, or --judge WORKER for a language model's word")
     log = OutcomeLog.read(request.log)
     if request.judge is not None:
-        _refuse_own_judge(composition, request, log)
+        judge = request.judge or ""
+        model = getattr(composition.workers.get(judge), "model", None)
+        names = {judge, *((model,) if isinstance(model, str) else ())}
+        judged = sorted(names.intersection(log.workers))
+        if judged and not request.judge_itself:
+            raise ConfigError(
+                f"--judge {judge}: {judged[0]} is one of the workers that are judged ({', '.join(log.workers)}), and "
+                "models prefer their own answers: name another judge, or say --judge-itself"
+            )
     answers, outcomes = _ungraded_answers(log)
     if not answers:
         raise ConfigError(f"{request.log}: every answer of its {len(log):,} outcomes has a score")
@@ -117,18 +125,6 @@ def plan_grading(composition: Container, request: GradingRequest) -> GradingPlan
         plan.dollars = _estimate(composition, plan)
         _refuse_over_limit(plan)
     return plan
-
-
-def _refuse_own_judge(composition: Container, request: GradingRequest, log: OutcomeLog) -> None:
-    judge = request.judge or ""
-    model = getattr(composition.workers.get(judge), "model", None)
-    names = {judge, *((model,) if isinstance(model, str) else ())}
-    judged = sorted(names.intersection(log.workers))
-    if judged and not request.judge_itself:
-        raise ConfigError(
-            f"--judge {judge}: {judged[0]} is one of the workers that are judged ({', '.join(log.workers)}), and "
-            "models prefer their own answers: name another judge, or say --judge-itself"
-        )
 
 
 def _ungraded_answers(log: OutcomeLog) -> tuple[tuple[_AnswerToGrade, ...], int]:

@@ -29,7 +29,7 @@ from shikisha.core.prompts import planner_instructions, planner_message
 from shikisha.core.run import RoundResult
 from shikisha.evals.taskset import TaskItem, content_key
 from shikisha.training.environment import TrainingEnvironment
-from shikisha.training.plan_reward import PlanScorer, ScoredPlan, plan_shape
+from shikisha.training.plan_reward import PlanScorer, plan_shape
 from shikisha.training.settings import TrainSettings, load_settings
 
 _TRIES = 3
@@ -159,9 +159,6 @@ class PlanRewards:
         found, tries = await self._scorer.score(text, item, before), 1
         while found.total is None and tries < _TRIES:
             found, tries = await self._scorer.score(text, item, before), tries + 1
-        return self._worth(found)
-
-    def _worth(self, found: ScoredPlan) -> PlanReward:
         spoilt = found.total is None
         total = self._weights.format * _PLAN_SHARE if found.total is None else found.total
         kept = found.valid and found.shape == _KEEPING

@@ -61,7 +61,13 @@ def _frontier_json(policy: Policy, panel: OutcomeMatrix) -> JsonObject:
     held = {rung.name: _play_frontier(policy, rung.name, panel) for rung in policy.rungs}
     best = policy.names.index(policy.best_single.name)
     unit = policy.rung().dial.unit
-    alone = _single_worker_frontier(panel, best, unit, held[policy.kept])
+    # The best single worker as a frontier that is constant over the budgets.
+    like = held[policy.kept]
+    import numpy as np
+
+    won, cost = panel.won[:, best], panel.paid[:, best] / (unit or 1.0)
+    count = len(like.budgets)
+    alone = Frontier(like.budgets, np.repeat(won[:, None], count, axis=1), np.repeat(cost[:, None], count, axis=1))
     others = {"best single": alone, **{name: front for name, front in held.items() if name != policy.kept}}
     kept = held[policy.kept]
     points = [
@@ -97,15 +103,6 @@ def _play_frontier(policy: Policy, rung: str, panel: OutcomeMatrix) -> Frontier:
     dial = policy.rung(rung).dial
     budgets = np.array(sorted({*REPORTED_BUDGETS, *BUDGETS.tolist()}))
     return replay_frontier(PolicyFit(policy.parts, {}), dial, panel, dial.unit or 1.0, budgets)
-
-
-def _single_worker_frontier(panel: OutcomeMatrix, worker: int, unit: float, like: Frontier) -> Frontier:
-    """Return the best single worker as a frontier that is constant over the budgets."""
-    import numpy as np
-
-    won, cost = panel.won[:, worker], panel.paid[:, worker] / (unit or 1.0)
-    count = len(like.budgets)
-    return Frontier(like.budgets, np.repeat(won[:, None], count, axis=1), np.repeat(cost[:, None], count, axis=1))
 
 
 def _difference_json(one: Frontier, other: Frontier, place: int) -> JsonObject:

@@ -95,7 +95,12 @@ def _configured_environment(
     first = pool or whole.items[0].pool or Pool(())
     return TrainingEnvironment(
         _origin(settings, (whole, len(learned)), first, container, len(judged)),
-        {"taskset": f"{whole.name} {whole.version[:12]}", "pool": _digest(_pool_identity(first))},
+        {
+            "taskset": f"{whole.name} {whole.version[:12]}",
+            "pool": _digest(
+                [repr((card.name, card.description, card.price)) for card in (first.cards if first is not None else ())]
+            ),
+        },
         stream,
         largest=min(table.most, len(first)) if settings.model.described else len(first),
         validation_tasks=tuple(
@@ -233,11 +238,6 @@ def _dollars_paid(folder: Path) -> float:
     """Return the dollars that the cached replies in the folder cost."""
     lines = (line for path in sorted(folder.glob("calls-*.jsonl")) for line in path.read_bytes().splitlines())
     return sum(float(json.loads(line).get("dollars") or 0.0) for line in lines if line.endswith(b"}"))
-
-
-def _pool_identity(pool: Pool | None) -> list[str]:
-    """Return what identifies a pool: names, descriptions and prices, in order."""
-    return [repr((card.name, card.description, card.price)) for card in (pool.cards if pool is not None else ())]
 
 
 def _digest(data: object) -> str:

@@ -86,7 +86,7 @@ class Request:
     granted steps and subtask. `remarks` are failed checks on this step's earlier answers. `key` is the idempotency
     key. `schema` is a JSON Schema that the answer should follow, for endpoints that can be held to one. `on_text`
     receives pieces of the answer as they arrive. `spawn` starts a child run inside this run's limits. `labels`
-    are those of everything in it. `wishes` are the client's, where this call is to give the answer; `exchanges` are
+    are those of everything in it. `client_options` hold where this call is to give the answer; `exchanges` are
     the calls of the client's tools that were made so far, with their results. `held` says that the worker is held to
     the schema by its endpoint, so that no words need to ask for it (`visibility.adapt_request`). `forced` are the tools
     of which the answer is to be a call, as JSON that fits `schema`: their worker's endpoint takes no tools. `on_cancel`
@@ -104,7 +104,7 @@ class Request:
     on_text: Callable[[str], None] | None = field(default=None, compare=False)
     spawn: "ChildRunLauncher | None" = field(default=None, compare=False)
     labels: frozenset[str] = frozenset()
-    wishes: ClientOptions = NO_CLIENT_OPTIONS
+    client_options: ClientOptions = NO_CLIENT_OPTIONS
     exchanges: tuple[ToolExchange, ...] = ()
     held: bool = False
     forced: tuple[Mapping[str, Json], ...] = ()
@@ -130,7 +130,7 @@ class Request:
     ) -> "Request":
         """Return this request for one attempt: under its key, with who hears it and what starts its child runs."""
         shown = (self.task, self.subtask, self.granted, self.turns, self.remarks)
-        more = (self.labels, self.wishes, self.exchanges, self.held, self.forced)
+        more = (self.labels, self.client_options, self.exchanges, self.held, self.forced)
         return Request(*shown, key, self.schema, on_text, spawn, *more, on_cancel)
 
 

@@ -56,7 +56,26 @@ class Plan:
 
     def __post_init__(self) -> None:
         for index, step in enumerate(self.steps):
-            _check_step(step, index)
+            if type(step.worker) is not int or step.worker < 0:
+                raise PlanError(
+                    f"a worker's ordinal is a whole number from 0, not {step.worker!r}", f"model_id[{index}]"
+                )
+            if not step.subtask.strip():
+                raise PlanError("the subtask is empty", f"subtasks[{index}]")
+            last = -1
+            for place, seen in enumerate(step.access):
+                where = f"access_list[{index}][{place}]"
+                if type(seen) is not int or seen < 0:
+                    raise PlanError(f"a step's index is a whole number from 0, not {seen!r}", where)
+                if seen >= index:
+                    raise PlanError(f"step {index} can only see earlier steps, not step {seen}", where)
+                if seen <= last:
+                    raise PlanError(f"step {seen} is named twice or out of order", where)
+                last = seen
+            if step.each is not None and step.each not in step.access:
+                raise PlanError(
+                    f"a map step may see the step whose list it goes through: {step.each!r}", f"access_list[{index}]"
+                )
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -160,24 +179,3 @@ def step_depths(access: Sequence[Sequence[int]]) -> list[int]:
 def no_such_worker(ordinal: int, size: int) -> str:
     """Say in words that a pool of this size has no such ordinal."""
     return f"no worker {ordinal}: " + (f"the pool has ordinals 0 to {size - 1}" if size else "the pool is empty")
-
-
-def _check_step(step: Step, index: int) -> None:
-    if type(step.worker) is not int or step.worker < 0:
-        raise PlanError(f"a worker's ordinal is a whole number from 0, not {step.worker!r}", f"model_id[{index}]")
-    if not step.subtask.strip():
-        raise PlanError("the subtask is empty", f"subtasks[{index}]")
-    last = -1
-    for place, seen in enumerate(step.access):
-        where = f"access_list[{index}][{place}]"
-        if type(seen) is not int or seen < 0:
-            raise PlanError(f"a step's index is a whole number from 0, not {seen!r}", where)
-        if seen >= index:
-            raise PlanError(f"step {index} can only see earlier steps, not step {seen}", where)
-        if seen <= last:
-            raise PlanError(f"step {seen} is named twice or out of order", where)
-        last = seen
-    if step.each is not None and step.each not in step.access:
-        raise PlanError(
-            f"a map step may see the step whose list it goes through: {step.each!r}", f"access_list[{index}]"
-        )

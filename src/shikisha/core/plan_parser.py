@@ -103,7 +103,16 @@ def parse_plan(text: str, pool_size: int, max_steps: int = MAX_STEPS) -> Plan:
     if not found:
         raise PlanError('expected model_id = [...], subtasks = [...], access_list = [...], or {"steps": [...]}', "text")
     rows = _json_plan_rows(text, found[-1]) if found[-1].name == _TWIN else _three_lists(text, found)
-    _check_rest(text, found[-1].end)
+    end = found[-1].end
+    line = _END_OF_LINE.match(text, end)
+    if line is None:
+        _fail_at("text follows the plan on its line", text, end)
+    if more := _MORE_AFTER.match(text, line.end()):
+        _fail_at("the plan is a part of something larger", text, more.end() - 1)
+    if again := _SECOND_MENTION.search(text, end):
+        _fail_at("the plan is spoken of again after its end", text, again.start())
+    if thinking := _END_OF_THINKING.search(text, end):
+        _fail_at("the plan stands among the reasoning: nothing follows the reasoning's end", text, thinking.start())
     if len(rows) > max_steps:
         raise PlanError(f"{len(rows)} steps are too many: at most {max_steps} are allowed", "plan")
     return Plan(tuple([Step(_subtask(row), _ordinal(row, pool_size), *_access(row), row.kind) for row in rows]))
@@ -364,18 +373,6 @@ def _kind(value: object) -> str:
         case None:
             return "null"
     return "an object"
-
-
-def _check_rest(text: str, end: int) -> None:
-    line = _END_OF_LINE.match(text, end)
-    if line is None:
-        _fail_at("text follows the plan on its line", text, end)
-    if more := _MORE_AFTER.match(text, line.end()):
-        _fail_at("the plan is a part of something larger", text, more.end() - 1)
-    if again := _SECOND_MENTION.search(text, end):
-        _fail_at("the plan is spoken of again after its end", text, again.start())
-    if thinking := _END_OF_THINKING.search(text, end):
-        _fail_at("the plan stands among the reasoning: nothing follows the reasoning's end", text, thinking.start())
 
 
 def _place(text: str, at: int) -> str:

@@ -144,7 +144,9 @@ def render_plan(plan: Plan, form: PlanFormat = PlanFormat.LISTS) -> str:
 def render_plan_lists(plan: Plan) -> str:
     """Return the plan as its three lists; `parse_plan` makes the same plan of them."""
     ordinals = ", ".join(str(step.worker) for step in plan.steps)
-    subtasks = ", ".join(_literal(step.subtask) for step in plan.steps)
+    subtasks = ", ".join(
+        _UNPRINTABLE.sub(_escaped, json.dumps(step.subtask, ensure_ascii=False)) for step in plan.steps
+    )
     access = ", ".join(_access(step, index) for index, step in enumerate(plan.steps))
     return f"model_id = [{ordinals}]\nsubtasks = [{subtasks}]\naccess_list = [{access}]"
 
@@ -183,10 +185,6 @@ def plan_schema(
     if max_steps > MAX_STEPS:
         lengths.append({"type": "array", "minItems": MAX_STEPS + 1, "maxItems": max_steps, "items": steps[-1]})
     return object_schema(reasoning=text, steps={"anyOf": lengths})
-
-
-def _literal(text: str) -> str:
-    return _UNPRINTABLE.sub(_escaped, json.dumps(text, ensure_ascii=False))
 
 
 def _escaped(match: re.Match[str]) -> str:

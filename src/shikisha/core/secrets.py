@@ -76,7 +76,11 @@ class SecretStore:
             if key in text:
                 text = text.replace(key, MASK)
             if len(key) > _BEGINNING and key[:_BEGINNING] in text:
-                text = _mask_prefixes(text, key)
+                parts, last = [], 0
+                for at, end in _key_prefixes(text, key):
+                    parts += [text[last:at], MASK]
+                    last = end
+                text = "".join([*parts, text[last:]])
         return _ISSUED.sub(MASK, text) if ISSUED_KEY_PREFIX in text else text
 
     def redact(self, text: str) -> str:
@@ -85,7 +89,18 @@ class SecretStore:
         if self._keys and _STARS.search(text):
             text = re.sub(r"\S+", self._unstarred, text)
         for key in self._keys.values():
-            text = _mask_pieces(text, key)
+            # The text without what it has in common with a key, wherever that is long enough to be of use.
+            pieces = {key[at : at + _PIECE] for at in range(len(key) - _PIECE + 1)}
+            parts, last, at = [], 0, 0
+            while at <= len(text) - _PIECE:
+                if text[at : at + _PIECE] not in pieces:
+                    at += 1
+                    continue
+                parts += [text[last:at], MASK]
+                while text[at : at + _PIECE] in pieces:
+                    at += 1
+                at = last = at + _PIECE - 1
+            text = "".join([*parts, text[last:]])
         for short in self._placeholders:
             text = re.sub(rf"(?<!\w){re.escape(short)}(?!\w)", MASK, text)
         return text
@@ -134,7 +149,13 @@ class ScrubbingCallback:
 
     def _clear(self, text: str) -> int:
         """Return where to cut: before what may be the beginning of a key, and through no key."""
-        cut = len(text) - max((_prefix_at_end(text, key) for key in self._keys), default=0)
+        cut = len(text) - max(
+            (
+                next((n for n in range(min(len(key) - 1, len(text)), 0, -1) if text.endswith(key[:n])), 0)
+                for key in self._keys
+            ),
+            default=0,
+        )
         while True:
             starts = [text.find(key, max(0, cut - len(key) + 1), cut + len(key) - 1) for key in self._keys]
             through = [at for at in starts if 0 <= at < cut]
@@ -164,31 +185,3 @@ def _common_prefix(text: str, key: str) -> int:
     return next(
         (n for n, (one, other) in enumerate(zip(text, key, strict=False)) if one != other), min(len(text), len(key))
     )
-
-
-def _mask_prefixes(text: str, key: str) -> str:
-    parts, last = [], 0
-    for at, end in _key_prefixes(text, key):
-        parts += [text[last:at], MASK]
-        last = end
-    return "".join([*parts, text[last:]])
-
-
-def _mask_pieces(text: str, key: str) -> str:
-    """Return the text without what it has in common with a key, wherever that is long enough to be of use."""
-    pieces = {key[at : at + _PIECE] for at in range(len(key) - _PIECE + 1)}
-    parts, last, at = [], 0, 0
-    while at <= len(text) - _PIECE:
-        if text[at : at + _PIECE] not in pieces:
-            at += 1
-            continue
-        parts += [text[last:at], MASK]
-        while text[at : at + _PIECE] in pieces:
-            at += 1
-        at = last = at + _PIECE - 1
-    return "".join([*parts, text[last:]])
-
-
-def _prefix_at_end(text: str, key: str) -> int:
-    """Return how many characters at the text's end are the beginning of this key."""
-    return next((n for n in range(min(len(key) - 1, len(text)), 0, -1) if text.endswith(key[:n])), 0)

@@ -133,7 +133,7 @@ def _answer(granted: GrantedStep) -> str:
 
 def _spell_out_tool_calls(said: Sequence[ChatMessage], request: Request) -> Iterator[ChatMessage]:
     """Yield the turns as the worker can read them: it knows the form of calls only if it is offered tools."""
-    if request.wishes.tools:
+    if request.client_options.tools:
         yield from said
         return
     names = {call.id: call.name for turn in said for call in turn.calls}
@@ -155,27 +155,33 @@ def adapt_request(card: Card, request: Request) -> Request:
     else. WorkerError (BAD_REQUEST) when it would see an attachment that it cannot take (none is left out), or is no
     model that can complete a text.
     """
-    forced = () if card.tools or not card.schemas else forced_tools(request.wishes.tools, request.wishes.tool_choice)
+    forced = (
+        ()
+        if card.tools or not card.schemas
+        else forced_tools(request.client_options.tools, request.client_options.tool_choice)
+    )
     if forced:
-        wishes = replace(request.wishes, tools=(), parallel_tool_calls=None, tool_choice="", as_sent={})
+        client_options = replace(request.client_options, tools=(), parallel_tool_calls=None, tool_choice="", as_sent={})
         schema = _call_schema(forced)
-        request = replace(request, wishes=wishes, forced=forced, schema=schema, held=True, on_text=None)
+        request = replace(request, client_options=client_options, forced=forced, schema=schema, held=True, on_text=None)
     if card.schemas and request.schema is not None and not request.held and request.schema.get("type") != "array":
         request = replace(request, held=True)  # OpenAI's schemas are of objects: for a list, the prompt asks
-    if request.wishes.as_sent and not _can_send_on(card, request):
-        if "prompt" in request.wishes.as_sent:
+    if request.client_options.as_sent and not _can_send_on(card, request):
+        if "prompt" in request.client_options.as_sent:
             what = "a text to complete needs a plan of one step that only passes it on"
             raise WorkerError(FaultKind.BAD_REQUEST, f"{what}, and a worker of kind chat: not {card.name}")
-        request = replace(request, wishes=replace(request.wishes, as_sent={}))
-    if request.task.bare and not (request.turns or request.wishes.tools):
+        request = replace(request, client_options=replace(request.client_options, as_sent={}))
+    if request.task.bare and not (request.turns or request.client_options.tools):
         return request
     lacking = {each.kind for turn in request_messages(request) for each in turn.attachments}.difference(card.takes)
     if lacking:
         kinds = ", ".join(sorted(lacking))
         raise WorkerError(FaultKind.BAD_REQUEST, f"{card.name} takes no attachment of kind {kinds}")
-    if card.tools or not request.wishes.tools:
+    if card.tools or not request.client_options.tools:
         return request
-    return replace(request, wishes=replace(request.wishes, tools=(), parallel_tool_calls=None, tool_choice=""))
+    return replace(
+        request, client_options=replace(request.client_options, tools=(), parallel_tool_calls=None, tool_choice="")
+    )
 
 
 def _can_send_on(card: Card, request: Request) -> bool:
@@ -184,18 +190,22 @@ def _can_send_on(card: Card, request: Request) -> bool:
         return False
     if request.schema is not None and not request.held:
         return False
-    calls = request.wishes.tools or any(turn.calls or turn.answers for turn in request.task.history)
+    calls = request.client_options.tools or any(turn.calls or turn.answers for turn in request.task.history)
     return card.tools or not (calls or request.exchanges)
 
 
-def output_limit(card: Card, wishes: ClientOptions) -> int:
+def output_limit(card: Card, client_options: ClientOptions) -> int:
     """Return the most tokens that the answer may have: the card's limit, or the client's narrower one."""
-    wished = wishes.options.get("max_completion_tokens")
+    wished = client_options.options.get("max_completion_tokens")
     return min(wished, card.max_output_tokens) if isinstance(wished, int) else card.max_output_tokens
 
 
 def max_usage(
-    shown: Sequence[ChatMessage], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS, *, by_context: bool = True
+    shown: Sequence[ChatMessage],
+    card: Card,
+    client_options: ClientOptions = NO_CLIENT_OPTIONS,
+    *,
+    by_context: bool = True,
 ) -> Amount:
     """Return what a call with this view can use at most; not `by_context`: whatever the model's context holds."""
     texts, more = [], 0
@@ -203,13 +213,15 @@ def max_usage(
         own, attached = _turn_texts(turn)
         texts += own
         more += attached
-    if wishes.tools:
-        texts += [dump_json(tool) for tool in wishes.tools]
-    if wishes.as_sent:  # what the turns do not hold: names, fields of an endpoint's own
+    if client_options.tools:
+        texts += [dump_json(tool) for tool in client_options.tools]
+    if client_options.as_sent:  # what the turns do not hold: names, fields of an endpoint's own
         envelopes = [turn.envelope for turn in shown if turn.envelope]
-        more += max(0, _count_bytes(wishes.as_sent) - sum(map(byte_length, texts)) + sum(map(byte_length, envelopes)))
+        more += max(
+            0, _count_bytes(client_options.as_sent) - sum(map(byte_length, texts)) + sum(map(byte_length, envelopes))
+        )
     context = card.context_tokens if by_context else None
-    return upper_bound(texts, output_limit(card, wishes), card.price, context, more)
+    return upper_bound(texts, output_limit(card, client_options), card.price, context, more)
 
 
 def _turn_texts(turn: ChatMessage) -> tuple[list[str], int]:
@@ -235,10 +247,10 @@ class ShownTurns:
 
     def measure(self, request: Request, card: Card) -> tuple[Amount, str]:
         """Return what a call with this view can use at most, and its `view_hash`."""
-        wishes, exchanges, known = request.wishes, request.exchanges, self._exchanges
-        if not (exchanges and wishes.tools) or wishes.as_sent or request.turns:
+        client_options, exchanges, known = request.client_options, request.exchanges, self._exchanges
+        if not (exchanges and client_options.tools) or client_options.as_sent or request.turns:
             shown = request_messages(request)
-            return max_usage(shown, card, wishes), view_hash(shown, wishes)
+            return max_usage(shown, card, client_options), view_hash(shown, client_options)
         beginning = (request.task, request.subtask, request.granted, request.schema, request.held, request.remarks)
         grown = len(known) <= len(exchanges) and all(map(is_, exchanges, known))
         if not (self._beginning and grown and all(map(is_, beginning, self._beginning))):
@@ -247,9 +259,9 @@ class ShownTurns:
         for exchange in exchanges[len(known) :]:
             self._add(exchange_messages(exchange))
         self._exchanges, whole = exchanges, self._hash.copy()
-        whole.update(_framed_wishes(wishes).encode())
-        tools = [dump_json(tool) for tool in wishes.tools]
-        need = upper_bound(tools, output_limit(card, wishes), card.price, card.context_tokens, self._tokens)
+        whole.update(_framed_wishes(client_options).encode())
+        tools = [dump_json(tool) for tool in client_options.tools]
+        need = upper_bound(tools, output_limit(card, client_options), card.price, card.context_tokens, self._tokens)
         return need, whole.hexdigest()
 
     def _add(self, turns: Iterable[ChatMessage]) -> None:
@@ -269,9 +281,9 @@ def _count_bytes(value: Json) -> int:
     return sum(map(_count_bytes, value)) if isinstance(value, Sequence) else 1
 
 
-def view_hash(shown: Sequence[ChatMessage], wishes: ClientOptions = NO_CLIENT_OPTIONS) -> str:
+def view_hash(shown: Sequence[ChatMessage], client_options: ClientOptions = NO_CLIENT_OPTIONS) -> str:
     """Return the SHA-256 (hex) of everything that a worker sees; the journal keeps it as evidence."""
-    return sha256("".join([*map(_framed_turn, shown), _framed_wishes(wishes)]).encode()).hexdigest()
+    return sha256("".join([*map(_framed_turn, shown), _framed_wishes(client_options)]).encode()).hexdigest()
 
 
 def _framed_turn(turn: ChatMessage) -> str:
@@ -282,12 +294,12 @@ def _framed_turn(turn: ChatMessage) -> str:
     return _framed("turn", dump_records([turn]))
 
 
-def _framed_wishes(wishes: ClientOptions) -> str:
-    if wishes is NO_CLIENT_OPTIONS or wishes == NO_CLIENT_OPTIONS:
+def _framed_wishes(client_options: ClientOptions) -> str:
+    if client_options is NO_CLIENT_OPTIONS or client_options == NO_CLIENT_OPTIONS:
         return ""
-    told: list[Json] = [wishes.tools, wishes.parallel_tool_calls, wishes.options]
-    told += [wishes.tool_choice] if wishes.tool_choice or wishes.as_sent else []
-    return _framed("wishes", dump_json([*told, wishes.as_sent] if wishes.as_sent else told))
+    told: list[Json] = [client_options.tools, client_options.parallel_tool_calls, client_options.options]
+    told += [client_options.tool_choice] if client_options.tool_choice or client_options.as_sent else []
+    return _framed("wishes", dump_json([*told, client_options.as_sent] if client_options.as_sent else told))
 
 
 def _hash_data(attachment: Attachment) -> Attachment:

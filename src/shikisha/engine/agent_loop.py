@@ -143,11 +143,11 @@ async def _take_turns(turns: _AgentTurns, why: CallPurpose) -> Reply:
 
 def _turn_request(turns: _AgentTurns, *, closing: bool) -> Request:
     """Return what the agent is shown in this turn: its tools and the client's, and results as far as they fit."""
-    request, client = turns.request, turns.request.wishes
+    request, client = turns.request, turns.request.client_options
     functions = () if closing else tuple(each.function for each in turns.offered)
     theirs = () if closing or client.tool_choice == NO_TOOL else client.tools
     parallel = None if turns.agent.parallel else False
-    wishes = ClientOptions(
+    client_options = ClientOptions(
         (*functions, *theirs),
         parallel if functions or theirs else None,
         client.options,
@@ -156,10 +156,10 @@ def _turn_request(turns: _AgentTurns, *, closing: bool) -> Request:
     )
     labels = request.labels.union(turns.calls.labels)
     check_clearance(turns.member.card, labels.union(request.task.labels), turns.calls.context.guarded_labels)
-    request = turns.window.fit(turns.calls, request, wishes, turns.places)
+    request = turns.window.fit(turns.calls, request, client_options, turns.places)
     if closing and request.exchanges:
         request = replace(request, exchanges=(*request.exchanges[:-1], _with_note(request.exchanges[-1], _LAST_TURN)))
-    return replace(request, wishes=wishes, labels=labels)
+    return replace(request, client_options=client_options, labels=labels)
 
 
 def _with_note(exchange: ToolExchange, note: str) -> ToolExchange:
@@ -217,7 +217,7 @@ async def _ask_source(answer: Awaitable[T]) -> T:
 
 async def _offer_name(turns: _AgentTurns, source: ToolSource, tool: Tool) -> str:
     """Return the name under which a tool is offered: its own, unless another source or the client has it too."""
-    taken = tool.name in {tool_name(each) for each in turns.request.wishes.tools}
+    taken = tool.name in {tool_name(each) for each in turns.request.client_options.tools}
     for other in turns.agent.sources:
         taken = taken or (other is not source and await _ask_source(other.find(tool.name)) is not None)
     if not taken:
@@ -297,7 +297,7 @@ async def _perform_calls(turns: _AgentTurns, number: int, reply: Reply) -> ToolE
     wanted = _unique_calls(reply.calls, number, turns.places)
     places = {call.id: f"{number}.{index}" for index, call in enumerate(wanted)}
     turns.places.update(places)
-    client = {tool_name(tool) for tool in turns.request.wishes.tools}
+    client = {tool_name(tool) for tool in turns.request.client_options.tools}
     results: dict[str, ToolResult | WorkerError] = {}
     turns.answered.clear()
     own = [call for call in wanted if call.name not in client]
@@ -532,7 +532,7 @@ async def _ask_client(
         problem = ""
         if not isinstance(ArgumentChecks.parse(call.arguments), dict):
             problem = "the arguments are no JSON object"
-        elif allowed and not request.wishes.parallel:
+        elif allowed and not request.client_options.parallel:
             problem = "the client takes one call at a time"
         if problem:
             place = turns.places[call.id]
@@ -549,6 +549,6 @@ async def _ask_client(
         given = load_tool_results(decision.text, allowed)
     except ValueError as error:
         raise WorkerError(FaultKind.BAD_REQUEST, str(error)) from None
-    turns.request = replace(request, wishes=replace(request.wishes, tool_choice=decision.tool_choice))
+    turns.request = replace(request, client_options=replace(request.client_options, tool_choice=decision.tool_choice))
     calls.tool_choice = decision.tool_choice
     return results | {result.tool_call_id: result for result in given}

@@ -72,7 +72,9 @@ class AgentWindow:
     _results: int = 0  # bytes of what is shown of results
     _calls: int = 0  # bytes of all that models said besides
 
-    def fit(self, calls: StepCalls, request: Request, wishes: ClientOptions, places: Mapping[str, str]) -> Request:
+    def fit(
+        self, calls: StepCalls, request: Request, client_options: ClientOptions, places: Mapping[str, str]
+    ) -> Request:
         """Return the request with the oldest results cut, where all of them are more than the agent can read.
 
         `places` has the place of each call in the step, by its id. What was cut stays cut.
@@ -80,9 +82,12 @@ class AgentWindow:
         further = request.exchanges[len(self.shown) :]
         self.shown = (*self.shown, *further)
         self._results += _result_bytes(further)
-        self._calls += _call_bytes(further)
-        room = (self.card.context_tokens or self.assumed) - output_limit(self.card, wishes)
-        fixed = _fixed_bytes(request, wishes) + self._calls
+        texts = [
+            text for each in further for text in (each.text, each.envelope, *[call.arguments for call in each.calls])
+        ]
+        self._calls += sum(map(byte_length, texts))
+        room = (self.card.context_tokens or self.assumed) - output_limit(self.card, client_options)
+        fixed = _fixed_bytes(request, client_options) + self._calls
         before = self._bytes = fixed + self._results
         if before * self._tokens_per_byte > room and self.shown:
             self.shown, cut = _cut_results(self.shown, int(room * _FILL / self._tokens_per_byte) - fixed)
@@ -148,17 +153,10 @@ def _result_bytes(exchanges: Iterable[ToolExchange]) -> int:
     return sum([byte_length(result.content) for each in exchanges for result in each.results])
 
 
-def _call_bytes(exchanges: Iterable[ToolExchange]) -> int:
-    texts = [
-        text for each in exchanges for text in (each.text, each.envelope, *[call.arguments for call in each.calls])
-    ]
-    return sum(map(byte_length, texts))
-
-
-def _fixed_bytes(request: Request, wishes: ClientOptions) -> int:
+def _fixed_bytes(request: Request, client_options: ClientOptions) -> int:
     """Return the size of everything that does not grow from turn to turn."""
     task = request.task
     said = [task.prompt, task.context, request.subtask, *(turn.text for turn in task.history)]
     said += [text for earlier in request.granted for text in (earlier.subtask, earlier.text or "")]
-    said += [dump_json(tool) for tool in wishes.tools]
+    said += [dump_json(tool) for tool in client_options.tools]
     return sum([byte_length(text) for text in said])

@@ -54,7 +54,13 @@ def answer_question(run: Run, question: str, decision: Decision, at: float) -> Q
     QuestionClosed when it is not open at this time (Unix), TaskError when the question cannot be answered so.
     """
     asked = require_open_question(run, question, at)
-    _check_decision(asked, decision)
+    text = decision.text.strip()
+    if problem := storage_problem(decision.text) or storage_problem(decision.remark):
+        raise TaskError(f"the answer holds {problem}")
+    if text and (asked.asks is QuestionKind.APPROVE or not decision.approved):
+        raise TaskError("a text goes with an answer or a changed answer only: expected none")
+    if asked.asks is QuestionKind.ANSWER and decision.approved and not text:
+        raise TaskError(f"{asked.worker!r} is a person who answers: expected a text, or a no")
     return QuestionAnswered(
         run=run.id,
         at=at,
@@ -81,16 +87,6 @@ def require_open_question(run: Run, question: str, at: float) -> QuestionAsked:
     if 0 < asked.expires <= at:
         raise QuestionClosed(ClosedReason.EXPIRED, f"question {question} has expired, which counts as a no")
     return asked
-
-
-def _check_decision(asked: QuestionAsked, decision: Decision) -> None:
-    text = decision.text.strip()
-    if problem := storage_problem(decision.text) or storage_problem(decision.remark):
-        raise TaskError(f"the answer holds {problem}")
-    if text and (asked.asks is QuestionKind.APPROVE or not decision.approved):
-        raise TaskError("a text goes with an answer or a changed answer only: expected none")
-    if asked.asks is QuestionKind.ANSWER and decision.approved and not text:
-        raise TaskError(f"{asked.worker!r} is a person who answers: expected a text, or a no")
 
 
 class Approver(Protocol):

@@ -114,8 +114,10 @@ async def call_worker(calls: StepCalls, member: Member, request: Request, why: C
                 if not reply.calls:
                     return reply
                 exchange, choice = await _exchange_with_client(calls, member, request, reply)
-                wishes = replace(whole.wishes, tool_choice=choice)  # what the client asks for with its results
-                whole = replace(whole, exchanges=(*whole.exchanges, exchange), wishes=wishes)
+                client_options = replace(
+                    whole.client_options, tool_choice=choice
+                )  # what the client asks for with its results
+                whole = replace(whole, exchanges=(*whole.exchanges, exchange), client_options=client_options)
                 why = replace(why, reason=AttemptReason.TOOLS)
                 calls.exchanges, calls.tool_choice = whole.exchanges, choice
         except WorkerError as error:
@@ -168,7 +170,14 @@ async def call_with_retries(calls: StepCalls, member: Member, request: Request, 
             raise WorkerError.of(outcome)
         same_key = outcome.kind.ambiguous or outcome.kind in _REPEATED_FAULTS
         if outcome.kind is FaultKind.WAITING and member.card.kind != "conductor":
-            return await _ask_person(calls, member, request, why, outcome.message)
+            # Let a person answer in the worker's place; the answer is journaled as an attempt of its own.
+            prompt = outcome.message
+            decision = await ask_about_call(calls, member, request, QuestionKind.ANSWER, prompt or request.subtask)
+            if not decision.approved:
+                raise WorkerError(FaultKind.DENIED, f"{decision.actor} declined to answer")
+            return await _record_answer(
+                calls, member, request, decision.text, replace(why, reason=AttemptReason.RESUME)
+            )
         if outcome.kind in _REPEATED_FAULTS or (outcome.kind is FaultKind.WAITING and journaled is not None):
             same_key, reason = True, AttemptReason.RESUME  # a child run that waited goes on as the same run
             continue
@@ -309,7 +318,11 @@ async def _invoke_worker(context: RunContext, member: Member, request: Request) 
 def _validate_reply(context: RunContext, card: Card, request: Request, reply: Reply) -> Reply | Fault:
     """Return the reply without secrets, or a fault where no journal can store it or no bill can count it."""
     text = context.secret_store.scrub(reply.text)
-    if not _billable(reply):
+    usage, uncertain = reply.usage, reply.uncertain
+    countable = all(map(_countable, (*token_counts(usage), uncertain.tokens)))
+    countable = countable and usage.cacheable_tokens <= usage.input_tokens
+    billable = countable and _payable(reply.dollars) and _payable(uncertain.dollars)
+    if not (billable):
         # An int may have more digits than Python will print, so only what has few of them is quoted.
         dollars = repr(reply.dollars) if isinstance(reply.dollars, float) or _payable(reply.dollars) else "absurd"
         return Fault(FaultKind.BAD_USAGE, f"no bill has {reply.usage} and {dollars} dollars")
@@ -325,12 +338,12 @@ def _validate_reply(context: RunContext, card: Card, request: Request, reply: Re
         text = "" if reply.calls else text
     model = context.clean(str(reply.model))[:_MAX_MODEL_NAME] if reply.model else ""
     calls = reply.calls and tuple([ToolCall(*map(context.clean, (c.id, c.name, c.arguments))) for c in reply.calls])
-    wishes, tools = request.wishes, request.forced or request.wishes.tools
-    bad = calls and not wishes.lenient and tool_call_problem(calls, tools, parallel=wishes.parallel)
+    client_options, tools = request.client_options, request.forced or request.client_options.tools
+    bad = calls and not client_options.lenient and tool_call_problem(calls, tools, parallel=client_options.parallel)
     if bad:
         why = context.clean(bad)
         return Fault(FaultKind.BAD_REPLY, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
-    choice = REQUIRED_TOOL if request.forced else wishes.tool_choice
+    choice = REQUIRED_TOOL if request.forced else client_options.tool_choice
     if problem := tool_choice_problem(calls, choice):  # no second try: some endpoints ignore it
         why = context.clean(problem)
         return Fault(FaultKind.REFUSED, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
@@ -362,15 +375,12 @@ def _forced_calls(request: Request, text: str) -> tuple[ToolCall, ...]:
 
 def _reached_client_limit(card: Card, request: Request, reply: Reply) -> bool:
     """Whether the answer ran into a limit that the client itself set: it is an answer then, as short as wished."""
-    wished = None if request.forced else request.wishes.options.get("max_completion_tokens")
-    return reply.finish is FinishReason.LENGTH and wished is not None and wished == output_limit(card, request.wishes)
-
-
-def _billable(reply: Reply) -> bool:
-    usage, uncertain = reply.usage, reply.uncertain
-    countable = all(map(_countable, (*token_counts(usage), uncertain.tokens)))
-    countable = countable and usage.cacheable_tokens <= usage.input_tokens
-    return countable and _payable(reply.dollars) and _payable(uncertain.dollars)
+    wished = None if request.forced else request.client_options.options.get("max_completion_tokens")
+    return (
+        reply.finish is FinishReason.LENGTH
+        and wished is not None
+        and wished == output_limit(card, request.client_options)
+    )
 
 
 def _countable(tokens: int) -> bool:
@@ -489,14 +499,6 @@ def _attempt_failed(
         cause=fault.stated,
         param=fault.param,
     )
-
-
-async def _ask_person(calls: StepCalls, member: Member, request: Request, why: CallPurpose, prompt: str) -> Reply:
-    """Let a person answer in the worker's place; the answer is journaled as an attempt of its own."""
-    decision = await ask_about_call(calls, member, request, QuestionKind.ANSWER, prompt or request.subtask)
-    if not decision.approved:
-        raise WorkerError(FaultKind.DENIED, f"{decision.actor} declined to answer")
-    return await _record_answer(calls, member, request, decision.text, replace(why, reason=AttemptReason.RESUME))
 
 
 async def _record_answer(calls: StepCalls, member: Member, request: Request, text: str, why: CallPurpose) -> Reply:

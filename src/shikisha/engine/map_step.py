@@ -108,7 +108,7 @@ def _item_requests(calls: StepCalls, map_input: MapInput, text: str) -> list[Req
             requests.append(None)
             continue
         granted = grant_item(whole.granted, map_input.each, scrub(item), number, len(items))
-        requests.append(replace(whole, granted=granted, schema=None, wishes=NO_CLIENT_OPTIONS, on_text=None))
+        requests.append(replace(whole, granted=granted, schema=None, client_options=NO_CLIENT_OPTIONS, on_text=None))
     return requests
 
 
@@ -134,7 +134,7 @@ def _need(member: Member, request: Request) -> Amount:
         request = adapt_request(member.card, request)
     except WorkerError:
         return ZERO  # this worker will not be called
-    return max_usage(request_messages(request), member.card, request.wishes)
+    return max_usage(request_messages(request), member.card, request.client_options)
 
 
 async def _perform_items(progress: _MapProgress, order: Iterator[int]) -> None:

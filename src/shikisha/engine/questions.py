@@ -65,11 +65,13 @@ async def ask_about_call(
 ) -> Decision:
     """Return a person's decision on this exact call: the journaled one, or the desk's; WAITING when nobody is there."""
     context, card, shown = calls.context, member.card, request_messages(request)
-    this_call = question_id(context.run, calls.round, calls.step, asks, card.name, view_hash(shown, request.wishes))
+    this_call = question_id(
+        context.run, calls.round, calls.step, asks, card.name, view_hash(shown, request.client_options)
+    )
     question = ApprovalQuestion(this_call, asks, context.run, calls.round, calls.step, card.name, context.clean(prompt))
     if asks is not QuestionKind.APPROVE:
         return await ask_person(context, question)
-    return await ask_person(context, question, max_usage(shown, card, request.wishes))
+    return await ask_person(context, question, max_usage(shown, card, request.client_options))
 
 
 async def ask_person(context: RunContext, question: ApprovalQuestion, bound: Amount | None = None) -> Decision:

@@ -156,7 +156,7 @@ def minimum_usage(context: RunContext, round_input: RoundInput) -> list[tuple[st
             request = adapt_request(card, request)
         except WorkerError:
             continue  # this worker will not be called
-        needs.append((card.name, max_usage(request_messages(request), card, request.wishes)))
+        needs.append((card.name, max_usage(request_messages(request), card, request.client_options)))
     return needs
 
 
@@ -176,7 +176,7 @@ def _step_request(calls: StepCalls, round_input: RoundInput, granted: tuple[Gran
     if task.bare:
         return Request(task, subtask, granted, schema=schema, on_text=on_text, labels=labels)
     last = index == len(round_input.plan) - 1
-    wishes = ClientOptions.of(task) if last or task.completes else NO_CLIENT_OPTIONS
+    client_options = ClientOptions.of(task) if last or task.completes else NO_CLIENT_OPTIONS
     return Request(
         task.shown(),
         subtask,
@@ -184,6 +184,6 @@ def _step_request(calls: StepCalls, round_input: RoundInput, granted: tuple[Gran
         schema=task.answer_schema if last and own is None else schema,
         on_text=on_text,
         labels=labels,
-        wishes=wishes,
+        client_options=client_options,
         exchanges=task.exchanges,
     )

@@ -86,13 +86,13 @@ async def perform_step(calls: StepCalls, member: Member, request: Request, *, jo
     called; where a cap refuses the call, the majority's answer is the step's.
     """
     progress = _StepProgress(
-        member, request, joins=joins and request.schema is None and request.wishes == NO_CLIENT_OPTIONS
+        member, request, joins=joins and request.schema is None and request.client_options == NO_CLIENT_OPTIONS
     )
     while True:
         progress.called.add(progress.member.card.name)
         if calls.exchanges:  # a stand-in sees what the client's tools returned: they are not called again
-            wishes = replace(progress.request.wishes, tool_choice=calls.tool_choice)
-            progress.request = replace(progress.request, exchanges=calls.exchanges, wishes=wishes)
+            client_options = replace(progress.request.client_options, tool_choice=calls.tool_choice)
+            progress.request = replace(progress.request, exchanges=calls.exchanges, client_options=client_options)
         try:
             reply = await _reply(calls, progress)
             progress.request = _with_labels(calls, progress.request)

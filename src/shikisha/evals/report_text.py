@@ -98,11 +98,20 @@ def headline_sentences(report: EvaluationReport) -> tuple[str, ...]:
     """Say in a few sentences how the best contender stands against the best single worker, then how the others do."""
     single, found = best_single_entry(report), leading_entries(report)
     if not found:
-        return (_single_only(single) if single else "No sample was graded: there is nothing to report.",)
+        return (
+            (f"The best single worker: {_accuracy_sentence(single)} No conductor was evaluated.")
+            if single
+            else "No sample was graded: there is nothing to report.",
+        )
     if single is None:
         return tuple(f"{_accuracy_sentence(entry)} No single worker was graded to compare it with." for entry in found)
+    lead = found[0]
+    against = f"The best single worker, “{single.name}”, reached {percent(single.accuracy)}."
+    compared = f" {_difference_sentence(lead.against)}" if lead.against else ""
+    picked = f" It is the best of {len(found)}, picked by these same figures, which flatters it."
+    lead_sentence = f"{_accuracy_sentence(lead)} {against}{compared}{picked if len(found) > 1 else ''}"
     return (
-        _lead_sentence(found, single),
+        (lead_sentence),
         *_cost_sentences(found[0], single),
         *_equal_dollars_sentences(found[0]),
         *(_other_sentence(entry) for entry in found[1:]),
@@ -150,21 +159,9 @@ def caveat_sentences(report: EvaluationReport) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*_incomplete_sentences(report), *report.notes, *_figure_sentences(report))))
 
 
-def _single_only(single: EntrantFigures) -> str:
-    return f"The best single worker: {_accuracy_sentence(single)} No conductor was evaluated."
-
-
 def _accuracy_sentence(entry: EntrantFigures) -> str:
     interval = f"95 % interval {span(entry.interval)}"
     return f"“{entry.name}” reached {percent(entry.accuracy)} ({interval}) on {plural(entry.tasks, 'task')}."
-
-
-def _lead_sentence(found: tuple[EntrantFigures, ...], single: EntrantFigures) -> str:
-    lead = found[0]
-    against = f"The best single worker, “{single.name}”, reached {percent(single.accuracy)}."
-    compared = f" {_difference_sentence(lead.against)}" if lead.against else ""
-    picked = f" It is the best of {len(found)}, picked by these same figures, which flatters it."
-    return f"{_accuracy_sentence(lead)} {against}{compared}{picked if len(found) > 1 else ''}"
 
 
 def _difference_sentence(difference: PairedDifference) -> str:
@@ -218,17 +215,9 @@ def _incomplete_sentences(report: EvaluationReport) -> Iterator[str]:
 
 
 def _figure_sentences(report: EvaluationReport) -> Iterator[str]:
-    yield from _judge_sentences(report)
-    yield from _ungraded_sentences(report)
-
-
-def _judge_sentences(report: EvaluationReport) -> Iterator[str]:
     judged, graded = (sum(counts) for counts in ([e.judged for e in report.entries], [e.tasks for e in report.entries]))
     if judged:
         yield f"{judged:,} of {graded:,} grades were given by a language model, not by an executed check."
-
-
-def _ungraded_sentences(report: EvaluationReport) -> Iterator[str]:
     if found := [entry for entry in report.entries if entry.ungraded]:
         total, worst = sum(entry.ungraded for entry in found), max(found, key=lambda entry: entry.ungraded)
         yield (

@@ -14,7 +14,7 @@ import asyncio
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
@@ -240,7 +240,20 @@ class ResponseCache:
             with path.open("rb") as file:
                 file.seek(offset)
                 data = file.read(length)
-        return _reply_from_json(json.loads(data))
+        line = json.loads(data)
+        dollars, stated = line["dollars"], line.get("stated")
+        paid = float(dollars) if isinstance(dollars, int | float) else None
+        reply = Reply(
+            str(line["text"]),
+            _usage_from_json(line["usage"]),
+            paid,
+            FinishReason(str(line["finish"])),
+            str(line["model"]),
+            calls=load_tool_calls(str(line.get("calls", ""))),
+            envelope=str(line.get("envelope", "")),
+            stated=None if stated is None else _usage_from_json(stated),
+        )
+        return CachedReply(reply, float(str(line.get("seconds", 0.0))))
 
     async def keep(self, key: str, worker: str, reply: Reply, seconds: float = 0.0) -> None:
         """Keep a reply; it is on the disk when this returns, and found from now on even if the caller stops waiting."""
@@ -253,7 +266,7 @@ class ResponseCache:
             "finish": reply.finish,
             "model": reply.model,
             "seconds": round(seconds, 6),
-            **_stated_usage(reply),
+            **({} if reply.stated is None else {"stated": [getattr(reply.stated, name) for name in _USAGE]}),
             **({"calls": dump_records(reply.calls), "envelope": reply.envelope} if reply.calls else {}),
         }
         offset, length = self._own.put(_ENCODER.encode(line))
@@ -285,7 +298,7 @@ class CachedWorker:
         tally, card = RUN_ACCOUNT.get(), self._card
         shown = request_messages(request)
         if not self._keeps:
-            need = max_usage(shown, card, request.wishes)
+            need = max_usage(shown, card, request.client_options)
             await self._reserve(need, tally, free=need.dollars == 0)
             return await self._paid("", request, need, tally)
         messages = self._messages(request, shown)
@@ -299,7 +312,7 @@ class CachedWorker:
                     return kept.reply
                 flight = self._calls.flights.get(key)
                 if flight is None:
-                    return await self._call(key, request, max_usage(shown, card, request.wishes), tally)
+                    return await self._call(key, request, max_usage(shown, card, request.client_options), tally)
                 await asyncio.wait([flight])  # another run makes this very call: wait for its result
         except BaseException:
             tally.sample_numbers[messages].discard(number)
@@ -307,7 +320,9 @@ class CachedWorker:
 
     def _messages(self, request: Request, shown: Sequence[ChatMessage]) -> str:
         schema = json.dumps(request.schema, sort_keys=True) if request.schema else ""
-        return sha256(f"{self._fingerprint}\n{view_hash(shown, request.wishes)}\n{schema}".encode()).hexdigest()[:40]
+        return sha256(
+            f"{self._fingerprint}\n{view_hash(shown, request.client_options)}\n{schema}".encode()
+        ).hexdigest()[:40]
 
     async def _call(self, key: str, request: Request, need: Amount, tally: RunAccount) -> Reply:
         calls = self._calls
@@ -372,29 +387,8 @@ def _failure_cost(fault: Fault, most: float) -> tuple[float, float]:
     return 0.0, 0.0 if fault.unbilled else most
 
 
-def _stated_usage(reply: Reply) -> dict[str, object]:
-    """Return what the endpoint said of its use, where that cannot be true."""
-    return {} if reply.stated is None else {"stated": [getattr(reply.stated, name) for name in _USAGE]}
-
-
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _USAGE = tuple(each.name for each in fields(Usage))
-
-
-def _reply_from_json(line: Mapping[str, object]) -> CachedReply:
-    dollars, stated = line["dollars"], line.get("stated")
-    paid = float(dollars) if isinstance(dollars, int | float) else None
-    reply = Reply(
-        str(line["text"]),
-        _usage_from_json(line["usage"]),
-        paid,
-        FinishReason(str(line["finish"])),
-        str(line["model"]),
-        calls=load_tool_calls(str(line.get("calls", ""))),
-        envelope=str(line.get("envelope", "")),
-        stated=None if stated is None else _usage_from_json(stated),
-    )
-    return CachedReply(reply, float(str(line.get("seconds", 0.0))))
 
 
 def _usage_from_json(counts: object) -> Usage:

@@ -85,8 +85,10 @@ def run_reward(run: Run, grade: Grade, weights: RewardWeights = PAPER_WEIGHTS) -
     if score is None or grade.shared or has_external_failure(run):
         return None
     right = grade.mark is GradeMark.RIGHT
+    planned = bool(run.rounds) and run.rounds[0].proposed is not None and run.rounds[0].proposed.substituted is None
+    format_score = 1.0 if planned and right else 0.5 if planned else 0.0
     parts = {
-        "format": weights.format * _format_score(run, right),
+        "format": weights.format * (format_score),
         "correct": weights.correct * score,
     }
     if weights.preference:
@@ -124,11 +126,6 @@ def critical_path(run: Run) -> int:
     """Return how many of the run's steps had to be performed one after another: of each round its longest chain."""
     plans = [turn.plan for turn in run.rounds if turn.plan is not None and turn.plan.steps]
     return sum(1 + max(step_depths([step.access for step in plan.steps])) for plan in plans)
-
-
-def _format_score(run: Run, right: bool) -> float:
-    planned = bool(run.rounds) and run.rounds[0].proposed is not None and run.rounds[0].proposed.substituted is None
-    return 1.0 if planned and right else 0.5 if planned else 0.0
 
 
 def grade_events(run: str, grade: Grade, given: Reward | None) -> tuple[AnswerGraded | RewardGiven, ...]:

@@ -201,7 +201,10 @@ class SingleWorkers:
         self._samples = {name: held for name, held in self._samples.items() if held}
         self._scores = {name: scores_of(held.values()) for name, held in self._samples.items()}
         self._common = _in_all(list(self._scores.values()))
-        self._means = {name: mean(self._over_common(held)) for name, held in self._scores.items()}
+        self._means = {
+            name: mean([held[task] for task in self._common] if self._common else list(held.values()))
+            for name, held in self._scores.items()
+        }
 
     @cached_property
     def best(self) -> str | None:
@@ -264,9 +267,6 @@ class SingleWorkers:
             yield "not every cost is known: router curves begin at the weakest single worker, not at the cheapest"
         elif len(self._means) > 2 and self.cheapest == self.best:
             yield "the cheapest single worker is the best one: there is nothing for a router to weigh"
-
-    def _over_common(self, scores: Scores) -> list[float]:
-        return [scores[task] for task in self._common] if self._common else list(scores.values())
 
     def _cost(self, name: str) -> float:
         held = self._samples[name]

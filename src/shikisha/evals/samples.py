@@ -296,15 +296,12 @@ def lock_folder(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            if folder in made and not _keeps_anything(folder):
+            if folder in made and not any(
+                path.name not in _EMPTY_FOLDER_FILES and path.stat().st_size > 0 for path in folder.iterdir()
+            ):
                 _remove(made)
     finally:
         os.close(lock)
-
-
-def _keeps_anything(folder: Path) -> bool:
-    """Whether a sample, a reply or a foreign file is in the folder."""
-    return any(path.name not in _EMPTY_FOLDER_FILES and path.stat().st_size > 0 for path in folder.iterdir())
 
 
 def _remove(made: Iterable[Path]) -> None:

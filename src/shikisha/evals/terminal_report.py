@@ -60,7 +60,27 @@ def print_report(report: EvaluationReport, console: "Console") -> None:
     entries = reading_order(report)
     if entries:
         console.print()
-        _print_table(entries, report, console)
+        from rich.table import Table
+        from rich.text import Text
+
+        width, shown = fit_columns(report_columns(report), entries, console.width)
+        table = Table(box=None, padding=(0, 0, 0, _GAP), collapse_padding=True, pad_edge=False, header_style="bold")
+        table.add_column("entrant", no_wrap=True, overflow="ellipsis", width=width)
+        for column in shown:
+            table.add_column(column.head, justify="right", no_wrap=True, overflow="ellipsis")
+        part = None
+        for entry in entries:
+            if entry.part is not part:
+                part = entry.part
+                if entry.name != PARTS[part]:
+                    table.add_row(Text(PARTS[part], "dim italic"))
+            best = entry.name == report.best_single
+            cells = [
+                Text(entrant_name(entry, width), "bold" if best else ""),
+                *(Text(column.cell(entry)) for column in shown),
+            ]
+            table.add_row(*cells)
+        console.print(table)
         console.print()
         for short, full in whole.items():
             _print_wrapped(console, f"{short} is {full}", "", 2)
@@ -122,34 +142,20 @@ def entrant_name(entry: EntrantFigures, longest: int = _LONG) -> str:
     return shorten_middle(one_line(entry.name), longest)
 
 
-def _print_table(entries: Sequence[EntrantFigures], report: EvaluationReport, console: "Console") -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    width, shown = fit_columns(report_columns(report), entries, console.width)
-    table = Table(box=None, padding=(0, 0, 0, _GAP), collapse_padding=True, pad_edge=False, header_style="bold")
-    table.add_column("entrant", no_wrap=True, overflow="ellipsis", width=width)
-    for column in shown:
-        table.add_column(column.head, justify="right", no_wrap=True, overflow="ellipsis")
-    part = None
-    for entry in entries:
-        if entry.part is not part:
-            part = entry.part
-            if entry.name != PARTS[part]:
-                table.add_row(Text(PARTS[part], "dim italic"))
-        best = entry.name == report.best_single
-        cells = [
-            Text(entrant_name(entry, width), "bold" if best else ""),
-            *(Text(column.cell(entry)) for column in shown),
-        ]
-        table.add_row(*cells)
-    console.print(table)
-
-
 def _details(entries: Sequence[EntrantFigures], report: EvaluationReport) -> Iterator[str]:
     conductors = [entry for entry in entries if entry.part not in (EntrantRole.SINGLE, EntrantRole.ORACLE)]
     for entry in conductors:
-        yield from _work_sentences(entry)
+        # Say who did a conductor's steps, in which shapes, and what further rounds changed.
+        if len(entry.workers) > 1:
+            yield f"{entrant_name(entry)}: steps by {_list_largest(entry.workers, percent)}"
+        if len(entry.topologies) > 1:
+            yield f"{entrant_name(entry)}: shapes {_list_largest(entry.topologies, count)}"
+        further = entry.second_round
+        if further is not None and further.runs:
+            yield (
+                f"{entrant_name(entry)}: further rounds in {plural(further.runs, 'run')} repaired {further.repaired:,} "
+                f"and broke {further.broke:,}"
+            )
     alone: Counter[str] = Counter()
     for entry in entries:
         if entry.part is EntrantRole.SINGLE:
@@ -168,20 +174,6 @@ def _details(entries: Sequence[EntrantFigures], report: EvaluationReport) -> Ite
         yield f"router {one_line(curve.name, 80)} from {pair}: {figures}"
     if report.aiq is not None:
         yield f"AIQ of all that ran: {report.aiq:.3f}"
-
-
-def _work_sentences(entry: EntrantFigures) -> Iterator[str]:
-    """Say who did a conductor's steps, in which shapes, and what further rounds changed."""
-    if len(entry.workers) > 1:
-        yield f"{entrant_name(entry)}: steps by {_list_largest(entry.workers, percent)}"
-    if len(entry.topologies) > 1:
-        yield f"{entrant_name(entry)}: shapes {_list_largest(entry.topologies, count)}"
-    further = entry.second_round
-    if further is not None and further.runs:
-        yield (
-            f"{entrant_name(entry)}: further rounds in {plural(further.runs, 'run')} repaired {further.repaired:,} "
-            f"and broke {further.broke:,}"
-        )
 
 
 def _list_largest(shares: Mapping[str, float], write: Callable[[float], str]) -> str:

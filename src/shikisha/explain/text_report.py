@@ -154,7 +154,11 @@ def _calls(
         yield f"{call.worker}{model}{tool}: {_short(call.why)}; {_outcome(call)}{child}"
         for check in checks:
             if check.attempt == call.attempt:
-                yield f"  check {check.check}: {check.status}" + _because(check.reason) + _leads_to(check)
+                yield (
+                    f"  check {check.check}: {check.status}"
+                    + _because(check.reason)
+                    + ("" if check.leads_to is None else f"; leads to: {check.leads_to}")
+                )
         yield from (_tool_decision(each) for each in tools if each.after == count)
 
 
@@ -176,10 +180,6 @@ def _outcome(call: CallExplanation) -> str:
     return (
         f"{result} in {call.seconds:.2f} s, {call.tokens} tokens, {_money(call.dollars)}{low}{_uncertain_usage(call)}"
     )
-
-
-def _leads_to(check: CheckExplanation) -> str:
-    return "" if check.leads_to is None else f"; leads to: {check.leads_to}"
 
 
 def _question(asked: QuestionExplanation) -> str:

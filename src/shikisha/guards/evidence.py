@@ -136,7 +136,10 @@ def _read(
         for name, part in value.items():
             own = schema.get(name)
             own = own if isinstance(own, Mapping) else {}
-            is_named = _names_identifier(name) or own.get("format") in _ID_FORMATS
+            # Whether an argument of this name is an identifier, by its last word (`customer_id`, `orderIds`,
+            # `to_email`).
+            words = [word.casefold() for word in _WORDS.findall(name[:_LONGEST_IDENTIFIER])]
+            is_named = (bool(words) and words[-1] in _ID_WORDS) or own.get("format") in _ID_FORMATS
             _read(part, f"{path}.{name}" if path else name, _properties(own), found, depth + 1, named=is_named)
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for place, part in enumerate(value):
@@ -162,12 +165,6 @@ def _properties(schema: Mapping[str, Json] | None) -> Mapping[str, Json]:
             return properties
         found = found.get("items")
     return {}
-
-
-def _names_identifier(name: str) -> bool:
-    """Whether an argument of this name is an identifier, by its last word (`customer_id`, `orderIds`, `to_email`)."""
-    words = [word.casefold() for word in _WORDS.findall(name[:_LONGEST_IDENTIFIER])]
-    return bool(words) and words[-1] in _ID_WORDS
 
 
 def _holds_token(text: str, token: str) -> bool:

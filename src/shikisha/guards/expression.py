@@ -58,7 +58,19 @@ class GuardExpression:
         called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
         self.names = frozenset(node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called)
         for node in nodes:
-            _check_node(node, where)
+            if type(node) not in _NODES:
+                raise ConfigError(f"{where}: {type(node).__name__} is not part of the language of guards")
+            if isinstance(node, ast.Call):
+                if not isinstance(node.func, ast.Name) or node.func.id not in _FUNCTIONS or node.keywords:
+                    named = node.func.id if isinstance(node.func, ast.Name) else "a method"
+                    raise ConfigError(
+                        f"{where}: no function {named!r}: expected one of {', '.join(sorted(_FUNCTIONS))}"
+                    )
+                least, most = _ARITIES[node.func.id]
+                if not least <= len(node.args) <= most:
+                    raise ConfigError(f"{where}: {node.func.id} takes {least} values, not {len(node.args)}")
+            if isinstance(node, ast.Constant) and not isinstance(node.value, bool | int | float | str | None):
+                raise ConfigError(f"{where}: {node.value!r} is no value of JSON")
         if unknown := sorted(self.names.difference(known)):
             raise ConfigError(f"{where}: unknown name {unknown[0]!r}: known are {', '.join(known)}")
 
@@ -88,20 +100,6 @@ def _parse(text: str, where: str) -> ast.expr:
         return ast.parse(f"({text.strip()}\n)", mode="eval").body  # in brackets it may go over several lines
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(f"{where}: {text[:80]!r} is no expression: {error}") from None
-
-
-def _check_node(node: ast.AST, where: str) -> None:
-    if type(node) not in _NODES:
-        raise ConfigError(f"{where}: {type(node).__name__} is not part of the language of guards")
-    if isinstance(node, ast.Call):
-        if not isinstance(node.func, ast.Name) or node.func.id not in _FUNCTIONS or node.keywords:
-            named = node.func.id if isinstance(node.func, ast.Name) else "a method"
-            raise ConfigError(f"{where}: no function {named!r}: expected one of {', '.join(sorted(_FUNCTIONS))}")
-        least, most = _ARITIES[node.func.id]
-        if not least <= len(node.args) <= most:
-            raise ConfigError(f"{where}: {node.func.id} takes {least} values, not {len(node.args)}")
-    if isinstance(node, ast.Constant) and not isinstance(node.value, bool | int | float | str | None):
-        raise ConfigError(f"{where}: {node.value!r} is no value of JSON")
 
 
 def _evaluate(node: ast.expr, names: Mapping[str, Json]) -> Json:

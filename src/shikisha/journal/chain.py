@@ -246,22 +246,19 @@ class EventBatch:
             execute_rows(store, _FORGET_BATCHES, [(time.time() - _STALE,)])
             execute_rows(store, _NOTE_BATCH, [(self.writer, self.number, time.time())])
         if connection is not None:
-            self._do_works(connection)
+            for work in self.works:
+                if not self.careful:
+                    work(connection)
+                    continue
+                try:
+                    with connection.begin_nested():
+                        work(connection)
+                except Exception as error:
+                    if not _refuses(error):
+                        raise
+                    _LOG.error("the store refuses a work, which is left out: %s", getattr(error, "orig", error))
         elif self.works or self.fence is not None:
             raise TypeError("works and fences are done through SQLAlchemy's connection")
-
-    def _do_works(self, connection: "Connection") -> None:
-        for work in self.works:
-            if not self.careful:
-                work(connection)
-                continue
-            try:
-                with connection.begin_nested():
-                    work(connection)
-            except Exception as error:
-                if not _refuses(error):
-                    raise
-                _LOG.error("the store refuses a work, which is left out: %s", getattr(error, "orig", error))
 
     def _extend(self, store: Store, head: ChainHead) -> None:
         seq, last = head.count, head.hash

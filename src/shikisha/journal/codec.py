@@ -185,7 +185,7 @@ def _event_format(kind: str) -> _EventFormat:
         tuple(types),
         cast("Callable[[Event], tuple[object, ...]]", attrgetter(*types)) if len(types) > 1 else lambda _: (),
         tuple(map(_default, own)),
-        tuple(name for name, hint in types.items() if _is_body(hint)),
+        tuple(name for name, hint in types.items() if (get_origin(hint) is Annotated and BODY in get_args(hint))),
         {name: hint is not str for name, hint in free.items()},
         ("pool",) if make is RunStarted else (),
         tuple((name, _parts(hint)) for name, hint in types.items() if is_dataclass(hint)),
@@ -201,10 +201,6 @@ def _without_none(hint: object) -> object:
     if get_origin(hint) in {Union, UnionType}:
         return next(option for option in get_args(hint) if option is not type(None))
     return hint
-
-
-def _is_body(hint: object) -> bool:
-    return get_origin(hint) is Annotated and BODY in get_args(hint)
 
 
 def _parts(hint: object) -> tuple[str, ...]:

@@ -63,7 +63,16 @@ class Eraser:
     def survey(self, connection: Connection) -> bool:
         """Look through one page of events for other runs' use of shared texts; return whether that was all."""
         if self._next is None:
-            self._family = _families(connection, self.runs)
+            # These runs and all child runs of theirs; UnknownRun when there is no such run.
+            runs = self.runs
+            family: dict[str, None] = {}
+            waiting = list(runs)
+            while waiting:
+                run = waiting.pop(0)
+                if run not in family:
+                    family[run] = None
+                    waiting += child_run_ids(connection, run)
+            self._family = tuple(family)
             self._doubtful = _shared(connection, self._family, _texts_of(connection, self._family))
             newest = select(EVENTS.c.seq).order_by(EVENTS.c.seq.desc()).limit(1)
             last = connection.execute(newest).scalar_one_or_none()
@@ -120,18 +129,6 @@ class Eraser:
         if events:
             self._batch = EventBatch([encode_event(event) for event in events])
             self._batch.append(connection)
-
-
-def _families(connection: Connection, runs: Sequence[str]) -> tuple[str, ...]:
-    """Return these runs and all child runs of theirs; UnknownRun when there is no such run."""
-    family: dict[str, None] = {}
-    waiting = list(runs)
-    while waiting:
-        run = waiting.pop(0)
-        if run not in family:
-            family[run] = None
-            waiting += child_run_ids(connection, run)
-    return tuple(family)
 
 
 def _texts_of(connection: Connection, runs: Sequence[str]) -> set[str]:

@@ -202,7 +202,28 @@ def _write_page(connection: Connection, page: _IndexPage) -> IndexProgress:
     erased = select(EVENTS.c.seq).where(EVENTS.c.seq >= page.total, EVENTS.c.kind == BodiesErased.kind).limit(1)
     if done == page.begin and connection.execute(erased).first() is None:
         for made, known in page.runs:
-            _write_runs(connection, made, known)
+            # Make the rows of these runs again.
+            names = [str(each.row["run"]) for each in made]
+            if known:
+                _sum_days(connection, list(known), -1)
+                connection.execute(delete(RUN_WORKERS).where(RUN_WORKERS.c.run.in_(list(known))))
+                connection.execute(delete(RUNS).where(RUNS.c.run.in_(list(known))))
+            add_rows(connection, RUNS, [each.row for each in made])
+            add_rows(connection, RUN_WORKERS, [row for each in made for row in each.workers])
+            _sum_days(connection, names, 1)
+            if known:
+                days = {row.day for row in connection.execute(select(RUNS.c.day).where(RUNS.c.run.in_(list(known))))}
+                connection.execute(delete(RUN_DAYS).where(RUN_DAYS.c.day.in_(days), RUN_DAYS.c.runs == 0))
+                connection.execute(delete(WORKER_DAYS).where(WORKER_DAYS.c.day.in_(days), WORKER_DAYS.c.calls == 0))
+            renewed = [str(each.row["run"]) for each in made if each.texts is not None]
+            if stale := [name for name in renewed if known.get(name)]:
+                _delete_texts(connection, stale)
+            if texts := [row for each in made for row in each.texts or ()]:
+                connection.execute(insert(RUN_TEXTS), texts)
+                if has_word_table(connection):
+                    adding = "INSERT INTO run_words(rowid, text, scope) SELECT id, text, scope FROM run_texts"
+                    statement = text(f"{adding} WHERE run IN :runs").bindparams(bindparam("runs", expanding=True))
+                    connection.execute(statement, {"runs": sorted({str(row["run"]) for row in texts})})
         done = page.end
         connection.execute(update(INDEXED).values(count=done))
     return IndexProgress(done, page.total)
@@ -222,31 +243,6 @@ def _read_runs(connection: Connection, names: Sequence[str]) -> tuple[Sequence[_
         for name, own in by_run.items()
     ]
     return made, known
-
-
-def _write_runs(connection: Connection, made: Sequence[_IndexedRun], known: Mapping[str, int]) -> None:
-    """Make the rows of these runs again."""
-    names = [str(each.row["run"]) for each in made]
-    if known:
-        _sum_days(connection, list(known), -1)
-        connection.execute(delete(RUN_WORKERS).where(RUN_WORKERS.c.run.in_(list(known))))
-        connection.execute(delete(RUNS).where(RUNS.c.run.in_(list(known))))
-    add_rows(connection, RUNS, [each.row for each in made])
-    add_rows(connection, RUN_WORKERS, [row for each in made for row in each.workers])
-    _sum_days(connection, names, 1)
-    if known:
-        days = {row.day for row in connection.execute(select(RUNS.c.day).where(RUNS.c.run.in_(list(known))))}
-        connection.execute(delete(RUN_DAYS).where(RUN_DAYS.c.day.in_(days), RUN_DAYS.c.runs == 0))
-        connection.execute(delete(WORKER_DAYS).where(WORKER_DAYS.c.day.in_(days), WORKER_DAYS.c.calls == 0))
-    renewed = [str(each.row["run"]) for each in made if each.texts is not None]
-    if stale := [name for name in renewed if known.get(name)]:
-        _delete_texts(connection, stale)
-    if texts := [row for each in made for row in each.texts or ()]:
-        connection.execute(insert(RUN_TEXTS), texts)
-        if has_word_table(connection):
-            adding = "INSERT INTO run_words(rowid, text, scope) SELECT id, text, scope FROM run_texts"
-            statement = text(f"{adding} WHERE run IN :runs").bindparams(bindparam("runs", expanding=True))
-            connection.execute(statement, {"runs": sorted({str(row["run"]) for row in texts})})
 
 
 def _day_sums(table: str, keys: str, sums: Mapping[str, str], source: str) -> TextClause:
@@ -370,10 +366,26 @@ def _index_run(events: Sequence[_StoredEvent], bodies: Mapping[str, str], order:
         run = Run.fold(_decode_events(events, bodies))
     except (ShikishaError, ValueError, TypeError, KeyError, IndexError) as error:
         # Whatever a changed row makes of the fold: the run's page and `journal verify` say it in full.
-        return _IndexedRun(_unreadable_row(rows, order, str(error)), [], [])
+        why = str(error)
+        empty = dict.fromkeys(("conductor", "status", "domain"), "")
+        none = {
+            "seconds": 0.0,
+            "pace": pace_of(0.0),
+            "tokens": 0,
+            "dollars": None,
+            "uncertain_dollars": 0.0,
+            "score": None,
+        }
+        columns = _order_columns(rows, order, rows[0].at)
+        unreadable_row = columns | empty | none | {"parent": None, "excerpt": storable_text(why)[:200], "searchable": 0}
+        return _IndexedRun((unreadable_row), [], [])
     begun = run.started
     charged, grade = run.charged, run.grade
-    texts = _run_texts(run) if (run.finished or run.erased or not known) and not _is_done(run, known) else None
+    texts = (
+        _run_texts(run)
+        if (run.finished or run.erased or not known) and not (known > 1 and run.finished is not None and not run.erased)
+        else None
+    )
     rows_of_texts: list[dict[str, object]] | None = None
     if texts is not None:
         shared = {"run": name, "root": root_run_id(name), "scope": scope_word(order.tenant)}
@@ -395,11 +407,6 @@ def _index_run(events: Sequence[_StoredEvent], bodies: Mapping[str, str], order:
         "searchable": known if rows_of_texts is None else len(rows_of_texts),
     }
     return _IndexedRun(row, _worker_rows(run), rows_of_texts)
-
-
-def _is_done(run: Run, known: int) -> bool:
-    """Whether all texts of an ended run are searchable already: more than its task is."""
-    return known > 1 and run.finished is not None and not run.erased
 
 
 def _decode_events(events: Sequence[_StoredEvent], bodies: Mapping[str, str]) -> Iterable[Event]:
@@ -429,13 +436,6 @@ def _order_columns(rows: Sequence[EventRow], order: _Order, began: float) -> dic
         "began": began,
         "day": int(began // 86_400),
     }
-
-
-def _unreadable_row(rows: Sequence[EventRow], order: _Order, why: str) -> dict[str, object]:
-    empty = dict.fromkeys(("conductor", "status", "domain"), "")
-    none = {"seconds": 0.0, "pace": pace_of(0.0), "tokens": 0, "dollars": None, "uncertain_dollars": 0.0, "score": None}
-    columns = _order_columns(rows, order, rows[0].at)
-    return columns | empty | none | {"parent": None, "excerpt": storable_text(why)[:200], "searchable": 0}
 
 
 def _run_texts(run: Run) -> list[tuple[str, str]]:

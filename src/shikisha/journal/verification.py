@@ -162,7 +162,21 @@ class SegmentAudit:
                 self._check_end([(count, last) for count, last in heads])
             return True
         for row in page:
-            self._check_row(row)
+            if row.seq == self.next:
+                written = chain_hash(
+                    self.hash, row.seq, canonical_tail(str(row.run), str(row.kind), row.at, str(row.data))
+                )
+                if written != row.hash:
+                    self._report(row.seq, "it is not what was written, or not where it was written")
+            elif row.seq > self.next:
+                gone = (
+                    f"event {self.next} is" if row.seq == self.next + 1 else f"events {self.next} to {row.seq - 1} are"
+                )
+                self._report(row.seq, f"{gone} missing before it")
+            else:
+                self._report(row.seq, "no event was ever written in this place")
+            self._last, self.next, self.hash, self.count = row.seq, row.seq + 1, str(row.hash), self.count + 1
+            self.expected = self.expected or self.hash == self.expect
         self._check_texts(connection, page)
         return len(self.problems) >= _ENOUGH
 
@@ -191,19 +205,6 @@ class SegmentAudit:
             self._last, self.next, self.hash = row.seq, row.seq + 1, str(row.hash)
         if self.since is not None and (self.next, self.hash) != (self.since.count, self.since.hash):
             self._report(None, f"after {self.since.count} events the chain does not have the checkpoint's hash")
-
-    def _check_row(self, row: EventRow) -> None:
-        if row.seq == self.next:
-            written = chain_hash(self.hash, row.seq, canonical_tail(str(row.run), str(row.kind), row.at, str(row.data)))
-            if written != row.hash:
-                self._report(row.seq, "it is not what was written, or not where it was written")
-        elif row.seq > self.next:
-            gone = f"event {self.next} is" if row.seq == self.next + 1 else f"events {self.next} to {row.seq - 1} are"
-            self._report(row.seq, f"{gone} missing before it")
-        else:
-            self._report(row.seq, "no event was ever written in this place")
-        self._last, self.next, self.hash, self.count = row.seq, row.seq + 1, str(row.hash), self.count + 1
-        self.expected = self.expected or self.hash == self.expect
 
     def _check_texts(self, connection: Connection, page: list[EventRow]) -> None:
         referred = [(row, key) for row in page for key in ("", *body_references(str(row.kind), str(row.data)).values())]

@@ -282,7 +282,13 @@ class MemoryIndex:
 
     def _find(self, terms: Sequence[str], scopes: Sequence[int]) -> tuple[list[_Hit], Mapping[str, float]]:
         """Return notes with the rarest of these terms, and the rarity of each term."""
-        frequency = self._frequencies(terms, scopes)
+        marks, own = ",".join("?" * len(terms)), ",".join("?" * len(scopes))
+        rows = self._open.execute(
+            f"SELECT term, sum(notes) FROM frequencies WHERE scope IN ({own}) AND term IN ({marks})"  # noqa: S608
+            " AND notes > 0 GROUP BY term",
+            [*scopes, *terms],
+        )
+        frequency = dict(rows.fetchall())
         total = max(1, self._sizes(scopes)[0])
         rarity = {term: log(1 + (total - n + 0.5) / (n + 0.5)) for term, n in frequency.items()}
         order, chosen = _rarest_terms(frequency)
@@ -329,15 +335,6 @@ class MemoryIndex:
         names, spoken = {name for _, name in rows}, {term for term, _ in rows}
         left = [term for term in terms if term not in spoken]
         return left or terms, frozenset(names) if len(names) == 1 else frozenset()
-
-    def _frequencies(self, terms: Sequence[str], scopes: Sequence[int]) -> dict[str, int]:
-        marks, own = ",".join("?" * len(terms)), ",".join("?" * len(scopes))
-        rows = self._open.execute(
-            f"SELECT term, sum(notes) FROM frequencies WHERE scope IN ({own}) AND term IN ({marks})"  # noqa: S608
-            " AND notes > 0 GROUP BY term",
-            [*scopes, *terms],
-        )
-        return dict(rows.fetchall())
 
     def _sizes(self, scopes: Sequence[int]) -> tuple[int, int]:
         own = ",".join("?" * len(scopes))

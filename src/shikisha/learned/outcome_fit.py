@@ -237,7 +237,18 @@ class _Fit:
 
     def _maximize(self) -> None:
         for _ in range(_NEWTON_STEPS):
-            self._newton()
+            p = self.chances()
+            shared, mine, between = self._blocks(np.maximum(p * (1 - p), 0.02) * self.weight)
+            miss = self.weight * (self.labels - p)
+            down = self.rows.design.T @ miss - self.precision * (self.shared - self.prior)
+            own = np.array([self.rows.design[places][:, self.columns].T @ miss[places] for places in self.by_worker])
+            own -= self.own_precision * self.own
+            slopes = np.linalg.solve(mine, between)
+            steps = np.linalg.solve(mine, own[:, :, None])[:, :, 0]
+            reduced = shared - np.einsum("wos,wot->st", between, slopes)
+            moved = np.clip(np.linalg.solve(reduced, down - np.einsum("wos,wo->s", between, steps)), -2, 2)
+            self.shared = self.shared + moved
+            self.own = self.own + np.clip(steps - slopes @ moved, -2, 2)
 
     def chances(self) -> Floats:
         """Return the model's chance of each row."""
@@ -334,20 +345,6 @@ class _Fit:
             between[worker] = both[self.columns]
             mine[worker] = both[np.ix_(self.columns, self.columns)] + np.diag(self.own_precision)
         return shared, mine, between
-
-    def _newton(self) -> None:
-        p = self.chances()
-        shared, mine, between = self._blocks(np.maximum(p * (1 - p), 0.02) * self.weight)
-        miss = self.weight * (self.labels - p)
-        down = self.rows.design.T @ miss - self.precision * (self.shared - self.prior)
-        own = np.array([self.rows.design[places][:, self.columns].T @ miss[places] for places in self.by_worker])
-        own -= self.own_precision * self.own
-        slopes = np.linalg.solve(mine, between)
-        steps = np.linalg.solve(mine, own[:, :, None])[:, :, 0]
-        reduced = shared - np.einsum("wos,wot->st", between, slopes)
-        moved = np.clip(np.linalg.solve(reduced, down - np.einsum("wos,wo->s", between, steps)), -2, 2)
-        self.shared = self.shared + moved
-        self.own = self.own + np.clip(steps - slopes @ moved, -2, 2)
 
     def posterior(self) -> tuple[Floats, Floats, Floats]:
         """Return the roots of the precision of the shared weights, of each worker's own, and the slopes between."""

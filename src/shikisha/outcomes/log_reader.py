@@ -140,7 +140,11 @@ class OutcomeLog:
         self.judge = judge
         self.prices = prices
         self._sampled: frozenset[str] | None = None
-        self._places = _task_places(tasks)
+        places: dict[str, int] = {}
+        for row, task_id in enumerate(tasks.text("task_id")):
+            if places.setdefault(task_id, row) != row:
+                raise tasks.error_at(row, "task_id", f"{task_id!r} is there twice")
+        self._places = places
         self._tasks = tasks
         self._worker_places = {name: place for place, name in enumerate(dict.fromkeys(outcomes.text("worker")))}
         self._cells = _cells(outcomes, self._places, self._worker_places)
@@ -395,14 +399,6 @@ def _stand_in(worker: str) -> str:
 
 def _none_if_nan(number: float) -> float | None:
     return None if isnan(number) else number
-
-
-def _task_places(tasks: TableColumns) -> dict[str, int]:
-    places: dict[str, int] = {}
-    for row, task_id in enumerate(tasks.text("task_id")):
-        if places.setdefault(task_id, row) != row:
-            raise tasks.error_at(row, "task_id", f"{task_id!r} is there twice")
-    return places
 
 
 def _cells(outcomes: TableColumns, tasks: Mapping[str, int], workers: Mapping[str, int]) -> "array[int]":

@@ -159,7 +159,11 @@ class LogBuilder:
 
         ConfigError when it contradicts what was added before, or cannot be stored.
         """
-        _check_storable(asked, samples[0].where)
+        # Refuse what no log can hold; prompt, context and id were looked at as the task was made.
+        where = samples[0].where
+        for name, text in (("domain", asked.task.domain), ("answer", asked.gold.answer), ("kind", asked.gold.kind)):
+            if text is not None and (problem := storage_problem(text)):
+                raise ConfigError(f"{where}: the {name} holds {problem}")
         if self._reading is not None:
             asked, samples = _read_answers(asked, samples, *self._reading)
         samples = tuple(self._storable(sample) for sample in samples if self._is_new(sample.call))
@@ -324,13 +328,6 @@ def check_folder_empty(folder: Path) -> None:
         raise ConfigError(f"{folder}: expected a folder: {error.strerror}") from None
     if occupied:
         raise ConfigError(f"{folder}: expected an empty folder, or none (--force replaces the log that is in it)")
-
-
-def _check_storable(asked: LoggedTask, where: str) -> None:
-    """Refuse what no log can hold; prompt, context and id were looked at as the task was made."""
-    for name, text in (("domain", asked.task.domain), ("answer", asked.gold.answer), ("kind", asked.gold.kind)):
-        if text is not None and (problem := storage_problem(text)):
-            raise ConfigError(f"{where}: the {name} holds {problem}")
 
 
 def _check_same(kept: Sequence[LoggedAnswer], samples: Sequence[LoggedAnswer]) -> None:

@@ -116,13 +116,11 @@ def _scale(values: Sequence[float], form: ChartForm) -> tuple[AxisScale, tuple[T
 
 def _day_ticks(days: Sequence[str], left: float, step: float) -> tuple[Tick, ...]:
     """Return the days that there is room for, the newest always among them."""
-    ticks = [Tick(round(left + (at + 0.5) * step, 1), _short_day(day)) for at, day in enumerate(days)]
+    ticks = [
+        Tick(round(left + (at + 0.5) * step, 1), (f"{date.fromisoformat(day):%-d %b}")) for at, day in enumerate(days)
+    ]
     kept = spaced_ticks(reversed([Tick(-tick.place, tick.text) for tick in ticks]), 12.0)
     return tuple(Tick(-tick.place, tick.text) for tick in reversed(kept))
-
-
-def _short_day(day: str) -> str:
-    return f"{date.fromisoformat(day):%-d %b}"
 
 
 def _long_day(day: str) -> str:

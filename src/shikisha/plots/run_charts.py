@@ -107,7 +107,8 @@ def timeline(events: Sequence[Event], now: float, room: TimelineSize = WIDE_TIME
     if not attempts:
         return None
     end = clock(max(now, events[0].at))
-    scale = _time_scale(end, room)
+    whole = even_scale([0.0, max(end, 0.001)], about=room.ticks)
+    scale = AxisScale(0.0, max(end, whole.ticks(room.ticks)[1]), room.names, room.width - 12)
     outcomes = {
         (event.round, event.step, event.attempt): event
         for event in events
@@ -136,11 +137,6 @@ def timeline(events: Sequence[Event], now: float, room: TimelineSize = WIDE_TIME
 def last_performed(events: Iterable[Event]) -> float:
     """Return when the run was last seen to be performed."""
     return max(event.at for event in events if not isinstance(event, _PASSIVE_EVENTS))
-
-
-def _time_scale(end: float, room: TimelineSize) -> AxisScale:
-    whole = even_scale([0.0, max(end, 0.001)], about=room.ticks)
-    return AxisScale(0.0, max(end, whole.ticks(room.ticks)[1]), room.names, room.width - 12)
 
 
 def _pauses(events: Sequence[Event]) -> Iterator[tuple[float, float]]:

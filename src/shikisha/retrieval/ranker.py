@@ -47,8 +47,13 @@ def candidate_features(index: TextIndex, found: Candidates) -> Floats:
     count = len(found.positions)
     if not count:
         return np.zeros((0, num_features(len(found.matches))), np.float32)
+    # Score and covered rarity, of the query's and of the best candidate's; the place by score.
+    total, scores = _total(found), found.scores
+    covered = found.matches.max(axis=0).astype(bool) @ found.rarity / total
+    place = np.log1p(np.arange(len(scores)))
+    whole_features = [scores / total, scores / scores.max(), place, covered, covered / (covered.max() + _TINY)]
     columns = [
-        *_whole_features(found),
+        *(whole_features),
         *_field_features(index, found),
         *_clause_features(index, found),
         *_group_features(index, found),
@@ -61,14 +66,6 @@ def candidate_features(index: TextIndex, found: Candidates) -> Floats:
 
 def _total(found: Candidates) -> float:
     return float(found.rarity.sum()) or 1.0
-
-
-def _whole_features(found: Candidates) -> list[Floats]:
-    """Score and covered rarity, of the query's and of the best candidate's; the place by score."""
-    total, scores = _total(found), found.scores
-    covered = found.matches.max(axis=0).astype(bool) @ found.rarity / total
-    place = np.log1p(np.arange(len(scores)))
-    return [scores / total, scores / scores.max(), place, covered, covered / (covered.max() + _TINY)]
 
 
 def _field_features(index: TextIndex, found: Candidates) -> list[Floats]:

@@ -119,7 +119,7 @@ def candidate_features(
     features = [
         _vote_features(table, (tasks, own), supports | disagrees),
         _belief_features(answers, none, (tasks, own)),
-        _task_features(state, tasks),
+        np.concatenate([state.batch.types[tasks, None], state.batch.shape[tasks]], axis=1),
         _evidence_features(state, (tasks, own), columns, supports),
         _text_features(state, (tasks, columns), supports, disagrees),
     ]
@@ -144,10 +144,6 @@ def _belief_features(answers: Floats, none: Floats, cells: tuple[Ints, Ints]) ->
     rivals[np.arange(len(tasks)), own] = 0
     clipped, best = np.clip(chance, _LEAST, 1 - _LEAST), rivals.max(axis=1)
     return np.stack([np.log(clipped / (1 - clipped)), best, none[tasks], chance - best], axis=1)
-
-
-def _task_features(state: DecisionState, tasks: Ints) -> Floats:
-    return np.concatenate([state.batch.types[tasks, None], state.batch.shape[tasks]], axis=1)
 
 
 def _evidence_features(state: DecisionState, cells: tuple[Ints, Ints], columns: Ints, supports: Flags) -> Floats:

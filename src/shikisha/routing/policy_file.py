@@ -84,7 +84,13 @@ def find_flaws(policy: Policy) -> Iterator[str]:
     workers, kinds = len(policy.workers), len(policy.types.names)
     if not workers or len(set(policy.names)) < workers:
         yield "workers: expected at least one, with distinct names"
-    yield from _check_types(policy.types)
+    types = policy.types
+    if len(types.forms) != len(types.names):
+        yield f"forms: {len(types.forms)} of them for {len(types.names)} types"
+    for form in {*types.forms, types.form} - _KNOWN_FORMS:
+        yield f"forms: unknown form {form!r}; known are {', '.join(sorted(_KNOWN_FORMS))}"
+    if types.centres.size and types.centres.shape != (len(types.names), PROMPT_BUCKETS):
+        yield _shape_mismatch("centres", types.centres, (len(types.names), PROMPT_BUCKETS))
     rule_flaws = [flaw for index, part in enumerate(policy.parts) for flaw in _check_rule(index, part, kinds, workers)]
     yield from rule_flaws
     if policy.kept not in [candidate.name for candidate in policy.rungs]:
@@ -95,15 +101,6 @@ def find_flaws(policy: Policy) -> Iterator[str]:
         yield from (f"hearing: {flaw}" for flaw in _check_response_model(policy.hearing, kinds, workers))
     if policy.habits is not None and policy.habits.scored.shape != (kinds + 1, workers):
         yield f"habits: {_shape_mismatch('scored', policy.habits.scored, (kinds + 1, workers))}"
-
-
-def _check_types(types: TaskTypes) -> Iterator[str]:
-    if len(types.forms) != len(types.names):
-        yield f"forms: {len(types.forms)} of them for {len(types.names)} types"
-    for form in {*types.forms, types.form} - _KNOWN_FORMS:
-        yield f"forms: unknown form {form!r}; known are {', '.join(sorted(_KNOWN_FORMS))}"
-    if types.centres.size and types.centres.shape != (len(types.names), PROMPT_BUCKETS):
-        yield _shape_mismatch("centres", types.centres, (len(types.names), PROMPT_BUCKETS))
 
 
 def _check_trade_off(trade_off: TradeOff, parts: tuple[DecisionRule, ...]) -> Iterator[str]:
@@ -335,7 +332,14 @@ def read_policy_bytes(path: Path) -> bytes:
 def parse_policy(data: bytes, where: str) -> Policy:
     """Return the policy of a file's bytes; ConfigError, naming `where`, if it is none."""
     try:
-        _check_directory(data)
+        # Refuse an archive with a long directory, which zipfile reads whole on opening.
+        tail = data[-_END_RECORD_BYTES - _MAX_COMMENT_BYTES :]
+        for index in (len(tail) - _END_RECORD_BYTES, tail.rfind(_END_RECORD)):
+            record = tail[max(0, index) : max(0, index) + _END_RECORD_BYTES]
+            if record.startswith(_END_RECORD) and len(record) == _END_RECORD_BYTES:
+                (size,) = struct.unpack_from("<I", record, 12)
+                if size > _MAX_DIRECTORY_BYTES:
+                    raise ValueError(f"a directory of {size:,} bytes; at most {_MAX_DIRECTORY_BYTES:,} are allowed")
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             _check_size(archive)
             metadata = json.loads(archive.read("policy.json"))
@@ -343,7 +347,10 @@ def parse_policy(data: bytes, where: str) -> Policy:
             if version != FORMAT:
                 raise ConfigError(f"{where}: a policy file of format {version!r}; this version reads format {FORMAT}")
             file = _PolicyFile.model_validate(metadata)
-            arrays = {name.removesuffix(".npy"): _read_array(archive, name) for name in _array_names(archive)}
+            arrays = {
+                name.removesuffix(".npy"): _read_array(archive, name)
+                for name in [name for name in archive.namelist() if name.endswith(".npy")]
+            }
     except ConfigError:
         raise
     except ValidationError as error:
@@ -383,21 +390,6 @@ def _build_policy(file: _PolicyFile, arrays: Mapping[str, Floats], where: str) -
 
 def _strip_prefix(prefix: str, arrays: Mapping[str, Floats]) -> dict[str, Floats]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def _array_names(archive: zipfile.ZipFile) -> list[str]:
-    return [name for name in archive.namelist() if name.endswith(".npy")]
-
-
-def _check_directory(data: bytes) -> None:
-    """Refuse an archive with a long directory, which zipfile reads whole on opening."""
-    tail = data[-_END_RECORD_BYTES - _MAX_COMMENT_BYTES :]
-    for index in (len(tail) - _END_RECORD_BYTES, tail.rfind(_END_RECORD)):
-        record = tail[max(0, index) : max(0, index) + _END_RECORD_BYTES]
-        if record.startswith(_END_RECORD) and len(record) == _END_RECORD_BYTES:
-            (size,) = struct.unpack_from("<I", record, 12)
-            if size > _MAX_DIRECTORY_BYTES:
-                raise ValueError(f"a directory of {size:,} bytes; at most {_MAX_DIRECTORY_BYTES:,} are allowed")
 
 
 def _check_size(archive: zipfile.ZipFile) -> None:

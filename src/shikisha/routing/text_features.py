@@ -222,20 +222,16 @@ class _ParsedPrompt:
 
 def _shape_row(prompt: str) -> list[float]:
     read = _ParsedPrompt.of(prompt)
+    # Lengths: of the prompt, of the stem, and counts of lines, items and commas.
+    stem = read.stem
+    counts = (len(prompt), len(stem), stem.count("\n"), stem.count(","), len(_ITEM.findall(read.text)))
     return [
-        *_length_features(prompt, read),
+        *([log1p(count) for count in counts]),
         *_option_features(read),
         *_punctuation_features(read),
         *_spelling_features(read),
         *_question_features(read),
     ]
-
-
-def _length_features(prompt: str, read: _ParsedPrompt) -> list[float]:
-    """Lengths: of the prompt, of the stem, and counts of lines, items and commas."""
-    stem = read.stem
-    counts = (len(prompt), len(stem), stem.count("\n"), stem.count(","), len(_ITEM.findall(read.text)))
-    return [log1p(count) for count in counts]
 
 
 def _option_features(read: _ParsedPrompt) -> list[float]:

@@ -56,7 +56,12 @@ class MontySandbox:
         """Run code with these names bound; an error if `stdin` is not empty, because Monty cannot read it."""
         if stdin:
             return Execution(error="Monty has no standard input: use a sandbox with full Python")
-        if problem := self._too_large(code, inputs):
+        size = len(code) + sum(
+            len(repr(value)) if isinstance(value, list) else len(str(value)) for value in inputs.values()
+        )
+        most = self.limits.memory // _WORST_EXPANSION
+        too_large = f"code and inputs have {size:,} characters: more than {most:,}" if size > most else None
+        if problem := (too_large):
             return Execution(error=problem)
         job = _MontyJob(code, inputs, self.limits)
         try:
@@ -95,13 +100,6 @@ class MontySandbox:
             if self._pool is not None:
                 self._pool.__exit__(None, None, None)
                 self._pool = None
-
-    def _too_large(self, code: str, inputs: Inputs) -> str | None:
-        size = len(code) + sum(
-            len(repr(value)) if isinstance(value, list) else len(str(value)) for value in inputs.values()
-        )
-        most = self.limits.memory // _WORST_EXPANSION
-        return f"code and inputs have {size:,} characters: more than {most:,}" if size > most else None
 
 
 @cache

@@ -327,7 +327,14 @@ class _ForkServerProcess:
         self._base, lock = claim_folder("jail")
         # The fork server may run as another user; each folder in it is for one program.
         self._base.chmod(0o711)
-        _link_packages(self._base / LINKED)
+        # Link to the installed packages that programs may import, with the libraries that they bring.
+        folder = self._base / LINKED
+        folder.mkdir(mode=0o755)
+        for site in map(Path, (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
+            for name in OFFERED_PACKAGES:
+                for found in (site / name, site / f"{name}.libs", site / f"{name}.py"):
+                    if found.exists() and not (folder / found.name).exists():
+                        (folder / found.name).symlink_to(found)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         errors, errors_end = os.pipe()
         self._errors = io.FileIO(errors)
@@ -398,16 +405,6 @@ def interpreter_path() -> str:
 def _python_command(base: Path, control: int) -> list[str]:
     options = [interpreter_path(), "-I", "-S", "-X", "utf8", "-c", _BOOT]
     return [*options, str(SANDBOX_FOLDER), str(control), str(base), str(base / LINKED)]
-
-
-def _link_packages(folder: Path) -> None:
-    """Link to the installed packages that programs may import, with the libraries that they bring."""
-    folder.mkdir(mode=0o755)
-    for site in map(Path, (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
-        for name in OFFERED_PACKAGES:
-            for found in (site / name, site / f"{name}.libs", site / f"{name}.py"):
-                if found.exists() and not (folder / found.name).exists():
-                    (folder / found.name).symlink_to(found)
 
 
 def _start_process(command: Sequence[str], control: int, errors: io.FileIO) -> subprocess.Popen[bytes]:

@@ -245,7 +245,10 @@ def list_processes() -> dict[int, ProcessEntry]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with suppress(OSError, ValueError):
-                entry = _read_process(folder)
+                process, _, rest = (folder / "stat").read_text(errors="replace").partition(" (")
+                name, _, numbers = rest.rpartition(") ")
+                fields = numbers.split()
+                entry = ProcessEntry(int(process), int(fields[1]), name, int(fields[17]), int(fields[21]) * _PAGE)
                 if entry.memory:
                     found[entry.process] = entry
     return found
@@ -268,13 +271,6 @@ def kill_processes(beginning: str) -> None:
             continue
         with suppress(OSError):
             os.kill(entry.process, signal.SIGKILL)
-
-
-def _read_process(folder: Path) -> ProcessEntry:
-    process, _, rest = (folder / "stat").read_text(errors="replace").partition(" (")
-    name, _, numbers = rest.rpartition(") ")
-    fields = numbers.split()
-    return ProcessEntry(int(process), int(fields[1]), name, int(fields[17]), int(fields[21]) * _PAGE)
 
 
 def _ancestor_ids(entry: ProcessEntry, known: dict[int, ProcessEntry]) -> Iterator[int]:

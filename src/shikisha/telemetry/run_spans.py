@@ -232,7 +232,11 @@ class StepSpans:
         if self._content and planned:
             attributes.update(span_attributes.input_attributes(planned.subtask))
         seen = planned.access if planned else ()
-        links = [_access_link(trace, round_index, step) for step in seen if (round_index, step) in trace.places]
+        links = [
+            SpanLink(trace.places[round_index, step], {conventions.LINK: "access", conventions.STEP: step})
+            for step in seen
+            if (round_index, step) in trace.places
+        ]
         place = trace.places[step_place] = trace.place(f"step {round_index}.{index}")
         item = item_place(index)
         above = trace.places.get((round_index, item[0]), trace.root_place) if item else trace.root_place
@@ -349,10 +353,6 @@ class StepSpans:
 
     def _of(self, worker: str) -> WorkerFacts:
         return self._facts.get(worker) or WorkerFacts(worker)
-
-
-def _access_link(trace: RunTrace, round_index: int, step: int) -> SpanLink:
-    return SpanLink(trace.places[round_index, step], {conventions.LINK: "access", conventions.STEP: step})
 
 
 def _call_name(event: AttemptStarted, worker: WorkerFacts) -> str:

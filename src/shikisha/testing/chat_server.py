@@ -369,7 +369,27 @@ class _ChatHandler:
             await exchange.send(404, error_json(f"no such path {incoming.path}", "not_found").encode())
             return True
         try:
-            asked = _parse_request(incoming)
+            body = incoming.json()
+            text = not incoming.path.endswith("/chat/completions")
+            messages = [{"role": "user", "content": body.get("prompt")}] if text else body.get("messages")
+            if (
+                not isinstance(messages, list)
+                or not messages
+                or not all(isinstance(message, dict) for message in messages)
+            ):
+                raise ValueError("messages: expected a list of messages")
+            _check_tool_messages(messages)
+            options = body.get("stream_options")
+            asked = ReceivedChatRequest(
+                model=str(body.get("model", "")),
+                messages=tuple(
+                    (str(message.get("role")), _message_text(message.get("content"))) for message in messages
+                ),
+                stream=body.get("stream") is True,
+                include_usage=isinstance(options, dict) and options.get("include_usage") is True,
+                headers=incoming.headers,
+                body=body,
+            )
             answer = self._choose(asked)
         except (ValueError, LookupError) as error:
             await exchange.send(400, error_json(str(error), "invalid_request_error").encode())
@@ -381,24 +401,6 @@ class _ChatHandler:
         said = {"text": entry.text, "calls": _TOOL_CALLS.validate_json(entry.calls or "[]")}
         reply = ScriptedReply(answer.model_copy(update=said), asked, f"chatcmpl-{next(self._ids)}", exchange)
         return await reply.send()
-
-
-def _parse_request(incoming: HttpRequest) -> ReceivedChatRequest:
-    body = incoming.json()
-    text = not incoming.path.endswith("/chat/completions")
-    messages = [{"role": "user", "content": body.get("prompt")}] if text else body.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
-        raise ValueError("messages: expected a list of messages")
-    _check_tool_messages(messages)
-    options = body.get("stream_options")
-    return ReceivedChatRequest(
-        model=str(body.get("model", "")),
-        messages=tuple((str(message.get("role")), _message_text(message.get("content"))) for message in messages),
-        stream=body.get("stream") is True,
-        include_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        headers=incoming.headers,
-        body=body,
-    )
 
 
 def _check_tool_messages(messages: Sequence[dict[str, object]]) -> None:

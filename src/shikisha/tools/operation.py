@@ -7,7 +7,7 @@ not followed; a fault names catalogue and tool. What was promised as JSON and is
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
@@ -159,9 +159,13 @@ def _body(call: OperationCall, arguments: Mapping[str, JsonValue], elsewhere: se
     if call.media == "form":
         if not isinstance(content, dict):
             raise WorkerError(FaultKind.BAD_ARGUMENTS, f"{call.body}: a form is an object")
-        return urlencode([pair for name, value in content.items() for pair in _form_pairs(name, value)]).encode()
+        return urlencode(
+            [
+                pair
+                for name, value in content.items()
+                for pair in (
+                    [(name, _plain(item)) for item in value] if isinstance(value, list) else [(name, _plain(value))]
+                )
+            ]
+        ).encode()
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _form_pairs(name: str, value: JsonValue) -> Sequence[tuple[str, str]]:
-    return [(name, _plain(item)) for item in value] if isinstance(value, list) else [(name, _plain(value))]

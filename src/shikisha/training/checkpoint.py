@@ -170,7 +170,18 @@ class CheckpointStore:
     def read(self, place: CheckpointName) -> Checkpoint:
         """Return a checkpoint; ConfigError where it is not what was written, or has another format."""
         folder = self.folder / place.folder_name
-        _refuse_broken(folder)
+        try:
+            manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+            written_as, hashes = manifest["format"], dict(manifest["files"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ConfigError(f"{folder}: not a complete checkpoint: {_MANIFEST} is missing or damaged") from None
+        if written_as != CHECKPOINT_FORMAT:
+            raise ConfigError(
+                f"{folder}: a checkpoint of format {written_as!r}; this version reads format {CHECKPOINT_FORMAT}"
+            )
+        for name, expected in hashes.items():
+            if not (folder / name).is_file() or hash_file(folder / name) != expected:
+                raise ConfigError(f"{folder}: not a complete checkpoint: {name} is not what was written")
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
         return Checkpoint(folder, place, TrainingState(load_tensors(folder / _TENSORS), facts))
 
@@ -350,21 +361,6 @@ def hash_file(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def _refuse_broken(folder: Path) -> None:
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        written_as, hashes = manifest["format"], dict(manifest["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ConfigError(f"{folder}: not a complete checkpoint: {_MANIFEST} is missing or damaged") from None
-    if written_as != CHECKPOINT_FORMAT:
-        raise ConfigError(
-            f"{folder}: a checkpoint of format {written_as!r}; this version reads format {CHECKPOINT_FORMAT}"
-        )
-    for name, expected in hashes.items():
-        if not (folder / name).is_file() or hash_file(folder / name) != expected:
-            raise ConfigError(f"{folder}: not a complete checkpoint: {name} is not what was written")
-
-
 def _unknown_token(tokenizer: "Tokenizer") -> int | None:
     """Return a tokenizer's unknown token; None where it knows every byte."""
     model = json.loads(tokenizer.to_str())["model"]
@@ -409,7 +405,30 @@ def restore_state(state: TrainingState, optimizer: torch.optim.Optimizer | None)
     """Restore everything; ConfigError where something is missing."""
     try:
         if optimizer is not None:
-            _restore_optimizer(state, optimizer)
+            slots: dict[int, dict[str, Tensor]] = {}
+            for key, tensor in state.tensors.items():
+                if key.startswith(_OPTIMIZER_PREFIX):
+                    place, _, name = key.removeprefix(_OPTIMIZER_PREFIX).partition("/")
+                    slots.setdefault(int(place), {})[name] = tensor.clone()
+            given = [each for group in optimizer.param_groups for each in group["params"]]
+            for number, held in slots.items():
+                for name, tensor in held.items():
+                    if tensor.dim() and tensor.shape != given[number].shape:
+                        was, found = tuple(tensor.shape), tuple(given[number].shape)
+                        raise ValueError(f"weights {number} had the shape {was}, and have {found} ({name})")
+            groups = cast("list[dict[str, object]]", state.facts["optimizer"])
+            optimizer.load_state_dict(
+                {
+                    "state": slots,
+                    "param_groups": [
+                        {
+                            name: tuple(each) if name == "betas" and isinstance(each, list) else each
+                            for name, each in group.items()
+                        }
+                        for group in groups
+                    ],
+                }
+            )
         torch.set_rng_state(state.tensors[_TORCH_RNG])
         version, numbers, gauss = cast("tuple[int, list[int], float | None]", state.facts["python"])
         random.setstate((version, tuple(numbers), gauss))
@@ -436,27 +455,6 @@ def _optimizer_slots(held: Mapping[int, Mapping[str, object]]) -> Iterator[tuple
     for place, slots in held.items():
         for name, value in slots.items():
             yield place, name, value if isinstance(value, Tensor) else torch.tensor(value)
-
-
-def _restore_optimizer(state: TrainingState, optimizer: torch.optim.Optimizer) -> None:
-    slots: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in state.tensors.items():
-        if key.startswith(_OPTIMIZER_PREFIX):
-            place, _, name = key.removeprefix(_OPTIMIZER_PREFIX).partition("/")
-            slots.setdefault(int(place), {})[name] = tensor.clone()
-    given = [each for group in optimizer.param_groups for each in group["params"]]
-    for number, held in slots.items():
-        for name, tensor in held.items():
-            if tensor.dim() and tensor.shape != given[number].shape:
-                was, found = tuple(tensor.shape), tuple(given[number].shape)
-                raise ValueError(f"weights {number} had the shape {was}, and have {found} ({name})")
-    groups = cast("list[dict[str, object]]", state.facts["optimizer"])
-    optimizer.load_state_dict({"state": slots, "param_groups": [_without_lists(group) for group in groups]})
-
-
-def _without_lists(group: Mapping[str, object]) -> dict[str, object]:
-    """Return an optimizer's options as they were before JSON, which has no tuples."""
-    return {name: tuple(each) if name == "betas" and isinstance(each, list) else each for name, each in group.items()}
 
 
 def _numpy_state() -> list[object]:

@@ -83,7 +83,7 @@ def train_pointer(
         name: torch.nn.Parameter(torch.from_numpy(array)) for name, array in first_weights(kinds, settings.seed).items()
     }
     optimizer = torch.optim.Adam(weights.values(), lr=settings.rate)
-    network = _torch_network(weights)
+    network = PointerNetwork(cast("Mapping[str, Floats32]", weights), cast("ArrayLibrary", torch))
     for update in range(settings.updates):
         done = update / settings.updates
         given, perform = batches.draw(settings.tasks, rng)
@@ -110,10 +110,6 @@ def train_pointer(
             shares = np.bincount(choices.mode[fresh], minlength=len(TREATMENTS)) / max(1, fresh.sum())
             report(update, float(plan_values(others, given).mean()), shares.astype(np.float32))
     return {name: weight.detach().numpy().copy() for name, weight in weights.items()}
-
-
-def _torch_network(weights: Mapping[str, torch.Tensor]) -> PointerNetwork:
-    return PointerNetwork(cast("Mapping[str, Floats32]", weights), cast("ArrayLibrary", torch))
 
 
 def _torch_features(features: PointerFeatures) -> PointerFeatures:

@@ -7,7 +7,6 @@ Deliberately absent: what the settings' own types refuse.
 
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from shikisha.core.budget import Usage
 from shikisha.core.call import Card
@@ -18,9 +17,6 @@ from shikisha.evals.taskset import TaskItem
 from shikisha.training.environment import TrainingEnvironment
 from shikisha.training.model_loader import LoadedModel
 from shikisha.training.settings import TrainSettings
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 _SUBTASK = "Answer the question."
 # Where the cost of a call is estimated; tokens.
@@ -64,7 +60,16 @@ def refuse_model(loaded: LoadedModel, settings: TrainSettings, environment: Trai
         raise ConfigError(
             f"model.start: {start}: its tokenizer has {words} tokens, and its model knows {config.vocab_size}"
         )
-    _refuse_unwritable(loaded.tokenizer, environment, start)
+    tokenizer = loaded.tokenizer
+    for plan in sample_plans(environment.largest, environment.caps.plan_steps):
+        text = render_plan_lists(plan)
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        back = tokenizer.decode(ids, skip_special_tokens=False)
+        if back != text:
+            raise ConfigError(
+                f"model.start: the tokenizer of {start} cannot write plans for a pool of {environment.largest}: "
+                f"{text!r} decodes to {back!r}"
+            )
 
 
 def sample_plans(size: int, most: int) -> Iterator[Plan]:
@@ -75,18 +80,6 @@ def sample_plans(size: int, most: int) -> Iterator[Plan]:
         workers = [(first + place) % size for place in range(most)]
         yield Plan(tuple(Step(_SUBTASK, who, (at - 1,) if at else ()) for at, who in enumerate(workers)))
         yield Plan(tuple(Step(_SUBTASK, who, tuple(range(at))) for at, who in enumerate(workers)))
-
-
-def _refuse_unwritable(tokenizer: "Tokenizer", environment: TrainingEnvironment, start: str) -> None:
-    for plan in sample_plans(environment.largest, environment.caps.plan_steps):
-        text = render_plan_lists(plan)
-        ids = tokenizer.encode(text, add_special_tokens=False).ids
-        back = tokenizer.decode(ids, skip_special_tokens=False)
-        if back != text:
-            raise ConfigError(
-                f"model.start: the tokenizer of {start} cannot write plans for a pool of {environment.largest}: "
-                f"{text!r} decodes to {back!r}"
-            )
 
 
 def _refuse_small_budget(

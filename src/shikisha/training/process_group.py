@@ -46,7 +46,16 @@ class ProcessGroup:
         if self.count == 1:
             return [text]
         try:
-            return _all_gather(text, self.count)
+            count = self.count
+            data = torch.tensor(list(text.encode()), dtype=torch.uint8)
+            lengths = [torch.zeros(1, dtype=torch.long) for _ in range(count)]
+            distributed.all_gather(lengths, torch.tensor([len(data)]))
+            longest = max(int(each) for each in lengths)
+            if not longest:
+                return [""] * count
+            rows = [torch.zeros(longest, dtype=torch.uint8) for _ in range(count)]
+            distributed.all_gather(rows, torch.cat([data, torch.zeros(longest - len(data), dtype=torch.uint8)]))
+            return [bytes(row[: int(length)].tolist()).decode() for row, length in zip(rows, lengths, strict=True)]
         except RuntimeError as error:
             first = str(error).strip().partition("\n")[0]
             raise ShikishaError(f"another process of this training has ended: {first}") from None
@@ -121,18 +130,6 @@ def first_error(group: ExceptionGroup[Exception]) -> Exception:
     while isinstance(inner, ExceptionGroup):
         inner = inner.exceptions[0]
     return inner
-
-
-def _all_gather(text: str, count: int) -> list[str]:
-    data = torch.tensor(list(text.encode()), dtype=torch.uint8)
-    lengths = [torch.zeros(1, dtype=torch.long) for _ in range(count)]
-    distributed.all_gather(lengths, torch.tensor([len(data)]))
-    longest = max(int(each) for each in lengths)
-    if not longest:
-        return [""] * count
-    rows = [torch.zeros(longest, dtype=torch.uint8) for _ in range(count)]
-    distributed.all_gather(rows, torch.cat([data, torch.zeros(longest - len(data), dtype=torch.uint8)]))
-    return [bytes(row[: int(length)].tolist()).decode() for row, length in zip(rows, lengths, strict=True)]
 
 
 def _encode_failure(failure: BaseException | None) -> str:

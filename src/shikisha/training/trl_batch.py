@@ -61,32 +61,27 @@ class PlanRewardFunction:
         """
         self.failure = None
         try:
-            return await self._rewards(completion_ids, question)
+            texts = [self.text(ids) for ids in completion_ids]
+            starts = range(0, len(texts), self.size)
+            self.completions = [texts[start : start + self.size] for start in starts]
+            asked = [question[start] for start in starts]
+            work = self._scorer.scores(
+                self.completions, [one.item for one in asked], [one.texts for one in asked], self._times
+            )
+            if self.event_loop is None:
+                self.scored = await work
+            else:
+                self._work = asyncio.run_coroutine_threadsafe(work, self.event_loop)
+                if self._stopped:  # while it was handed over
+                    self._work.cancel()
+                self.scored = await asyncio.wrap_future(self._work)
+            return [one.total for group in self.scored for one in group]
         except (ShikishaError, ExceptionGroup, asyncio.CancelledError) as error:
             failure = first_error(error) if isinstance(error, ExceptionGroup) else error
             if current_process_group().count == 1 or not isinstance(failure, ShikishaError | asyncio.CancelledError):
                 raise
             self.failure = failure
             return [None] * len(completion_ids)
-
-    async def _rewards(
-        self, completion_ids: Sequence[Sequence[int]], questions: Sequence[PlanPrompt]
-    ) -> list[float | None]:
-        texts = [self.text(ids) for ids in completion_ids]
-        starts = range(0, len(texts), self.size)
-        self.completions = [texts[start : start + self.size] for start in starts]
-        asked = [questions[start] for start in starts]
-        work = self._scorer.scores(
-            self.completions, [one.item for one in asked], [one.texts for one in asked], self._times
-        )
-        if self.event_loop is None:
-            self.scored = await work
-        else:
-            self._work = asyncio.run_coroutine_threadsafe(work, self.event_loop)
-            if self._stopped:  # while it was handed over
-                self._work.cancel()
-            self.scored = await asyncio.wrap_future(self._work)
-        return [one.total for group in self.scored for one in group]
 
     def stop(self) -> None:
         """Perform nothing more, from any thread: the reward function is cancelled, now or when it is called."""
@@ -116,16 +111,13 @@ def join_batches(batches: Sequence[TrlRows], multiple: int) -> dict[str, Tensor]
             joined[name] = torch.stack(parts).sum()
             continue
         if first.dim() > 1:
-            parts = _pad_to_longest(parts, left=name.startswith("prompt"))
+            # Parts [., T] padded to the same T; what is masked may hold anything.
+            left = name.startswith("prompt")
+            longest = max(part.shape[1] for part in parts)
+            missing = [longest - part.shape[1] for part in parts]
+            parts = [F.pad(part, (lack, 0) if left else (0, lack)) for part, lack in zip(parts, missing, strict=True)]
         joined[name] = torch.cat([*parts, parts[-1][-1:].expand(more, *parts[-1].shape[1:])])
     return joined
-
-
-def _pad_to_longest(parts: Sequence[Tensor], left: bool) -> list[Tensor]:
-    """Return parts [., T] padded to the same T; what is masked may hold anything."""
-    longest = max(part.shape[1] for part in parts)
-    missing = [longest - part.shape[1] for part in parts]
-    return [F.pad(part, (lack, 0) if left else (0, lack)) for part, lack in zip(parts, missing, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,8 +241,8 @@ class ChatWorker:
         reply = course.reply
         if not course.first_at:
             return None
-        most = max_tokens(course.messages, self._card, course.request.wishes)
-        sent = estimated_usage(course.messages, reply.texts, self._card, course.request.wishes)
+        most = max_tokens(course.messages, self._card, course.request.client_options)
+        sent = estimated_usage(course.messages, reply.texts, self._card, course.request.client_options)
         moments = course.first_at - course.begun + _STOP_SECONDS
         wrote = sum(map(byte_length, reply.texts)) + reply.received + int(_TOKENS_A_SECOND * moments)
         used = Usage(sent.input_tokens, min(wrote, most.output_tokens))
@@ -274,7 +274,7 @@ class ChatWorker:
             **endpoint.idempotency_header(course.request.key),
             **depth_headers(),
         }
-        path = _TEXT_PATH if "prompt" in course.request.wishes.as_sent else _CHAT_PATH
+        path = _TEXT_PATH if "prompt" in course.request.client_options.as_sent else _CHAT_PATH
         url, reply = endpoint.join_path(await self._connections.base(), path), course.reply
         course.begun = monotonic()
         async with self._connections.open().ask("POST", url, headers, body) as response:
@@ -337,7 +337,7 @@ class ChatWorker:
             reply.end()
 
     def _body(self, course: "_Course") -> dict[str, object]:
-        settings, request, wishes = self._settings, course.request, course.request.wishes
+        settings, request, client_options = self._settings, course.request, course.request.client_options
         wire = WireMessages(self._profile, self._endpoint)
         body: dict[str, object] = {"model": settings.model, "messages": []}
         if settings.stream:
@@ -356,25 +356,27 @@ class ChatWorker:
         if settings.structured_output and request.schema is not None and request.schema.get("type") != "array":
             schema = strict_schema(request.schema) if self._profile.request.schema_mode else request.schema
             body["response_format"] = response_format(schema if isinstance(schema, Mapping) else request.schema)
-        if wishes.tools:
-            body["tools"] = list(wishes.tools)
-            if wishes.parallel_tool_calls is not None:
-                body["parallel_tool_calls"] = wishes.parallel_tool_calls
-            if wishes.tool_choice:
-                body["tool_choice"] = tool_choice_field(wishes.tool_choice)
+        if client_options.tools:
+            body["tools"] = list(client_options.tools)
+            if client_options.parallel_tool_calls is not None:
+                body["parallel_tool_calls"] = client_options.parallel_tool_calls
+            if client_options.tool_choice:
+                body["tool_choice"] = tool_choice_field(client_options.tool_choice)
         for name in self._left_out:
             body.pop(name, None)
-        options = settings.extra_body | _client_options(wishes, settings.efforts)
-        if "prompt" in wishes.as_sent:  # a text to complete
+        options = settings.extra_body | _client_options(client_options, settings.efforts)
+        if "prompt" in client_options.as_sent:  # a text to complete
             del body["messages"]
-            return {**body, **options, **wishes.as_sent, "max_tokens": output_limit(self._card, wishes)}
+            return {**body, **options, **client_options.as_sent, "max_tokens": output_limit(self._card, client_options)}
         turns = course.messages
-        if "messages" in wishes.as_sent:  # the client's own, and what its tools returned since
-            body["messages"] = wire.adapted(cast("Sequence[Mapping[str, Json]]", wishes.as_sent["messages"]), turns)
+        if "messages" in client_options.as_sent:  # the client's own, and what its tools returned since
+            body["messages"] = wire.adapted(
+                cast("Sequence[Mapping[str, Json]]", client_options.as_sent["messages"]), turns
+            )
             since = request.exchanges[len(request.task.exchanges) :]
             turns = tuple(turn for each in since for turn in exchange_messages(each))
-        own = {name: value for name, value in wishes.as_sent.items() if name != "messages"}
-        body |= options | own | {self._limit_field: output_limit(self._card, wishes)}
+        own = {name: value for name, value in client_options.as_sent.items() if name != "messages"}
+        body |= options | own | {self._limit_field: output_limit(self._card, client_options)}
         body["messages"] = [*cast("list[Json]", body["messages"]), *map(wire.message, turns)]
         return self._with_fitting_tools(body, course, wire)
 
@@ -412,17 +414,17 @@ class ChatWorker:
 
     def _checked_reply(self, course: "_Course") -> Reply:
         """Return the reply with its bill, or raise what is wrong with it, with its bill."""
-        card, reply, wishes = self._card, course.reply, course.request.wishes
-        offered = {tool_name(tool) for tool in wishes.tools}
+        card, reply, client_options = self._card, course.reply, course.request.client_options
+        offered = {tool_name(tool) for tool in client_options.tools}
         for call in reply.growing:
             call.name = course.names.get(call.name, call.name)
             bare = _QUALIFIER.sub("", call.name)
             if call.name not in offered and bare in offered:
                 reply.note(f"it calls {bare} by a name with more in it")
                 call.name = bare
-        text, most = reply.text, output_limit(card, wishes)
-        short = wishes.options.get("max_completion_tokens") == most
-        objection = reply.objection(wishes, short=short)
+        text, most = reply.text, output_limit(card, client_options)
+        short = client_options.options.get("max_completion_tokens") == most
+        objection = reply.objection(client_options, short=short)
         if objection is None and reply.oversized and reply.growing:
             said = f"more than {MAX_ENVELOPE_BYTES:,} bytes came beside the calls of tools, and would have to go back"
             objection = WorkerError(FaultKind.TOO_LARGE, said)
@@ -453,10 +455,10 @@ class ChatWorker:
 
         BAD_USAGE where it says what cannot be true, or nothing although the settings require it.
         """
-        reply, card, wishes = course.reply, self._card, course.request.wishes
+        reply, card, client_options = course.reply, self._card, course.request.client_options
         lie = ""
         try:
-            found = stated_usage(reply.usage, course.messages, card, wishes)
+            found = stated_usage(reply.usage, course.messages, card, client_options)
         except UntrueUsage as error:
             found, lie = None, str(error)
         if found is not None:
@@ -466,15 +468,15 @@ class ChatWorker:
             said = f"the reply does not say credibly what it used: {lie or 'it says nothing'}"
             raise WorkerError(FaultKind.BAD_USAGE, f'{said} (usage = "estimate" takes an estimate)', partial=reply.text)
         reply.note(f"its usage is an estimate: {lie or 'the endpoint states none'}")
-        usage = estimated_usage(course.messages, (*reply.texts, " " * reply.received), card, wishes)
+        usage = estimated_usage(course.messages, (*reply.texts, " " * reply.received), card, client_options)
         wrote = sum(map(byte_length, reply.texts)) + reply.received
-        most = max_tokens(course.messages, card, wishes)
+        most = max_tokens(course.messages, card, client_options)
         return usage, None, bounded_use(usage, replace(most, output_tokens=min(most.output_tokens, wrote)), card)
 
     def _with_bill(self, fault: Fault, course: "_Course") -> Fault:
         """Return the fault with the usage that the reply states, if that is credible."""
         try:
-            found = stated_usage(course.reply.usage, course.messages, self._card, course.request.wishes)
+            found = stated_usage(course.reply.usage, course.messages, self._card, course.request.client_options)
         except UntrueUsage:
             found = None
         if found is None:
@@ -504,9 +506,9 @@ class _Course:
     renamed: bool = False  # the limit's field was tried under its other name
 
 
-def _client_options(wishes: ClientOptions, efforts: Sequence[Effort] | None) -> dict[str, Json]:
+def _client_options(client_options: ClientOptions, efforts: Sequence[Effort] | None) -> dict[str, Json]:
     """Return the client's sampling options; an effort becomes the nearest one that the endpoint knows."""
-    wished = {name: value for name, value in wishes.options.items() if name != "max_completion_tokens"}
+    wished = {name: value for name, value in client_options.options.items() if name != "max_completion_tokens"}
     effort = wished.get("reasoning_effort")
     if efforts is not None and effort in _EFFORTS:
         place = _EFFORTS.index(effort)
@@ -578,7 +580,8 @@ def _fits_strict_mode(schema: Json, levels: int = _STRICT_LEVELS) -> bool:
     inner += alternatives
     if isinstance(pattern := schema.get("pattern"), str) and _LOOKS_AROUND.search(pattern):
         return False
-    kinds = _schema_types(schema)
+    kind = schema.get("type", [])
+    kinds = {kind} if isinstance(kind, str) else set(kind) if isinstance(kind, Sequence) else set()
     if not (kinds or alternatives or schema.keys() & {"$ref", "enum", "const"}):
         return False
     if "object" in kinds and not _is_closed_object(schema):
@@ -586,11 +589,6 @@ def _fits_strict_mode(schema: Json, levels: int = _STRICT_LEVELS) -> bool:
     if "array" in kinds:
         inner.append(schema.get("items"))
     return kinds <= _STRICT_TYPES and all(_fits_strict_mode(part, levels - 1) for part in inner)
-
-
-def _schema_types(schema: Mapping[str, Json]) -> set[Json]:
-    kind = schema.get("type", [])
-    return {kind} if isinstance(kind, str) else set(kind) if isinstance(kind, Sequence) else set()
 
 
 def _is_closed_object(schema: Mapping[str, Json]) -> bool:

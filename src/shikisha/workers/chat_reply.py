@@ -322,7 +322,12 @@ class ChatReply:
         for choice in choices:
             if isinstance(choice.get("error"), dict):
                 return choice["error"]
-            if not _is_other_choice(choice):
+            index = choice.get("index")
+            if isinstance(index, str) and index.isdecimal():
+                index = int(index[:9])
+            if index is not None and (isinstance(index, bool) or not isinstance(index, int | float)):
+                raise ValueError("the index of a choice is no number")
+            if not bool(index):
                 self._add_choice(choice)
         return None
 
@@ -336,7 +341,26 @@ class ChatReply:
         if isinstance(content, str):
             self._say(content)
         elif content is not None:
-            self._add_parts(content)
+            # Add content that is a list of parts; thoughts and signatures are kept for the endpoint.
+            parts = content if isinstance(content, list) else [content]
+            for place, part in enumerate(parts):
+                if isinstance(part, str):
+                    part = {"type": "text", "text": part}
+                if not isinstance(part, dict):
+                    raise ValueError("a part of the content that is no object")
+                kind, text = str(part.get("type") or ""), part.get("text")
+                if isinstance(text, dict):
+                    text = text.get("value")
+                if kind in _TEXT_PARTS and isinstance(text, str):
+                    self._say(text)
+                elif kind == "refusal" and isinstance(part.get("refusal"), str):
+                    self.refusals.append(str(part["refusal"]))
+                elif kind in ("tool_use", "tool_call", "function_call"):
+                    self._call(_call_piece(part), place)
+                    continue
+                else:
+                    self._thought_parts = True
+                self._keep({"content": [part]})
         if isinstance(refusal, str):
             self.refusals.append(refusal)
         if len(said) > ("content" in said):  # most chunks are a piece of text
@@ -353,28 +377,6 @@ class ChatReply:
             self._shown.hear(text)
         elif self.on_text is not None:
             self.on_text(text)
-
-    def _add_parts(self, content: object) -> None:
-        """Add content that is a list of parts; thoughts and signatures are kept for the endpoint."""
-        parts = content if isinstance(content, list) else [content]
-        for place, part in enumerate(parts):
-            if isinstance(part, str):
-                part = {"type": "text", "text": part}
-            if not isinstance(part, dict):
-                raise ValueError("a part of the content that is no object")
-            kind, text = str(part.get("type") or ""), part.get("text")
-            if isinstance(text, dict):
-                text = text.get("value")
-            if kind in _TEXT_PARTS and isinstance(text, str):
-                self._say(text)
-            elif kind == "refusal" and isinstance(part.get("refusal"), str):
-                self.refusals.append(str(part["refusal"]))
-            elif kind in ("tool_use", "tool_call", "function_call"):
-                self._call(_call_piece(part), place)
-                continue
-            else:
-                self._thought_parts = True
-            self._keep({"content": [part]})
 
     def _keep(self, beside: Object) -> None:
         """Keep what only the endpoint reads, as far as an envelope holds it."""
@@ -435,7 +437,9 @@ class ChatReply:
             return piece.id != call.id
         return not (piece.id and not call.id and not call.arguments) and call.closed
 
-    def objection(self, wishes: ClientOptions = NO_CLIENT_OPTIONS, *, short: bool = False) -> WorkerError | None:
+    def objection(
+        self, client_options: ClientOptions = NO_CLIENT_OPTIONS, *, short: bool = False
+    ) -> WorkerError | None:
         """Return why the reply is no answer; None when it is one. `short`: the client itself set the output limit."""
         text = self.text
         if self.finish is None or not self.ended:
@@ -448,7 +452,7 @@ class ChatReply:
         if kind == "refused":
             why = f"a content filter stopped the answer ({self.finish})"
             return WorkerError(FaultKind.REFUSED, why, stated=FaultCause.FILTERED)
-        if "prompt" in wishes.as_sent and kind in ("truncated", "complete"):
+        if "prompt" in client_options.as_sent and kind in ("truncated", "complete"):
             return None  # a completed text may be empty, and ends wherever its limit is
         if kind == "truncated":
             if short and not self.growing:
@@ -460,13 +464,13 @@ class ChatReply:
         if kind is None:
             self.note(f"the finish reason {self.finish[:60]!r} is not a known one")
         if self.growing:
-            return self._objection_to_calls(wishes)
+            return self._objection_to_calls(client_options)
         if not text.strip():
             if kind == "calls":
                 problem = "the reply ends as one that calls tools, and there are no calls in it"
                 return WorkerError(FaultKind.BAD_REPLY, problem)
             return WorkerError(FaultKind.EMPTY, "a well-formed reply without text")
-        if wishes.tools and _is_written_call(text, {tool_name(tool) for tool in wishes.tools}):
+        if client_options.tools and _is_written_call(text, {tool_name(tool) for tool in client_options.tools}):
             return WorkerError(
                 FaultKind.BAD_REPLY, "the model wrote a call of a tool as text, and its endpoint read none"
             )
@@ -474,10 +478,10 @@ class ChatReply:
             self.note("the reply ends as one that calls tools, and there are no calls in it")
         return None
 
-    def _objection_to_calls(self, wishes: ClientOptions) -> WorkerError | None:
-        if wishes.lenient:
+    def _objection_to_calls(self, client_options: ClientOptions) -> WorkerError | None:
+        if client_options.lenient:
             return None
-        problem = tool_call_problem(self.calls, wishes.tools, parallel=wishes.parallel)
+        problem = tool_call_problem(self.calls, client_options.tools, parallel=client_options.parallel)
         return None if problem is None else WorkerError(FaultKind.BAD_REPLY, problem)
 
 
@@ -529,15 +533,6 @@ def _choices(body: Object) -> Sequence[Object]:
     if not all(isinstance(each, dict) for each in found):
         raise ValueError("a choice that is no object")
     return found
-
-
-def _is_other_choice(choice: Object) -> bool:
-    index = choice.get("index")
-    if isinstance(index, str) and index.isdecimal():
-        index = int(index[:9])
-    if index is not None and (isinstance(index, bool) or not isinstance(index, int | float)):
-        raise ValueError("the index of a choice is no number")
-    return bool(index)
 
 
 def _error_in(body: Object) -> object:
@@ -660,7 +655,7 @@ class EventStreamParser:
         whole, events = b"".join(self._held), []
         if b"\r" in whole:
             lines = whole.splitlines(keepends=True)
-            held = lines.pop() if lines and not _is_complete_line(lines[-1]) else b""
+            held = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
             lines = [line.rstrip(b"\r\n") for line in lines]
         else:
             *lines, held = whole.split(b"\n")
@@ -688,11 +683,6 @@ class EventStreamParser:
             return line
         self._begun = True
         return line.removeprefix(BOM_UTF8)
-
-
-def _is_complete_line(line: bytes) -> bool:
-    """Whether a line is complete; a CR may be the first half of a line break."""
-    return line.endswith(b"\n")
 
 
 def _data_field(line: bytes) -> list[bytes]:

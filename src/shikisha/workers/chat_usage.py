@@ -70,7 +70,7 @@ def _count(raw: Mapping[str, object], kind: str) -> int | None:
 
 
 def stated_usage(
-    raw: object, said: tuple[ChatMessage, ...], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS
+    raw: object, said: tuple[ChatMessage, ...], card: Card, client_options: ClientOptions = NO_CLIENT_OPTIONS
 ) -> Usage | None:
     """Return the usage that a reply states; None where it states none, UntrueUsage where it cannot be true."""
     if not isinstance(raw, dict):
@@ -98,7 +98,7 @@ def stated_usage(
     more = [_count(raw, kind) or 0 for kind in ("more_input", "more_output", "more_cached")]
     if any(more):
         usage += Usage(*more)
-    most, output = max_tokens(said, card, wishes), _with_reasoning(usage, total)
+    most, output = max_tokens(said, card, client_options), _with_reasoning(usage, total)
     for each in (usage,) if output == usage.output_tokens else (replace(usage, output_tokens=output), usage):
         if _is_plausible(each, most):
             return each
@@ -125,10 +125,10 @@ def _with_reasoning(usage: Usage, total: object) -> int:
     return output + usage.reasoning_tokens if usage.reasoning_tokens > output else output
 
 
-def max_tokens(said: tuple[ChatMessage, ...], card: Card, wishes: ClientOptions = NO_CLIENT_OPTIONS) -> Usage:
+def max_tokens(said: tuple[ChatMessage, ...], card: Card, client_options: ClientOptions = NO_CLIENT_OPTIONS) -> Usage:
     """Return the most that this call can use, whatever the model's context holds."""
-    tokens = max_usage(said, card, wishes, by_context=False).tokens
-    output = output_limit(card, wishes)
+    tokens = max_usage(said, card, client_options, by_context=False).tokens
+    output = output_limit(card, client_options)
     return Usage(tokens - output, output)
 
 
@@ -208,11 +208,11 @@ def read_cost(raw: object, usage: Usage, card: Card) -> float | None:
 
 
 def estimated_usage(
-    sent: tuple[ChatMessage, ...], received: tuple[str, ...], card: Card, wishes: ClientOptions
+    sent: tuple[ChatMessage, ...], received: tuple[str, ...], card: Card, client_options: ClientOptions
 ) -> Usage:
     """Return what a call has used as far as its texts say, for an endpoint that does not say it."""
     texts = [turn.text for turn in sent] + [call.arguments for turn in sent for call in turn.calls]
-    most = max_tokens(sent, card, wishes)
+    most = max_tokens(sent, card, client_options)
     usual = Usage(_usual_tokens(texts), min(_usual_tokens(received), most.output_tokens))
     return replace(usual, input_tokens=min(most.input_tokens, usual.input_tokens + len(sent) * _TOKENS_A_TURN))
 

@@ -63,7 +63,7 @@ def child_task(request: Request) -> Task:
         attachments=task.attachments,
         exchanges=request.exchanges,
         answer_schema=request.schema,
-        options=request.wishes.options,
+        options=request.client_options.options,
         tenant=task.tenant,
     )
 

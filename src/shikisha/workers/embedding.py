@@ -99,7 +99,13 @@ class EmbeddingWorker:
         except (ValueError, RecursionError) as error:
             what = redact_and_clip(str(error).splitlines()[0], self._secret_store)
             raise WorkerError(FaultKind.BAD_REPLY, f"not what the protocol allows: {what}") from None
-        vectors = self._vectors(answer, len(task.input))
+        wanted = len(task.input)
+        found = {each.index: _encode(each.embedding) for each in answer.data}
+        sizes = {len(vector) for vector in found.values()}
+        if sorted(found) != list(range(wanted)) or len(answer.data) != wanted or len(sizes) != 1:
+            said = f"{wanted} texts got {len(answer.data)} vectors of {len(sizes)} lengths"
+            raise WorkerError(FaultKind.BAD_REPLY, said)
+        vectors = [found[index] for index in range(wanted)]
         usage = with_minimum_tokens(Usage(answer.usage.prompt_tokens), task.input, ())
         return Reply(json.dumps(vectors), usage, model=answer.model)
 
@@ -122,14 +128,6 @@ class EmbeddingWorker:
             except ValidationError as error:
                 where = ".".join(map(str, error.errors(include_input=False)[0]["loc"]))
                 raise ValueError(f"no embeddings: {where}") from None
-
-    def _vectors(self, answer: _EmbeddingReply, wanted: int) -> list[str]:
-        found = {each.index: _encode(each.embedding) for each in answer.data}
-        sizes = {len(vector) for vector in found.values()}
-        if sorted(found) != list(range(wanted)) or len(answer.data) != wanted or len(sizes) != 1:
-            said = f"{wanted} texts got {len(answer.data)} vectors of {len(sizes)} lengths"
-            raise WorkerError(FaultKind.BAD_REPLY, said)
-        return [found[index] for index in range(wanted)]
 
 
 def read_embedding_task(prompt: str) -> EmbeddingTask:

@@ -380,7 +380,16 @@ def stated_seconds(value: object, name: str) -> float | None:
     try:
         number = float(text)
     except ValueError:
-        return _seconds_in_text(text)
+        # The seconds of "21s", "6m0s", "2 minutes" or a date (RFC 9110, RFC 3339); None for another text.
+        parts = _DURATION.findall(text)
+        if parts and not _DURATION.sub("", text).strip(" ,"):
+            return fsum(float(count) * _unit_seconds(unit.lower()) for count, unit in parts)
+        for read in (parsedate_to_datetime, datetime.fromisoformat):
+            try:
+                return read(text).timestamp() - time()
+            except (ValueError, OverflowError):
+                continue
+        return None
     if not isfinite(number):
         return None
     if name.lower().rstrip("s").endswith(("_m", "-m", "millisecond")):
@@ -388,19 +397,6 @@ def stated_seconds(value: object, name: str) -> float | None:
     if "reset" in name.lower() and number >= _EPOCH:
         return (number / 1e3 if number >= 1e3 * _EPOCH else number) - time()
     return number
-
-
-def _seconds_in_text(text: str) -> float | None:
-    """Return the seconds of "21s", "6m0s", "2 minutes" or a date (RFC 9110, RFC 3339); None for another text."""
-    parts = _DURATION.findall(text)
-    if parts and not _DURATION.sub("", text).strip(" ,"):
-        return fsum(float(count) * _unit_seconds(unit.lower()) for count, unit in parts)
-    for read in (parsedate_to_datetime, datetime.fromisoformat):
-        try:
-            return read(text).timestamp() - time()
-        except (ValueError, OverflowError):
-            continue
-    return None
 
 
 def _unit_seconds(unit: str) -> float:

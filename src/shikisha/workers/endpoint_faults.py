@@ -98,7 +98,7 @@ def stated_error(body: object) -> StatedError:
             param = param or value
         elif name == "quotaId" and isinstance(value, str):
             daily = daily or bool(_DAILY.search(value))
-        if wait is None and _is_wait(path):
+        if wait is None and any(".".join(path).endswith(each) for each in vocabulary().waits):
             wait = stated_seconds(value, name)
     message = "; ".join(dict.fromkeys(text for text in texts if text.strip()))
     if daily:  # Google has one code for both
@@ -129,10 +129,6 @@ def _loads(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _is_wait(path: tuple[str, ...]) -> bool:
-    return any(".".join(path).endswith(each) for each in vocabulary().waits)
 
 
 def _wait_in_text(message: str) -> float | None:

@@ -100,7 +100,14 @@ class HttpWorker:
         url, body, settings = self._settings.url, None, self._settings
         headers = {"Accept": "application/json", **endpoint.idempotency_header(key), **depth_headers()}
         if settings.method == "GET":
-            url = _with_query(url, arguments)
+            # Add the arguments to the URL's query; parameters from the configuration stay as they are.
+            parts = urlsplit(url)
+            there = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+            given = [
+                (name, value if isinstance(value, str) else _compact_json(value)) for name, value in arguments.items()
+            ]
+            more = urlencode([(name, value) for name, value in given if name not in there])
+            url = urlunsplit(parts._replace(query="&".join(filter(None, (more, parts.query)))))
         else:
             body = _compact_json(arguments).encode()
             headers["Content-Type"] = "application/json"
@@ -122,15 +129,6 @@ class HttpWorker:
         if not text.strip():
             raise WorkerError(FaultKind.EMPTY, "the tool's answer is empty text")
         return text
-
-
-def _with_query(url: str, arguments: Mapping[str, object]) -> str:
-    """Add the arguments to the URL's query; parameters from the configuration stay as they are."""
-    parts = urlsplit(url)
-    there = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-    given = [(name, value if isinstance(value, str) else _compact_json(value)) for name, value in arguments.items()]
-    more = urlencode([(name, value) for name, value in given if name not in there])
-    return urlunsplit(parts._replace(query="&".join(filter(None, (more, parts.query)))))
 
 
 def _compact_json(value: object) -> str:

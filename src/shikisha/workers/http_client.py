@@ -53,7 +53,9 @@ _OTHER_CA_FILES = (  # for a Python that was built to look where this Linux keep
 def trusted_certificates() -> ssl.SSLContext:
     """Return the trusted certificates; cached, because reading them takes 30 ms and more."""
     if platform.system() in ("Windows", "Darwin") and not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys():
-        return _system_certificates()
+        import truststore
+
+        return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_default_certs()
     paths = ssl.get_default_verify_paths()  # empty where there is nothing
@@ -62,12 +64,6 @@ def trusted_certificates() -> ssl.SSLContext:
         if file is not None:
             context.load_verify_locations(file)
     return context
-
-
-def _system_certificates() -> ssl.SSLContext:
-    import truststore
-
-    return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _has_certificates(folder: str) -> bool:

@@ -165,7 +165,14 @@ def _value(node: ast.expr) -> Fraction:
         case ast.UnaryOp(op=ast.UAdd(), operand=inner):
             return _value(inner)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _power(_value(left), _value(right))
+            base = _value(left)
+            exponent = _value(right)
+            if exponent.denominator != 1:
+                return Fraction(float(base) ** float(exponent)) if base >= 0 else _root(base)
+            digits = max(len(str(abs(base.numerator))), len(str(base.denominator)))
+            if abs(exponent) > _MAX_POWER or digits * abs(exponent) > 2 * _MAX_DIGITS:
+                raise _CannotError(f"the result has more than {_MAX_DIGITS} digits")
+            return _bounded(base ** int(exponent))
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _BINARY:
             return _bounded(_BINARY[type(sign)](_value(left), _value(right)))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _CALLS:
@@ -176,15 +183,6 @@ def _value(node: ast.expr) -> Fraction:
             return Fraction(math.e)
         case _:
             raise _CannotError("only numbers, + - * / // % **, sqrt, abs, round, min and max are known")
-
-
-def _power(base: Fraction, exponent: Fraction) -> Fraction:
-    if exponent.denominator != 1:
-        return Fraction(float(base) ** float(exponent)) if base >= 0 else _root(base)
-    digits = max(len(str(abs(base.numerator))), len(str(base.denominator)))
-    if abs(exponent) > _MAX_POWER or digits * abs(exponent) > 2 * _MAX_DIGITS:
-        raise _CannotError(f"the result has more than {_MAX_DIGITS} digits")
-    return _bounded(base ** int(exponent))
 
 
 def _root(number: Fraction) -> Fraction:
@@ -399,10 +397,6 @@ def _answer_sql(text: str, folder: Path) -> str:
         raise _CannotError(str(error)) from None
     finally:
         database.close()
-    return _rows_text(heads, rows)
-
-
-def _rows_text(heads: list[str], rows: list[tuple[object, ...]]) -> str:
     if len(rows) == 1 and len(heads) == 1:
         return str(rows[0][0])
     lines = [

@@ -27,7 +27,7 @@ from shikisha.workers.endpoint import ToolArguments, redact_and_clip
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import CallToolResult, RequestParamsMeta, Tool
+    from mcp_types import CallToolResult, RequestParamsMeta
 
     from shikisha.workers.mcp_session import McpSession, StderrTail
 
@@ -229,7 +229,22 @@ class McpServer:
         for _ in range(_MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
             for tool in page.tools:
-                described = _describe_tool(tool, self._secret_store)
+                # Hash the tool's name, description and input schema.
+                secret_store = self._secret_store
+                whole = [tool.name, tool.description or "", tool.input_schema]
+                digest = sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+                description = redact_and_clip(tool.description or "", secret_store, _MAX_DESCRIPTION)
+                hints = tool.annotations
+                described = ToolDescription(
+                    tool.name,
+                    description,
+                    tool.input_schema,
+                    digest,
+                    tool.output_schema,
+                    tool.description or "",
+                    reads=hints is not None and hints.read_only_hint is True,
+                    idempotent=hints is not None and hints.idempotent_hint is True,
+                )
                 if tool.name in found and found[tool.name] != described:
                     twice = redact_and_clip(tool.name, self._secret_store)
                     raise WorkerError(FaultKind.BAD_REPLY, f"the server has two tools named {twice!r}")
@@ -312,21 +327,3 @@ class McpWorker:
     async def aclose(self) -> None:
         """End the connection, and the child process where there is one."""
         await self._server.aclose()
-
-
-def _describe_tool(tool: "Tool", secret_store: SecretStore) -> ToolDescription:
-    """Hash the tool's name, description and input schema."""
-    whole = [tool.name, tool.description or "", tool.input_schema]
-    digest = sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    description = redact_and_clip(tool.description or "", secret_store, _MAX_DESCRIPTION)
-    hints = tool.annotations
-    return ToolDescription(
-        tool.name,
-        description,
-        tool.input_schema,
-        digest,
-        tool.output_schema,
-        tool.description or "",
-        reads=hints is not None and hints.read_only_hint is True,
-        idempotent=hints is not None and hints.idempotent_hint is True,
-    )

@@ -259,7 +259,14 @@ class McpSession:
         return WorkerError(FaultKind.RESET, self._with_words(f"the connection broke: {error}"))
 
     def _reason(self, error: BaseException, *, opened: bool) -> WorkerError:
-        cause = _root_cause(error)
+        # The most informative of the exceptions in a group.
+        found = [error]
+        for part in found:
+            if isinstance(part, BaseExceptionGroup):
+                found.extend(part.exceptions)
+        singles = [part for part in found if not isinstance(part, BaseExceptionGroup)]
+        telling = [part for part in singles if isinstance(part, WorkerError | httpx2.HTTPError | MCPError)]
+        cause = (telling or singles)[0]
         match cause:
             case WorkerError():
                 return cause
@@ -293,14 +300,3 @@ class McpSession:
 def _fresh_error(fault: WorkerError | None) -> WorkerError:
     """Return a fresh error for each of the callers that meet the same end."""
     return WorkerError.of(fault.fault) if fault is not None else WorkerError(FaultKind.RESET, "the connection was left")
-
-
-def _root_cause(error: BaseException) -> BaseException:
-    """Return the most informative of the exceptions in a group."""
-    found = [error]
-    for part in found:
-        if isinstance(part, BaseExceptionGroup):
-            found.extend(part.exceptions)
-    singles = [part for part in found if not isinstance(part, BaseExceptionGroup)]
-    telling = [part for part in singles if isinstance(part, WorkerError | httpx2.HTTPError | MCPError)]
-    return (telling or singles)[0]

@@ -8,7 +8,7 @@ A call costs a few microseconds, so measurements around it measure the engine. W
 import asyncio
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TypeAlias
 
@@ -85,7 +85,8 @@ class ScriptedWorker:
         keep: int | None = None,
     ) -> None:
         self._answer = _answerer(answers, seed)
-        self._pauses = _in_turn((seconds,) if isinstance(seconds, int | float) else seconds)
+        values = (seconds,) if isinstance(seconds, int | float) else seconds
+        self._pauses = chain(values, repeat(values[-1]))
         self._faults = iter(tuple(faults))
         self._usage = usage or Usage()
         self._keeps = keep != 0
@@ -108,10 +109,6 @@ class ScriptedWorker:
         if request.on_text is not None:
             request.on_text(reply.text)
         return reply
-
-
-def _in_turn(values: Sequence[float]) -> Iterator[float]:
-    return chain(values, repeat(values[-1]))
 
 
 def _answerer(answers: ScriptedAnswers, seed: int | None) -> Callable[[Request], str | Reply]:

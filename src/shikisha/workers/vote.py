@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
 
-from shikisha.core.call import Card, GrantedStep, Reply, Request
+from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import WorkerKind
@@ -53,16 +53,13 @@ class VoteWorker:
         votes: dict[str, float] = {}
         texts: dict[str, str] = {}
         for place, granted in enumerate(request.granted):
-            vote = self._vote(granted)
+            vote = None if granted.text is None else canonicalize(granted.text, self._by)
             if vote is not None and granted.text is not None:
                 votes[vote] = votes.get(vote, 0.0) + self._weight(place)
                 texts.setdefault(vote, granted.text)
         if not votes:
             raise WorkerError(FaultKind.BAD_ARGUMENTS, f"none of {len(request.granted)} granted results has a vote")
         return Reply(texts[max(votes, key=votes.__getitem__)])
-
-    def _vote(self, granted: GrantedStep) -> str | None:
-        return None if granted.text is None else canonicalize(granted.text, self._by)
 
     def _weight(self, place: int) -> float:
         return self._weights[place] if place < len(self._weights) else 1.0

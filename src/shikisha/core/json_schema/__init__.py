@@ -193,7 +193,22 @@ def _compile_schema(text: str, *, lenient: bool = False) -> _CompiledSchema:
     except KeywordError as error:
         raise ConfigError(f"$: {error}") from None
     reading.resolve()
-    _check_cycles(reading.parts.values())
+    # Refuse schemas that apply to the same value infinitely or too often.
+    parts = reading.parts.values()
+    for group, size, chain in _expanded_groups(parts, lambda part: part.here):
+        if len(group) > 1 or group[0] in group[0].here:
+            raise ConfigError(
+                f"{json_path(group[0].place)}: it leads back to itself without going deeper into a document"
+            )
+        if size > MOST_AT_ONCE or chain > MOST_CHAINED:
+            what = f"{size:,}" if size <= MOST_EXPANDED else f"more than {MOST_EXPANDED:,}"
+            said = f"with its references {what} schemas apply to one value, {chain} inside one another"
+            most = f"at most {MOST_AT_ONCE:,} and {MOST_CHAINED} are taken"
+            raise ConfigError(f"{json_path(group[0].place)}: {said}; {most}")
+    for group, size, _ in _expanded_groups(parts, lambda part: [*part.here, *part.below]):
+        if size > MOST_EXPANDED:
+            said = f"with its references expanded it has more than {MOST_EXPANDED:,} schemas"
+            raise ConfigError(f"{json_path(group[0].place)}: {said}")
     return _CompiledSchema(root, reading.tracks)
 
 
@@ -222,24 +237,6 @@ def _children(value: Json) -> Iterable[tuple[str | int, Json]]:
     if isinstance(value, Mapping):
         return value.items()
     return enumerate(value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
-
-
-def _check_cycles(parts: "Collection[SchemaPart]") -> None:
-    """Refuse schemas that apply to the same value infinitely or too often."""
-    for group, size, chain in _expanded_groups(parts, lambda part: part.here):
-        if len(group) > 1 or group[0] in group[0].here:
-            raise ConfigError(
-                f"{json_path(group[0].place)}: it leads back to itself without going deeper into a document"
-            )
-        if size > MOST_AT_ONCE or chain > MOST_CHAINED:
-            what = f"{size:,}" if size <= MOST_EXPANDED else f"more than {MOST_EXPANDED:,}"
-            said = f"with its references {what} schemas apply to one value, {chain} inside one another"
-            most = f"at most {MOST_AT_ONCE:,} and {MOST_CHAINED} are taken"
-            raise ConfigError(f"{json_path(group[0].place)}: {said}; {most}")
-    for group, size, _ in _expanded_groups(parts, lambda part: [*part.here, *part.below]):
-        if size > MOST_EXPANDED:
-            said = f"with its references expanded it has more than {MOST_EXPANDED:,} schemas"
-            raise ConfigError(f"{json_path(group[0].place)}: {said}")
 
 
 def _expanded_groups(

@@ -100,7 +100,23 @@ def stated_answers(text: str) -> Iterator[StatedAnswer]:
         yield from _answers_in_box(text)
     if "####" in text:
         yield from _answers_after_hashes(text)
-    yield from _answers_after_phrase(text)
+    # Read the text after the last phrase that announces an answer; the end of the text is searched first.
+    near = _line_start(text, len(text) - _NEAR_END)
+    far = ((_ENGLISH_PHRASE, 0),) if near and ("nswer" in text or "NSWER" in text) else ()
+    for pattern, start in ((_ENGLISH_PHRASE, near), (_OTHER_LANGUAGES, near), *far):
+        for found in reversed(list(pattern.finditer(text, start))):
+            said = _next_statement(text, found.end()) if _announces_answer(text, found) else ""
+            before = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
+            if said and not _CONDITIONAL.search(before + found[0]):
+                opens = _OPENING.fullmatch(before[-_LEAD_WINDOW:]) is not None
+                if is_disbelieved(before) or (
+                    _ALTERNATIVE_LEAD.search(before)
+                    and (pattern.search(text, text.rfind("\n", 0, found.start()) + 1, found.start()) is not None)
+                ):
+                    yield StatedAnswer("", whole=True)
+                else:
+                    yield StatedAnswer(said, whole=False, opens=opens)
+                return
 
 
 _JSON_KEY = re.compile(r"""["'](?:[Ff]inal[_ ]?)?[Aa]nswer["']\s{0,20}:\s{0,20}""")
@@ -274,30 +290,6 @@ _OPENING = re.compile(
     re.IGNORECASE,
 )
 _BLANK_LINES = frozenset(("", "```", "$$", "\\[", "**", "__", "\\", "*"))
-
-
-def _answers_after_phrase(text: str) -> Iterator[StatedAnswer]:
-    """Read the text after the last phrase that announces an answer; the end of the text is searched first."""
-    near = _line_start(text, len(text) - _NEAR_END)
-    far = ((_ENGLISH_PHRASE, 0),) if near and ("nswer" in text or "NSWER" in text) else ()
-    for pattern, start in ((_ENGLISH_PHRASE, near), (_OTHER_LANGUAGES, near), *far):
-        for found in reversed(list(pattern.finditer(text, start))):
-            said = _next_statement(text, found.end()) if _announces_answer(text, found) else ""
-            before = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
-            if said and not _CONDITIONAL.search(before + found[0]):
-                opens = _OPENING.fullmatch(before[-_LEAD_WINDOW:]) is not None
-                if is_disbelieved(before) or (
-                    _ALTERNATIVE_LEAD.search(before) and _has_earlier_statement(text, found, pattern)
-                ):
-                    yield StatedAnswer("", whole=True)
-                else:
-                    yield StatedAnswer(said, whole=False, opens=opens)
-                return
-
-
-def _has_earlier_statement(text: str, found: re.Match[str], pattern: re.Pattern[str]) -> bool:
-    """Whether the same line announces an answer earlier, too: "the answer is 43 or the answer is 42"."""
-    return pattern.search(text, text.rfind("\n", 0, found.start()) + 1, found.start()) is not None
 
 
 def _line_start(text: str, at: int) -> int:

@@ -44,7 +44,6 @@ from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxScript
 from shikisha.sandbox.monty import MontySandbox
 
 if TYPE_CHECKING:
-    from shikisha.evals.graders.harness_peer import RunnerRequest
     from shikisha.evals.graders.harness_solution import SolutionRequest
 
 __all__ = ["CodeGrader", "CodeSettings", "build_code_grader"]
@@ -179,7 +178,17 @@ class FunctionTestRun:
         """Run all tests at once, or each alone when that gives no report."""
         report, execution = await self._report(program, self._tests.steps)
         if report is None:
-            return await self._one_by_one(program, execution)
+            steps = self._tests.steps
+            tests = [place for place, step in enumerate(steps) if step.test]
+            for place in tests if len(tests) > 1 else ():
+                chosen = [step for step in steps[:place] if not step.test] + [steps[place]]
+                report, execution = await self._report(program, chosen)
+                if report is None:
+                    return await self._blame(execution, f"{steps[place].shown}: ")
+                outcome = await self._outcome(chosen, report, execution)
+                if not outcome.passed:
+                    return outcome
+            return CodeOutcome(True, f"{len(tests)} tests passed") if len(tests) > 1 else await self._blame(execution)
         return await self._outcome(self._tests.steps, report, execution)
 
     async def _outcome(self, steps: Sequence[CodeTestStep], report: Report, execution: Execution) -> CodeOutcome:
@@ -204,19 +213,6 @@ class FunctionTestRun:
             # The test runner saw the program's process end; only the sandbox knows how.
             return await self._blame(execution, f"{outcome.why}: ")
         return outcome
-
-    async def _one_by_one(self, program: str, execution: Execution) -> CodeOutcome:
-        steps = self._tests.steps
-        tests = [place for place, step in enumerate(steps) if step.test]
-        for place in tests if len(tests) > 1 else ():
-            chosen = [step for step in steps[:place] if not step.test] + [steps[place]]
-            report, execution = await self._report(program, chosen)
-            if report is None:
-                return await self._blame(execution, f"{steps[place].shown}: ")
-            outcome = await self._outcome(chosen, report, execution)
-            if not outcome.passed:
-                return outcome
-        return CodeOutcome(True, f"{len(tests)} tests passed") if len(tests) > 1 else await self._blame(execution)
 
     async def _blame(self, execution: Execution, where: str = "") -> CodeOutcome:
         report, control = await self._report("", (), control=True)
@@ -244,7 +240,30 @@ class FunctionTestRun:
         self, solution_request: str, steps: Sequence[CodeTestStep], *, control: bool
     ) -> tuple[Report | None, Execution]:
         """Run the tests in the test runner's process, which no text of the program ever reaches."""
-        request = json.dumps(self._runner_request(steps, control=control))
+        tests, settings = (CodeTests(None) if control else self._tests), self._settings
+        runner_request = {
+            "setup": tests.setup,
+            "before": tests.before,
+            "steps": [step.wire for step in steps],
+            "suite": tests.suite,
+            "methods": tests.methods,
+            "entry": settings.entry or "",
+            "candidate": tests.candidate,
+            "seen": COMPARISON_HOOK,
+            "names": list(tests.uses.names),
+            "allowed": list(tests.uses.own),
+            "called": list(tests.uses.called),
+            "classes": list(tests.uses.classes),
+            "needs": [] if control else list(settings.needs),
+            "follow": self._tests.uses.stateful_modules,
+            "common": list(tests.common),
+            "modules": list(tests.uses.modules),
+            "stored": list(tests.uses.stored),
+            "required": [list(group) for group in tests.required],
+            "hooks": HOOKS,
+            "seconds": settings.seconds,
+        }
+        request = json.dumps(runner_request)
         suite = self._tests.suite and not control
         call = "run_tests(request, run_unittest_suite)" if suite else "run_tests(request)"
         runner = SandboxScript(harness_code(call, *RUNNER_MODULES), {"request": request})
@@ -267,31 +286,6 @@ class FunctionTestRun:
             "follow": self._tests.uses.stateful_modules,
             "seconds": settings.seconds,
             "memory": 0 if control else settings.memory or 0,
-        }
-
-    def _runner_request(self, steps: Sequence[CodeTestStep], *, control: bool) -> "RunnerRequest":
-        tests, settings = (CodeTests(None) if control else self._tests), self._settings
-        return {
-            "setup": tests.setup,
-            "before": tests.before,
-            "steps": [step.wire for step in steps],
-            "suite": tests.suite,
-            "methods": tests.methods,
-            "entry": settings.entry or "",
-            "candidate": tests.candidate,
-            "seen": COMPARISON_HOOK,
-            "names": list(tests.uses.names),
-            "allowed": list(tests.uses.own),
-            "called": list(tests.uses.called),
-            "classes": list(tests.uses.classes),
-            "needs": [] if control else list(settings.needs),
-            "follow": self._tests.uses.stateful_modules,
-            "common": list(tests.common),
-            "modules": list(tests.uses.modules),
-            "stored": list(tests.uses.stored),
-            "required": [list(group) for group in tests.required],
-            "hooks": HOOKS,
-            "seconds": settings.seconds,
         }
 
 

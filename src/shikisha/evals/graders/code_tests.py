@@ -305,7 +305,24 @@ def _tests_of_style(settings: CodeSettings) -> CodeTests:
         case CodeTestStyle.CHECK:
             return _tests_from_check(settings)
         case CodeTestStyle.UNITTEST:
-            return _tests_from_suite(settings)
+            body = _statements(settings.source)
+            parts = [(node.name, part) for node in body if isinstance(node, ast.ClassDef) for part in node.body]
+            methods = len(
+                {
+                    (owner, part.name)
+                    for owner, part in parts
+                    if isinstance(part, ast.FunctionDef) and part.name[:4] == "test"
+                }
+            )
+            if not methods:
+                raise ValueError("source: there is no class with a method test...")
+            uses, tests = _names_used(body, [settings.entry]), _instrumenter(body, settings, set())
+            suite = ast.unparse(ast.fix_missing_locations(ast.Module(tests.block(body), [])))
+            imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+            uses = replace(
+                uses, imports=ast.unparse(ast.Module([one for one in imports if not _imports_unittest(one)], []))
+            )
+            return CodeTests(settings.entry, suite=suite, methods=methods, uses=uses, required=tests.required)
 
 
 def _call_steps(settings: CodeSettings) -> Iterator[CodeTestStep]:
@@ -348,21 +365,6 @@ def _tests_from_check(settings: CodeSettings) -> CodeTests:
     if flat:
         steps = _make_steps(check.body, {name: {"call": settings.entry or ""}}, tests)
     return CodeTests(settings.entry, steps, before=before, candidate=name, uses=uses, required=tests.required)
-
-
-def _tests_from_suite(settings: CodeSettings) -> CodeTests:
-    body = _statements(settings.source)
-    parts = [(node.name, part) for node in body if isinstance(node, ast.ClassDef) for part in node.body]
-    methods = len(
-        {(owner, part.name) for owner, part in parts if isinstance(part, ast.FunctionDef) and part.name[:4] == "test"}
-    )
-    if not methods:
-        raise ValueError("source: there is no class with a method test...")
-    uses, tests = _names_used(body, [settings.entry]), _instrumenter(body, settings, set())
-    suite = ast.unparse(ast.fix_missing_locations(ast.Module(tests.block(body), [])))
-    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
-    uses = replace(uses, imports=ast.unparse(ast.Module([one for one in imports if not _imports_unittest(one)], [])))
-    return CodeTests(settings.entry, suite=suite, methods=methods, uses=uses, required=tests.required)
 
 
 def _instrumenter(body: Sequence[ast.stmt], settings: CodeSettings, called: set[str]) -> TestInstrumenter:

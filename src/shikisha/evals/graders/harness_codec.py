@@ -228,7 +228,9 @@ class MessageEncoder:
     def _error(self, error: BaseException) -> WireValue:
         arguments = self._all(error.args)
         attributes: dict[str, WireValue] = {
-            name: self.value(one) for name, one in list(vars(error).items()) if name[:1] != "_" and _is_plain(one)
+            name: self.value(one)
+            for name, one in list(vars(error).items())
+            if name[:1] != "_" and (one is None or type(one) in (str, int, float, bool, list, tuple, dict))
         }
         try:
             text = str(error)
@@ -299,10 +301,6 @@ def function_parts(function: FunctionType) -> list[object] | None:
                 return None
     whole = marshal.dumps(code)
     return [whole, function.__name__, function.__defaults__, function.__kwdefaults__, function.__annotations__, needed]
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or type(value) in (str, int, float, bool, list, tuple, dict)
 
 
 def _special_methods(kind: type) -> list[str]:

@@ -144,7 +144,25 @@ class RpcPeer:
             if message[0] == "ask":
                 self._answer(message)
             else:
-                return self._settle_answer(message, sent)
+                # The value of an answer, or raise its error, after applying the changes to the arguments.
+                got = MessageDecoder(self, sent.slots)
+                kind, wire, changed, carried = message
+                value = got.value(wire)
+                if not isinstance(changed, list):
+                    raise HarnessRefusal("the program sent what is no answer")
+                own = len(sent.slots)
+                for place, contents in changed:  # type: ignore[misc,str-unpack]  # anything but a pair is an error
+                    if type(place) is not int or not 0 <= place < own:
+                        raise HarnessRefusal("the program changed what it was not given")
+                    _replace_contents(got.slots[place], got.value(contents))
+                self._take(carried)
+                if kind == "raise":
+                    raise (
+                        value
+                        if isinstance(value, BaseException)
+                        else HarnessRefusal("the program raised what is no exception")
+                    )
+                return value
 
     def serve(self) -> None:
         """Answer requests until the other side has gone."""
@@ -192,25 +210,6 @@ class RpcPeer:
         """Whether an error ends this side instead of being sent to the other."""
         del error
         return False
-
-    def _settle_answer(self, message: list[WireValue], sent: MessageEncoder) -> object:
-        """Return the value of an answer, or raise its error, after applying the changes to the arguments."""
-        got = MessageDecoder(self, sent.slots)
-        kind, wire, changed, carried = message
-        value = got.value(wire)
-        if not isinstance(changed, list):
-            raise HarnessRefusal("the program sent what is no answer")
-        own = len(sent.slots)
-        for place, contents in changed:  # type: ignore[misc,str-unpack]  # anything but a pair is an error
-            if type(place) is not int or not 0 <= place < own:
-                raise HarnessRefusal("the program changed what it was not given")
-            _replace_contents(got.slots[place], got.value(contents))
-        self._take(carried)
-        if kind == "raise":
-            raise (
-                value if isinstance(value, BaseException) else HarnessRefusal("the program raised what is no exception")
-            )
-        return value
 
     def _take(self, carried: WireValue) -> None:
         if carried:

@@ -314,7 +314,9 @@ class RunnerSession:
         peer.ask("load")
         own = set(request["allowed"])
         wanted = [
-            name for name in request["names"] if name not in self.tests and (name in own or not _is_built_in(name))
+            name
+            for name in request["names"]
+            if name not in self.tests and (name in own or not hasattr(sys.modules["builtins"], name))
         ]
         for name in [
             name for name in wanted if name in sys.stdlib_module_names and name not in own | {*request["called"]}
@@ -364,10 +366,6 @@ def _comparing(name: str) -> list[object]:
     """Return what a name means in the modules whose functions tests compare with: nothing, or one object."""
     found = (getattr(importlib.import_module(module), name, None) for module in _COMPARING_MODULES)
     return [one for one in found if one is not None and callable(one)][:1]
-
-
-def _is_built_in(name: str) -> bool:
-    return hasattr(sys.modules["builtins"], name)
 
 
 def run_test_steps(session: RunnerSession, request: RunnerRequest) -> str:

@@ -75,7 +75,12 @@ def answer_form_of(run: Run) -> AnswerForm | None:
     options = set(_OPTION.findall(run.started.prompt))
     if {"A", "B"} <= options and all(canonicalize(text, AnswerForm.CHOICE, len(options)) for text in texts):
         return AnswerForm.CHOICE
-    if all(len(text) <= _SHORT and canonicalize(text, AnswerForm.NUMBER) and not _is_prose(text) for text in texts):
+    if all(
+        len(text) <= _SHORT
+        and canonicalize(text, AnswerForm.NUMBER)
+        and not (len(re.findall(r"[^\W\d_]{2,}", text)) > 2)
+        for text in texts
+    ):
         return AnswerForm.NUMBER
     return None
 
@@ -121,7 +126,3 @@ def _surely_differ(one: str, other: str, form: AnswerForm | None) -> bool:
         return False
     most = max(abs(first.value), abs(second.value))
     return first.unit == second.unit and abs(first.value - second.value) > _APART * most
-
-
-def _is_prose(text: str) -> bool:
-    return len(re.findall(r"[^\W\d_]{2,}", text)) > 2

@@ -88,7 +88,12 @@ class TestInstrumenter:
         """Return a statement with what the judge adds; an assertion becomes a `try`."""
         self._rewrite_calls(node)
         if _is_assertion(node):
-            return [self._site(node)]
+            number = self._number() if not _is_failure(node) else -1
+            failed = [_call_statement("failed"), ast.Raise()]
+            handler = ast.ExceptHandler(ast.Name("AssertionError", ast.Load()), None, failed)
+            after = [_call_statement("passed", ast.Constant(number), *_receiver(node))]
+            site = ast.copy_location(ast.Try([node], [handler], after, []), node)
+            return [site]
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._function(node)
@@ -165,13 +170,6 @@ class TestInstrumenter:
         node.finalbody = self.block(node.finalbody)
         if own and len(group) > 1:
             self.required.append(group)
-
-    def _site(self, node: ast.stmt) -> ast.stmt:
-        number = self._number() if not _is_failure(node) else -1
-        failed = [_call_statement("failed"), ast.Raise()]
-        handler = ast.ExceptHandler(ast.Name("AssertionError", ast.Load()), None, failed)
-        after = [_call_statement("passed", ast.Constant(number), *_receiver(node))]
-        return ast.copy_location(ast.Try([node], [handler], after, []), node)
 
     def _number(self, *, of_members: bool = False) -> int:
         number = next(self._numbers)
@@ -309,7 +307,9 @@ class _OracleMover(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, ast.Lambda):
             return node
-        if isinstance(node, ast.Call) and self._is_identity(node):
+        if isinstance(node, ast.Call) and (
+            _last(node.func) in _IDENTITY or (isinstance(node.func, ast.Name) and node.func.id == "id")
+        ):
             return node
         if isinstance(node, ast.Compare) and any(isinstance(one, ast.Is | ast.IsNot) for one in node.ops):
             return node
@@ -330,9 +330,6 @@ class _OracleMover(ast.NodeTransformer):
                 self.generic_visit(node.func)
             return node
         return self.generic_visit(node)
-
-    def _is_identity(self, node: ast.Call) -> bool:
-        return _last(node.func) in _IDENTITY or (isinstance(node.func, ast.Name) and node.func.id == "id")
 
     def _moved(self, node: ast.expr) -> ast.expr | None:
         if isinstance(getattr(node, "ctx", ast.Load()), ast.Store) or isinstance(node, ast.Constant | ast.Slice):

@@ -75,27 +75,23 @@ def find_document(answer: str) -> tuple[JsonValue, str] | None:
             return parse_json(text), text.strip()
         except (ValueError, RecursionError):
             continue
-    return _last_document(answer)
-
-
-def _last_document(text: str) -> tuple[JsonValue, str] | None:
-    """Return the last object, or list of objects or lists, in prose; one inside another does not count."""
+    # The last object, or list of objects or lists, in prose; one inside another does not count.
     decoder, found = json.JSONDecoder(), None
-    effort = _EFFORT * len(text) + _SHORT
-    opening = _OPENING.search(text)
+    effort = _EFFORT * len(answer) + _SHORT
+    opening = _OPENING.search(answer)
     while opening is not None and effort > 0:
         place, tried = opening.start() + 1, _TRY
         try:
-            document, end = decoder.raw_decode(text, opening.start())
+            document, end = decoder.raw_decode(answer, opening.start())
             place, tried = end, end - opening.start()
             if isinstance(document, dict) or any(isinstance(item, dict | list) for item in document):
-                found = text[opening.start() : end]
+                found = answer[opening.start() : end]
         except json.JSONDecodeError as error:
             tried += error.pos - opening.start()
         except RecursionError:
             tried = _SHORT
         effort -= tried
-        opening = _OPENING.search(text, place)
+        opening = _OPENING.search(answer, place)
     try:
         return None if found is None else (parse_json(found), found)
     except (ValueError, RecursionError):

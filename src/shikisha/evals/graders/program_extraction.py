@@ -167,7 +167,9 @@ def _python_blocks(text: str) -> Iterator[_CodeBlock]:
         ticks = bare[: len(bare) - len(bare.lstrip("`"))]
         if not fence:
             if len(ticks) >= 3 and "`" not in bare[len(ticks) :]:
-                fence, label, inside = ticks, _fence_label(bare[len(ticks) :]), []
+                info = bare[len(ticks) :]
+                words = re.split(r"[\s{}:,]+", info.strip("{}. \t").lower(), maxsplit=1)
+                fence, label, inside = ticks, words[0].lstrip("."), []
         elif len(ticks) >= len(fence) and bare == ticks:
             yield from _python_block(label, inside)
             fence = ""
@@ -175,11 +177,6 @@ def _python_blocks(text: str) -> Iterator[_CodeBlock]:
             inside.append(line)
     if fence:
         yield from _python_block(label, inside)
-
-
-def _fence_label(info: str) -> str:
-    words = re.split(r"[\s{}:,]+", info.strip("{}. \t").lower(), maxsplit=1)
-    return words[0].lstrip(".")
 
 
 def _python_block(label: str, lines: list[str]) -> Iterator[_CodeBlock]:

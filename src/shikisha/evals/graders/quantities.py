@@ -125,7 +125,24 @@ def extract_quantity(answer: str) -> Quantity | None:
         if "\n" not in text:
             found = _read_quantity(text, announced=False)
             return found if found is not None and found.text else None
-    return _last_quantity(text)
+    # The last number of a text that announces none.
+    last = max(text.rfind(digit) for digit in "0123456789")
+    if last < 0:
+        return None
+    start = max(0, last - _WINDOW)
+    window = text[start : last + _BEYOND]
+    if start:
+        window = window[re.search(r"\s|$", window).end() :]  # type: ignore[union-attr] # $ always matches
+    window = simplify_latex_numbers(window)
+    tokens = [
+        token
+        for token in NUMBER_TOKEN.finditer(window)
+        if not is_denied(window[: token.start()], window[token.end() :])
+    ]
+    if not tokens or _is_bound(window, tokens[-1]) or _is_instruction(window):
+        return None
+    found = _quantity_in_context(window, tokens[-1])
+    return found if found.text else None
 
 
 def _read_quantity(said: str, announced: bool) -> Quantity | None:
@@ -269,27 +286,6 @@ def _is_enumeration(text: str) -> bool:
     return False
 
 
-def _last_quantity(text: str) -> Quantity | None:
-    """Return the last number of a text that announces none."""
-    last = max(text.rfind(digit) for digit in "0123456789")
-    if last < 0:
-        return None
-    start = max(0, last - _WINDOW)
-    window = text[start : last + _BEYOND]
-    if start:
-        window = window[re.search(r"\s|$", window).end() :]  # type: ignore[union-attr] # $ always matches
-    window = simplify_latex_numbers(window)
-    tokens = [
-        token
-        for token in NUMBER_TOKEN.finditer(window)
-        if not is_denied(window[: token.start()], window[token.end() :])
-    ]
-    if not tokens or _is_bound(window, tokens[-1]) or _is_instruction(window):
-        return None
-    found = _quantity_in_context(window, tokens[-1])
-    return found if found.text else None
-
-
 # Beyond which a number is compared as text.
 _MAX_DIGITS = 100
 PLAIN_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
@@ -406,7 +402,11 @@ def quantity_from_match(token: re.Match[str], label: str = "") -> Quantity:
 def _token_value(token: re.Match[str]) -> Fraction | str:
     """Return a token's value without its sign: as text when it is too long, empty for a division by zero."""
     if token["base"]:
-        return _power_value(int(token["base"]), int(token["inner"] or token["power"]))
+        base = int(token["base"])
+        power = int(token["inner"] or token["power"])
+        if base.bit_length() * abs(power) > 3 * _MAX_DIGITS:
+            return f"{base}^{power}"
+        return Fraction(base) ** power if base or power > 0 else ""
     scale = 10 ** _SCALES[token["scale"].strip()] if token["scale"] else 1
     if token["top"]:
         parts = [_decimal_value(token[name] or "0") for name in ("whole", "top", "bottom")]
@@ -416,12 +416,6 @@ def _token_value(token: re.Match[str]) -> Fraction | str:
         return (whole + top / bottom) * scale
     value = _decimal_value(token["decimal"], int(token["exponent"] or token["e"] or 0))
     return value * scale if isinstance(value, Fraction) else value
-
-
-def _power_value(base: int, power: int) -> Fraction | str:
-    if base.bit_length() * abs(power) > 3 * _MAX_DIGITS:
-        return f"{base}^{power}"
-    return Fraction(base) ** power if base or power > 0 else ""
 
 
 def _decimal_value(digits: str, exponent: int = 0) -> Fraction | str:
@@ -624,10 +618,7 @@ def parse_unit(text: str) -> Unit | None:
         if text.lower() in names:
             return Unit((("K", 1),), factor, offset)
     raised = _POWER_SUFFIX.sub(lambda found: found[1] + ("^2" if found[2] == "squared" else "^3"), text)
-    return _unit_product(re.sub(r"\s?\bper\b\s?", "/", raised))
-
-
-def _unit_product(text: str) -> Unit | None:
+    text = re.sub(r"\s?\bper\b\s?", "/", raised)
     powers: dict[str, int] = {}
     factor, below, ahead = Fraction(1), False, 1
     for part in _UNIT_SPLIT.split(text):

@@ -109,7 +109,10 @@ class _CommitTask:
         commit = self._commit
         tests = [name for name in commit.files if is_protected(name)]
         code = [name for name in commit.files if not is_protected(name)]
-        statement = _statement(commit.message)
+        # A commit's message without its trailers.
+        message = commit.message
+        lines = [line for line in message.splitlines() if not line.casefold().startswith(_TRAILER)]
+        statement = "\n".join(lines).strip()
         if len(commit.parents) != 1 or len(commit.files) > _MOST_CHANGED:
             raise _Skipped("no parent, or many files")
         if not any(is_test_file(name) for name in tests) or not any(name.endswith(".py") for name in code):
@@ -187,9 +190,3 @@ class _CommitTask:
             "seconds": int(task.settings.seconds),
             "apart": apart,
         }
-
-
-def _statement(message: str) -> str:
-    """Return a commit's message without its trailers."""
-    lines = [line for line in message.splitlines() if not line.casefold().startswith(_TRAILER)]
-    return "\n".join(lines).strip()

@@ -202,7 +202,17 @@ def rlpr_item(row: TaskRow, tools: GraderTools) -> TaskItem:
     gold = reward.name("ground_truth").strip()
     kind = _rlpr_grader(source, extra.optional("answer_type") if extra else "", gold)
     check = reward.grader("ground_truth", kind, {"answer": gold}, tools)
-    prompt = with_instruction(_rlpr_question(row), CHOICE if kind == "choice" else BOXED)
+    # The user's messages as one text; ConfigError for a conversation with other roles.
+    texts = []
+    for message in row.parts("prompt"):
+        role, content = message.text("role"), message.text("content")
+        if role not in ("system", "user"):
+            raise message.error_at("role", f"expected system or user, found {role[:40]!r}")
+        if role == "user":
+            texts.append(content.strip())
+    if not texts:
+        raise row.error_at("prompt", "expected a message of the user")
+    prompt = with_instruction("\n\n".join(texts), CHOICE if kind == "choice" else BOXED)
     task = Task(prompt, id=f"rlpr/{row.place}", domain=row.optional("ability") or source, labels=(source,))
     return TaskItem(task, check, difficulty=extra.optional("difficulty") if extra else "")
 
@@ -213,20 +223,6 @@ def _rlpr_grader(source: str, answer_type: str, gold: str) -> str:
         return "choice"
     kind = _RLPR_ANSWER_TYPES.get(answer_type.casefold(), "math")
     return kind if canonicalize(gold, AnswerForm(kind)) is not None else "math"
-
-
-def _rlpr_question(row: TaskRow) -> str:
-    """Return the user's messages as one text; ConfigError for a conversation with other roles."""
-    texts = []
-    for message in row.parts("prompt"):
-        role, content = message.text("role"), message.text("content")
-        if role not in ("system", "user"):
-            raise message.error_at("role", f"expected system or user, found {role[:40]!r}")
-        if role == "user":
-            texts.append(content.strip())
-    if not texts:
-        raise row.error_at("prompt", "expected a message of the user")
-    return "\n\n".join(texts)
 
 
 # --- code

@@ -72,12 +72,16 @@ class TaskSelection:
     def select(self, whole: Taskset) -> Taskset:
         """Return what is wanted of a whole set; ConfigError when its split is empty."""
         if self.shares != DEFAULT_SHARES:
-            whole = Taskset(whole.name, (self._settled(item) for item in whole), whole.notes)
+            whole = Taskset(
+                whole.name,
+                (
+                    (item if item.given is not None else replace(item, given=content_split(item.task, self.shares)))
+                    for item in whole
+                ),
+                whole.notes,
+            )
         part = whole if self.split is None else whole.only(self.split)
         return part if self.count is None else part.sample(self.count, self.seed)
-
-    def _settled(self, item: TaskItem) -> TaskItem:
-        return item if item.given is not None else replace(item, given=content_split(item.task, self.shares))
 
 
 NO_TOOLS = GraderTools()
@@ -119,7 +123,11 @@ def load_taskset(
         for named, rows in _row_sources(found, data)
         for row in rows
     ]
-    _refuse_same_ids(placed)
+    seen: dict[str, PlacedItem] = {}
+    for one in placed:
+        other = seen.setdefault(one.item.task.id, one)
+        if other is not one:
+            raise ConfigError(f"{one.where}: the id {one.item.task.id!r} is that of {other.where} too")
     items, notes = assign_splits(placed, wanted.shares, published=found.known in LAYOUTS)
     return wanted.select(Taskset(title, items, notes))
 
@@ -200,14 +208,6 @@ def _item_maker(known: str, wanted: TaskSelection) -> Callable[[TaskRow, GraderT
 def _refuse_grader(known: str, wanted: TaskSelection) -> None:
     if wanted.grader is not None:
         raise ConfigError(f"taskset {known}: it brings its own graders; a grader can be given for own rows only")
-
-
-def _refuse_same_ids(found: Sequence[PlacedItem]) -> None:
-    seen: dict[str, PlacedItem] = {}
-    for one in found:
-        other = seen.setdefault(one.item.task.id, one)
-        if other is not one:
-            raise ConfigError(f"{one.where}: the id {one.item.task.id!r} is that of {other.where} too")
 
 
 def _other_taskset(name: TasksetName, data: Path | None, wanted: TaskSelection, tools: GraderTools) -> Taskset:

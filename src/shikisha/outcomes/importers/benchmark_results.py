@@ -36,7 +36,18 @@ def import_mmlu_pro(given: Sources, log: LogBuilder) -> None:
     for file in given.files(".json", ".zip", ".jsonl"):
         worker = _mmlu_pro_worker(file)
         for row in read_source_rows(file):
-            _take_mmlu_pro(row, worker, log)
+            options = row.items("options")
+            if not all(isinstance(option, str) for option in options):
+                raise row.type_error("a list of texts", "options")
+            shown = [str(option) for option in options if option != "N/A"]  # padding, which models were not shown
+            right, answer = row.label("answer"), row.maybe_text("pred")
+            name = (f"mmlu-pro/{row.label('question_id')}", row.text("category"))
+            asked = row.logged_task(
+                format_options(row.text("question"), shown), ReferenceAnswer(right, "choice"), name, "question"
+            )
+            log.add(
+                asked, LoggedAnswer(worker, row.where, float(answer == right), answer, row.maybe_text(*_MMLU_PRO_TEXTS))
+            )
 
 
 def _mmlu_pro_worker(file: Path) -> str:
@@ -44,19 +55,6 @@ def _mmlu_pro_worker(file: Path) -> str:
     if name.endswith("_result"):
         return file.absolute().parent.name
     return _SHOTS.sub("", name.removeprefix("model_outputs_"))
-
-
-def _take_mmlu_pro(row: SourceRow, worker: str, log: LogBuilder) -> None:
-    options = row.items("options")
-    if not all(isinstance(option, str) for option in options):
-        raise row.type_error("a list of texts", "options")
-    shown = [str(option) for option in options if option != "N/A"]  # padding, which models were not shown
-    right, answer = row.label("answer"), row.maybe_text("pred")
-    name = (f"mmlu-pro/{row.label('question_id')}", row.text("category"))
-    asked = row.logged_task(
-        format_options(row.text("question"), shown), ReferenceAnswer(right, "choice"), name, "question"
-    )
-    log.add(asked, LoggedAnswer(worker, row.where, float(answer == right), answer, row.maybe_text(*_MMLU_PRO_TEXTS)))
 
 
 _GRADED = {"gsm": "number", "math-l5": "number", "crux": "text", "mmlu-redux": "choice"}

@@ -33,7 +33,7 @@ from shikisha.outcomes.importers.source_files import (
     read_source_rows,
 )
 from shikisha.outcomes.log_reader import ReferenceAnswer
-from shikisha.outcomes.log_writer import CostKind, LogBuilder, LoggedAnswer, LoggedTask
+from shikisha.outcomes.log_writer import CostKind, LogBuilder, LoggedAnswer
 
 _KINDS = {"em_mc": "choice", "GSM8K": "number"}
 
@@ -103,10 +103,6 @@ def _take_llmrouter(row: SourceRow, prices: Mapping[str, Price], log: LogBuilder
         cost=CostKind.DERIVED,
         seconds=row.number("response_time"),
     )
-    log.add(_llmrouter_task(row), answered)
-
-
-def _llmrouter_task(row: SourceRow) -> LoggedTask:
     metric = row.maybe_text("metric") or ""
     right = row.get("ground_truth", "gt")
     answer = right if right is None or isinstance(right, str) else json.dumps(right, ensure_ascii=False)
@@ -114,7 +110,10 @@ def _llmrouter_task(row: SourceRow) -> LoggedTask:
         answer = answer.rpartition("####")[2].strip()  # a worked solution ends with the number, as its metric has it
     query = row.text("query")
     prompt = format_options(query, _llmrouter_options(row)) if metric == "em_mc" and row.get("choices") else query
-    return row.logged_task(prompt, ReferenceAnswer(answer, _KINDS.get(metric)), ("", row.text("task_name")), "query")
+    llmrouter_task = row.logged_task(
+        prompt, ReferenceAnswer(answer, _KINDS.get(metric)), ("", row.text("task_name")), "query"
+    )
+    log.add(llmrouter_task, answered)
 
 
 def _llmrouter_options(row: SourceRow) -> list[str]:
@@ -151,23 +150,16 @@ def import_routellm(given: Sources, log: LogBuilder) -> None:
             if "model_a" in row.values:
                 _take_battle(row, log)
             else:
-                _take_evaluation(row, _subject(file), log)
-
-
-def _subject(file: Path) -> str:
-    return file.stem.removeprefix("mmlu_").removesuffix("_responses")
-
-
-def _take_evaluation(row: SourceRow, subject: str, log: LogBuilder) -> None:
-    asked = row.logged_task(row.text("prompt"), ReferenceAnswer(None, None), ("", subject))
-    models = [name for name in row.values if name != "prompt" and not name.endswith(_ROUTELLM_RESPONSE)]
-    if not models:
-        raise row.error_at("prompt", "expected columns named for models next to it")
-    for model in models:
-        score, response = row.score(model), row.maybe_text(model + _ROUTELLM_RESPONSE)
-        if score is None:
-            raise row.type_error("True or False", model)
-        log.add(asked, LoggedAnswer(model, row.where, score, response=response))
+                subject = file.stem.removeprefix("mmlu_").removesuffix("_responses")
+                asked = row.logged_task(row.text("prompt"), ReferenceAnswer(None, None), ("", subject))
+                models = [name for name in row.values if name != "prompt" and not name.endswith(_ROUTELLM_RESPONSE)]
+                if not models:
+                    raise row.error_at("prompt", "expected columns named for models next to it")
+                for model in models:
+                    score, response = row.score(model), row.maybe_text(model + _ROUTELLM_RESPONSE)
+                    if score is None:
+                        raise row.type_error("True or False", model)
+                    log.add(asked, LoggedAnswer(model, row.where, score, response=response))
 
 
 def _take_battle(row: SourceRow, log: LogBuilder) -> None:
@@ -201,7 +193,16 @@ def import_routerbench(given: Sources, log: LogBuilder) -> None:
         models: list[str] = []
         for row in read_source_rows(file):
             models = models or _routerbench_models(row)
-            _take_routerbench(row, models, log)
+            name = (f"routerbench/{row.label('sample_id')}", row.text("eval_name"))
+            asked = row.logged_task(_join_listed(row.text("prompt")), ReferenceAnswer(None, None), name)
+            for model in models:
+                score, response = row.score(model), row.maybe_text(model + _ROUTERBENCH_RESPONSE)
+                dollars = row.number(model + _ROUTERBENCH_COST)
+                if (score, response, dollars) == (None, None, None):
+                    continue
+                said = None if response is None else _join_listed(response)
+                answered = LoggedAnswer(model, row.where, score, response=said, dollars=dollars, cost=CostKind.DERIVED)
+                log.add(asked, answered)
 
 
 def _routerbench_models(row: SourceRow) -> list[str]:
@@ -222,19 +223,6 @@ def _routerbench_models(row: SourceRow) -> list[str]:
                 model, f"expected this column, as there is {model}{_ROUTERBENCH_RESPONSE} or {model}{_ROUTERBENCH_COST}"
             )
     return models
-
-
-def _take_routerbench(row: SourceRow, models: list[str], log: LogBuilder) -> None:
-    name = (f"routerbench/{row.label('sample_id')}", row.text("eval_name"))
-    asked = row.logged_task(_join_listed(row.text("prompt")), ReferenceAnswer(None, None), name)
-    for model in models:
-        score, response = row.score(model), row.maybe_text(model + _ROUTERBENCH_RESPONSE)
-        dollars = row.number(model + _ROUTERBENCH_COST)
-        if (score, response, dollars) == (None, None, None):
-            continue
-        said = None if response is None else _join_listed(response)
-        answered = LoggedAnswer(model, row.where, score, response=said, dollars=dollars, cost=CostKind.DERIVED)
-        log.add(asked, answered)
 
 
 def _join_listed(text: str) -> str:

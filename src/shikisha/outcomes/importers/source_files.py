@@ -233,13 +233,9 @@ class Sources:
             log.skip(f"bad rows, the first at {where}: {problem}", len(places))
 
 
-def _files_in(folder: Path, suffixes: Sequence[str]) -> Sequence[Path]:
-    return sorted(file for file in folder.iterdir() if file_ending(file) in suffixes and file.is_file())
-
-
 def _files(path: Path, suffixes: Sequence[str]) -> Sequence[Path]:
     if path.is_dir():
-        found = _files_in(path, suffixes)
+        found = sorted(file for file in path.iterdir() if file_ending(file) in suffixes and file.is_file())
         if not found:
             raise ConfigError(f"{path}: expected files ending in {', '.join(suffixes)} there")
         return found
@@ -305,7 +301,28 @@ def _from_zip(file: Path) -> Iterator[SourceRow]:
 def _from_text(where: str, suffix: str, opened: IO[bytes]) -> Iterator[SourceRow]:
     with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="" if suffix in CSV_ENDINGS else None) as text:
         if suffix in CSV_ENDINGS:
-            yield from _from_csv(where, text)
+            # The default of 128 KiB is less than many model answers; the limit is one for the whole process.
+            csv.field_size_limit(_LARGEST_CELL)
+            first = text.readline()
+            between = max(",;\t", key=first.count)
+            reader = csv.reader(chain((first,), text), strict=True, delimiter=between)
+            line = 1
+            try:
+                names = [name.strip() for name in next(reader, [])]
+                if len(set(names)) != len(names) or not names:
+                    raise ConfigError(f"{where}: line 1: expected a name for each column, each once")
+                line = reader.line_num + 1
+                for cells in reader:
+                    if cells and len(cells) != len(names):
+                        yield SourceRow(f"{where}: line {line}", {}, f"expected {len(names)} cells, found {len(cells)}")
+                    elif cells:
+                        yield SourceRow(
+                            f"{where}: line {line}",
+                            {name: cell or None for name, cell in zip(names, cells, strict=True)},
+                        )
+                    line = reader.line_num + 1
+            except csv.Error as error:
+                raise ConfigError(f"{where}: line {line}: not CSV: {error}") from None
         elif suffix in JSON_LINES_ENDINGS:
             yield from _from_lines(where, enumerate(text, 1))
         else:
@@ -358,30 +375,6 @@ def _row_from_json(where: str, entry: object) -> SourceRow:
     if not isinstance(entry, dict):
         raise RowError(f"{where}: expected an object, found {str(entry)[:40]!r}")
     return SourceRow(where, {name: _none_if_nan(value) for name, value in entry.items()})
-
-
-def _from_csv(where: str, text: TextIO) -> Iterator[SourceRow]:
-    # The default of 128 KiB is less than many model answers; the limit is one for the whole process.
-    csv.field_size_limit(_LARGEST_CELL)
-    first = text.readline()
-    between = max(",;\t", key=first.count)
-    reader = csv.reader(chain((first,), text), strict=True, delimiter=between)
-    line = 1
-    try:
-        names = [name.strip() for name in next(reader, [])]
-        if len(set(names)) != len(names) or not names:
-            raise ConfigError(f"{where}: line 1: expected a name for each column, each once")
-        line = reader.line_num + 1
-        for cells in reader:
-            if cells and len(cells) != len(names):
-                yield SourceRow(f"{where}: line {line}", {}, f"expected {len(names)} cells, found {len(cells)}")
-            elif cells:
-                yield SourceRow(
-                    f"{where}: line {line}", {name: cell or None for name, cell in zip(names, cells, strict=True)}
-                )
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise ConfigError(f"{where}: line {line}: not CSV: {error}") from None
 
 
 def _from_parquet(file: Path) -> Iterator[SourceRow]:

@@ -183,7 +183,13 @@ def _join(
 ) -> tuple[OperatingPoint, ...]:
     """Return the dial with the points that gain over it, with what they are shown to reach; `seen` [B] is their own."""
     joining = [point for point in own if _at(point, gains) > 0]
-    return upper_hull((*dial, *_discounted(joining, np.maximum(0.0, seen - _promised(dial) - gains))))
+    # Return [B]: the accuracy that a dial promises for each budget.
+    trade_off = TradeOff(tuple(dial), 1.0, 0.0)
+    cheapest = dial[0].cost
+    shares = [min(1.0, budget / cheapest) if cheapest > 0 else 1.0 for budget in _GRID]
+    mixes = [trade_off.for_cost(max(float(budget), cheapest)) for budget in _GRID]
+    promised = np.array([share * mix.accuracy for share, mix in zip(shares, mixes, strict=True)])
+    return upper_hull((*dial, *_discounted(joining, np.maximum(0.0, seen - promised - gains))))
 
 
 def _discounted(points: Sequence[OperatingPoint], discount: Floats) -> list[OperatingPoint]:
@@ -212,15 +218,6 @@ def shrink_gains(gains: Floats, usual: float | None = None) -> Floats:
     weight = between / np.maximum(between + noise, 1e-30)
     shrunk: Floats = kept + weight * (by_budget - mean)
     return shrunk
-
-
-def _promised(dial: Sequence[OperatingPoint]) -> Floats:
-    """Return [B]: the accuracy that a dial promises for each budget."""
-    trade_off = TradeOff(tuple(dial), 1.0, 0.0)
-    cheapest = dial[0].cost
-    shares = [min(1.0, budget / cheapest) if cheapest > 0 else 1.0 for budget in _GRID]
-    mixes = [trade_off.for_cost(max(float(budget), cheapest)) for budget in _GRID]
-    return np.array([share * mix.accuracy for share, mix in zip(shares, mixes, strict=True)])
 
 
 def _mean_by_place(values: Floats, places: Ints) -> Floats:

@@ -81,7 +81,10 @@ def detect_drift(
     drifts = []
     for worker in range(len(recent.workers)):
         rows = np.flatnonzero(recent.there[:, worker] & ~np.isnan(recent.scores[:, worker]))
-        expected = _lower_expectation(usual, worker)[recent.batch.types[rows]]
+        # Return [D + 1]: a lower bound of a worker's expected success by type.
+        lower = usual.success[:, worker] - max(MIN_FALL, _NORMAL_QUANTILE * float(usual.error[worker]))
+        lower_expectation = np.asarray(np.clip(lower, _EDGE, 1 - _EDGE), np.float64)
+        expected = lower_expectation[recent.batch.types[rows]]
         places = _lasting_fall(recent.won[rows, worker], expected, every)
         if places is not None:
             drifts.append(_describe_drift(recent, worker, rows, places, usual))
@@ -185,12 +188,6 @@ def _describe_drift(
     expected = float(usual.success[recent.batch.types[since], worker].mean())
     ids = (recent.ids[rows[start]], recent.ids[rows[noticed]])
     return WorkerDrift(recent.workers[worker], *ids, len(since), expected, float(scores.mean()), low, high)
-
-
-def _lower_expectation(usual: ExpectedSuccess, worker: int) -> Floats:
-    """Return [D + 1]: a lower bound of a worker's expected success by type."""
-    lower = usual.success[:, worker] - max(MIN_FALL, _NORMAL_QUANTILE * float(usual.error[worker]))
-    return np.asarray(np.clip(lower, _EDGE, 1 - _EDGE), np.float64)
 
 
 def _standard_error(score: Floats, tasks: Floats | Ints) -> Floats:
@@ -320,24 +317,18 @@ def _build_standings(
         if worker.shunned:
             yield replace(standing, state=WorkerState.SHUNNED)
         elif drift is not None:
-            yield _drifted_standing(standing, drift)
+            figures = replace(standing, usual=drift.usual, found=drift.found, low=drift.low, high=drift.high)
+            drifted_standing = replace(figures, state=WorkerState.FELL, outcomes=drift.outcomes, drift=drift)
+            yield drifted_standing
         elif watched.there[:, index].any():
-            yield _usual_standing(standing, watched, usual, index)
+            rows = np.flatnonzero(watched.there[:, index])
+            scores = watched.won[rows, index]
+            low, high = score_interval(scores.tolist())
+            expected = float(usual.success[watched.batch.types[rows], index].mean())
+            state = WorkerState.FEW if len(rows) < FEW_OUTCOMES else WorkerState.USUAL
+            usual_standing = replace(
+                standing, state=state, usual=expected, found=float(scores.mean()), low=low, high=high
+            )
+            yield usual_standing
         else:
             yield replace(standing, state=WorkerState.FEW if early + judged + aside else WorkerState.NONE)
-
-
-def _drifted_standing(standing: WorkerStanding, drift: WorkerDrift) -> WorkerStanding:
-    figures = replace(standing, usual=drift.usual, found=drift.found, low=drift.low, high=drift.high)
-    return replace(figures, state=WorkerState.FELL, outcomes=drift.outcomes, drift=drift)
-
-
-def _usual_standing(
-    standing: WorkerStanding, watched: OutcomeMatrix, usual: ExpectedSuccess, index: int
-) -> WorkerStanding:
-    rows = np.flatnonzero(watched.there[:, index])
-    scores = watched.won[rows, index]
-    low, high = score_interval(scores.tolist())
-    expected = float(usual.success[watched.batch.types[rows], index].mean())
-    state = WorkerState.FEW if len(rows) < FEW_OUTCOMES else WorkerState.USUAL
-    return replace(standing, state=state, usual=expected, found=float(scores.mean()), low=low, high=high)

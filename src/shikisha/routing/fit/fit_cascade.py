@@ -105,25 +105,25 @@ class StopPoints:
     def after(self, asked: tuple[int, ...]) -> StopPoint:
         """Return the stopping point after these workers, in the order in which they are asked."""
         if asked not in self._known:
-            self._known[asked] = self._fitted(asked)
+            features, won = confidence_features(self.seen, asked, self.scales), self.matrix.won[:, asked[-1]]
+            answered = self.matrix.codes[:, asked[-1]] > NO_ANSWER
+            known = answered & ~np.isnan(self.matrix.scores[:, asked[-1]])
+            penalty = np.full(features.shape[1], _RIDGE_PENALTY)
+            penalty[0] = _CONSTANT_PENALTY
+            overall = fit_logistic(features[known], won[known], penalty)
+            weights, sure = [], np.full(len(won), _NO_ANSWER_CONFIDENCE)
+            for fold in range(int(self.folds.max()) + 1):
+                rows, own = known & (self.folds != fold), answered & (self.folds == fold)
+                weights.append(_round_to_float32(fit_logistic(features[rows], won[rows], penalty, overall)))
+                sure[own] = sigmoid(features[own], weights[-1])
+            least = _candidate_thresholds(sure[answered])
+            self._known[asked] = StopPoint(
+                np.array([*weights, _round_to_float32(overall)]),
+                sure,
+                least,
+                np.searchsorted(least, sure, side="right"),
+            )
         return self._known[asked]
-
-    def _fitted(self, asked: tuple[int, ...]) -> StopPoint:
-        features, won = confidence_features(self.seen, asked, self.scales), self.matrix.won[:, asked[-1]]
-        answered = self.matrix.codes[:, asked[-1]] > NO_ANSWER
-        known = answered & ~np.isnan(self.matrix.scores[:, asked[-1]])
-        penalty = np.full(features.shape[1], _RIDGE_PENALTY)
-        penalty[0] = _CONSTANT_PENALTY
-        overall = fit_logistic(features[known], won[known], penalty)
-        weights, sure = [], np.full(len(won), _NO_ANSWER_CONFIDENCE)
-        for fold in range(int(self.folds.max()) + 1):
-            rows, own = known & (self.folds != fold), answered & (self.folds == fold)
-            weights.append(_round_to_float32(fit_logistic(features[rows], won[rows], penalty, overall)))
-            sure[own] = sigmoid(features[own], weights[-1])
-        least = _candidate_thresholds(sure[answered])
-        return StopPoint(
-            np.array([*weights, _round_to_float32(overall)]), sure, least, np.searchsorted(least, sure, side="right")
-        )
 
 
 def _candidate_thresholds(confidence: Floats) -> Floats:
@@ -164,7 +164,17 @@ def fit_cascade(
     FrugalGPT.
     """
     data = replace(_CascadeData.of(matrix, folds, unit or matrix.cost_unit()), weights=tuple(weights))
-    orders = _candidate_orders(matrix)
+    # All orders to try, shortest first, of workers that no cheaper one beats and the best of the others.
+    mean_scores = matrix.mean_scores()
+    costs = matrix.paid.sum(axis=0) / np.maximum(1, (matrix.there | ~np.isnan(matrix.dollars)).sum(axis=0))
+    ranked = np.lexsort((mean_scores, costs)).tolist()
+    unbeaten = [
+        worker for worker in ranked if not ((costs <= costs[worker]) & (mean_scores > mean_scores[worker])).any()
+    ]
+    others = [worker for worker in np.argsort(-mean_scores, kind="stable").tolist() if worker not in unbeaten]
+    chosen = {*unbeaten[-MAX_CANDIDATES:], *others[: max(0, MAX_CANDIDATES - len(unbeaten))]}
+    candidates = [worker for worker in ranked if worker in chosen]
+    orders = [order for size in range(1, MAX_STEPS + 1) for order in combinations(candidates, size)]
     rules = _search_orders(data, orders)
     by_fold = tuple(_build_cascade(data, rules, fold) for fold in range(data.count))
     data = replace(data, won=np.where(data.answered, matrix.for_evaluation().won, 0.0))
@@ -198,20 +208,6 @@ class _CascadeData:
         group = folds * kinds + matrix.batch.types % kinds
         won = np.where(answered, matrix.won, 0.0)
         return cls(matrix, StopPoints.of(matrix, folds), won, matrix.paid / unit, answered, count, kinds, group)
-
-
-def _candidate_orders(matrix: OutcomeMatrix) -> list[WorkerOrder]:
-    """Return all orders to try, shortest first, of workers that no cheaper one beats and the best of the others."""
-    mean_scores = matrix.mean_scores()
-    costs = matrix.paid.sum(axis=0) / np.maximum(1, (matrix.there | ~np.isnan(matrix.dollars)).sum(axis=0))
-    ranked = np.lexsort((mean_scores, costs)).tolist()
-    unbeaten = [
-        worker for worker in ranked if not ((costs <= costs[worker]) & (mean_scores > mean_scores[worker])).any()
-    ]
-    others = [worker for worker in np.argsort(-mean_scores, kind="stable").tolist() if worker not in unbeaten]
-    chosen = {*unbeaten[-MAX_CANDIDATES:], *others[: max(0, MAX_CANDIDATES - len(unbeaten))]}
-    candidates = [worker for worker in ranked if worker in chosen]
-    return [order for size in range(1, MAX_STEPS + 1) for order in combinations(candidates, size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,15 +322,10 @@ def _build_cascade(data: _CascadeData, rules: _BestOrders, fold: int) -> Cascade
         places = np.unravel_index(rules.cell[setting, fold, kind], [*map(len, least), 1])
         orders[setting, kind, : len(order)] = order
         thresholds[setting, kind, : len(least)] = [held[at] for held, at in zip(least, places, strict=False)]
-        for asked in _stopping_sequences(order):
+        for asked in [asked for size in range(1, len(order)) for asked in combinations(order[:-1], size)]:
             confidences[asked] = data.stops.after(asked).weights[fold]
     spares = np.argsort(-data.matrix.mean_scores(), kind="stable")
     return CascadeRule(orders, thresholds, confidences, data.stops.scales, spares)
-
-
-def _stopping_sequences(order: WorkerOrder) -> list[WorkerOrder]:
-    """Return the sequences after which this order may stop, also where some workers are missing."""
-    return [asked for size in range(1, len(order)) for asked in combinations(order[:-1], size)]
 
 
 def _evaluate_folds(data: _CascadeData, by_fold: Sequence[CascadeRule]) -> tuple[Floats, Floats]:

@@ -125,7 +125,12 @@ def _fit_design(design: _DesignMatrix, matrix: OutcomeMatrix, settings: ScorerPe
         method="L-BFGS-B",
         options={"maxiter": 100, "ftol": 1e-7, "maxcor": 10},
     ).x
-    return _unpack_scorer(solution, kinds, workers)
+    ends = np.cumsum(_parameter_sizes(kinds, workers))[:-1]
+    overall, none, weights, own, pairs, sound, by_worker = np.split(solution, ends)
+    table = np.zeros((workers, workers))
+    table[np.tril_indices(workers, -1)] = pairs
+    support = np.vstack([weights + own.reshape(kinds, workers), weights])
+    return AnswerScorer(np.append(overall + none, overall), support, table + table.T, sound + by_worker)
 
 
 def answer_correctness(matrix: OutcomeMatrix) -> Floats:
@@ -148,7 +153,13 @@ def _build_design(matrix: OutcomeMatrix, settings: ScorerPenalties) -> _DesignMa
     """Lay out all tasks, complete and as random subsets."""
     from scipy.sparse import csr_matrix
 
-    codes, copies = _sample_subsets(matrix, settings)
+    # The codes of all tasks, complete and with random workers left out, and the number of copies.
+    random = np.random.default_rng(settings.seed)
+    states = [matrix.codes]
+    for _ in range(settings.subsets):
+        share = random.uniform(0.1, 0.9, (len(matrix), 1))
+        states.append(np.where(random.random(matrix.codes.shape) < share, matrix.codes, -1))
+    codes, copies = np.concatenate(states), len(states)
     types = np.tile(matrix.batch.types, copies)
     right = np.tile(np.greater(answer_correctness(matrix), 0.5), (copies, 1))
     base, entries = np.arange(len(codes)) * right.shape[1], _SparseEntries()
@@ -176,16 +187,6 @@ def _build_design(matrix: OutcomeMatrix, settings: ScorerPenalties) -> _DesignMa
     hits = right.ravel()[there].astype(float)
     some = np.bincount(owner, hits, len(codes)) > 0
     return _DesignMatrix(entries_matrix, owner, hits, some.astype(float), types, 1 / copies)
-
-
-def _sample_subsets(matrix: OutcomeMatrix, settings: ScorerPenalties) -> tuple[Ints, int]:
-    """Return the codes of all tasks, complete and with random workers left out, and the number of copies."""
-    random = np.random.default_rng(settings.seed)
-    states = [matrix.codes]
-    for _ in range(settings.subsets):
-        share = random.uniform(0.1, 0.9, (len(matrix), 1))
-        states.append(np.where(random.random(matrix.codes.shape) < share, matrix.codes, -1))
-    return np.concatenate(states), len(states)
 
 
 class _SparseEntries:
@@ -220,15 +221,6 @@ def _scorer_loss(theta: Floats, design: _DesignMatrix, across: "csr_matrix", pen
     none = np.bincount(types % free, missed, free)
     gradient = np.concatenate([[none.sum()], none[: free - 1], across @ slope])
     return float(loss + 0.5 * (penalty * theta**2).sum()), gradient + penalty * theta
-
-
-def _unpack_scorer(theta: Floats, kinds: int, workers: int) -> AnswerScorer:
-    ends = np.cumsum(_parameter_sizes(kinds, workers))[:-1]
-    overall, none, weights, own, pairs, sound, by_worker = np.split(theta, ends)
-    table = np.zeros((workers, workers))
-    table[np.tril_indices(workers, -1)] = pairs
-    support = np.vstack([weights + own.reshape(kinds, workers), weights])
-    return AnswerScorer(np.append(overall + none, overall), support, table + table.T, sound + by_worker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +419,11 @@ def _fit_step(
         axis=1,
     )
     flat = targets.reshape(len(targets), -1)
-    fitted, predictions = _cross_fit_ridge(state.features, flat, _feature_penalties(state), data.folds)
+    config = state.data.config
+    penalty = np.full(state.features.shape[1], config.heavy)
+    penalty[: WEAKLY_PENALIZED if state.asked else WEAKLY_PENALIZED_AT_START] = config.light
+    penalty[0] = _CONSTANT_PENALTY
+    fitted, predictions = _cross_fit_ridge(state.features, flat, penalty, data.folds)
     continuation = state.shipped(len(prices))
     own: Floats32 = (state.features @ fitted.astype(np.float32)).reshape(targets.shape)
     choice = _best_ask(predictions.reshape(targets.shape), bool(state.asked))
@@ -446,14 +442,6 @@ def _best_ask(worth: Floats | Floats32, may_ship: bool) -> Ints:
     """Return [T, L]: the place of the ask that is worth most, or SHIP where none is worth anything."""
     best = worth.argmax(axis=1)
     return np.where(worth.max(axis=1) > 0, best, SHIP) if may_ship else best
-
-
-def _feature_penalties(state: _StoppingState) -> Floats:
-    config = state.data.config
-    penalty = np.full(state.features.shape[1], config.heavy)
-    penalty[: WEAKLY_PENALIZED if state.asked else WEAKLY_PENALIZED_AT_START] = config.light
-    penalty[0] = _CONSTANT_PENALTY
-    return penalty
 
 
 def _cross_fit_ridge(features: Floats32, targets: Floats, penalty: Floats, folds: Ints) -> tuple[Floats, Floats]:

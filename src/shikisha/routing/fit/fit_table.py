@@ -32,18 +32,8 @@ SHRINKAGES = (2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 
 def capacity_offsets(free: TableRule, matrix: OutcomeMatrix, limits: Mapping[str, float]) -> Floats:
     """Return [L, J], the offsets that keep each worker's share of these tasks within its limit."""
-    most = _capacity_limits(matrix.workers, limits)
-    moved, types = free.task_offsets(matrix.batch), matrix.batch.types
-    offsets = np.zeros((free.settings, len(matrix.workers)))
-    for setting in range(free.settings):
-        worth = free.worth(setting)
-        start = _dual_prices(worth, np.bincount(types % len(worth), minlength=len(worth)) / max(1, len(types)), most)
-        offsets[setting] = _solve_offsets(worth[types] + moved, most, start)
-    return offsets
-
-
-def _capacity_limits(workers: tuple[str, ...], limits: Mapping[str, float]) -> dict[int, float]:
-    """Return each limited worker's index and limit; refuse limits that cannot be kept."""
+    # Each limited worker's index and limit; refuse limits that cannot be kept.
+    workers = matrix.workers
     for name, limit in limits.items():
         if name not in workers:
             raise UnknownName("worker in the load limits", name, workers)
@@ -51,7 +41,14 @@ def _capacity_limits(workers: tuple[str, ...], limits: Mapping[str, float]) -> d
             raise ConfigError(f"load limits: {name}: expected a share of all tasks, from 0 to 1, found {limit!r}")
     if len(limits) == len(workers) and sum(limits.values()) < 1 - _EPSILON:
         raise ConfigError(f"load limits: all workers together may take only {sum(limits.values()):.3g} of the tasks")
-    return {workers.index(name): limit for name, limit in limits.items()}
+    most = {workers.index(name): limit for name, limit in limits.items()}
+    moved, types = free.task_offsets(matrix.batch), matrix.batch.types
+    offsets = np.zeros((free.settings, len(matrix.workers)))
+    for setting in range(free.settings):
+        worth = free.worth(setting)
+        start = _dual_prices(worth, np.bincount(types % len(worth), minlength=len(worth)) / max(1, len(types)), most)
+        offsets[setting] = _solve_offsets(worth[types] + moved, most, start)
+    return offsets
 
 
 def _dual_prices(worth: Floats, sizes: Floats, most: Mapping[int, float]) -> Floats:
@@ -136,22 +133,14 @@ def fit_table(
         table = build_table(matrix.at(~rows), dollars, strength, preference)
         won[rows], cost[rows] = evaluate_table(table, matrix.at(rows).for_evaluation(), dollars)
     whole = build_table(matrix, dollars, strength, preference)
-    estimates = _own_estimates(whole, matrix)
-    return FittedTable(whole, won, cost, estimates + won.mean() - estimates.mean())
-
-
-def _own_estimates(table: TableRule, matrix: OutcomeMatrix) -> Floats:
-    """Return [L]: the success that a table expects of its settings on these tasks.
-
-    With few tasks the settings that happen to do well outside the fit are those that were lucky. Estimates that are
-    shrunk to the workers' means rank settings better, at 30 tasks as at 3,000.
-    """
-    moved, types = table.task_offsets(matrix.batch), matrix.batch.types
+    # Return [L]: the success that a table expects of its settings on these tasks.
+    moved, types = whole.task_offsets(matrix.batch), matrix.batch.types
     means = []
-    for setting in range(table.settings):
-        best = (table.worth(setting)[types] + moved).argmax(axis=1)
-        means.append(float(table.success[types, best].mean()))
-    return np.array(means)
+    for setting in range(whole.settings):
+        best = (whole.worth(setting)[types] + moved).argmax(axis=1)
+        means.append(float(whole.success[types, best].mean()))
+    estimates = np.array(means)
+    return FittedTable(whole, won, cost, estimates + won.mean() - estimates.mean())
 
 
 def build_table(

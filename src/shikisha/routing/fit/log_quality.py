@@ -446,11 +446,6 @@ def _missing_notes(matrix: OutcomeMatrix) -> Iterator[str]:
         ranked = sorted(zip(lacks, matrix.types.names, strict=True), reverse=True)
         listed = [f"{100 * share:.0f} % of {name}" for share, name in ranked if share > MISSING_SHARE]
         if listed:
-            joined = _join_names(
-                [*listed[:_MAX_LISTED_TYPES], *(["other types"] if len(listed) > _MAX_LISTED_TYPES else [])]
-            )
+            names = [*listed[:_MAX_LISTED_TYPES], *(["other types"] if len(listed) > _MAX_LISTED_TYPES else [])]
+            joined = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
             yield f"{worker} lacks {joined}: it counts as not answering there"
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

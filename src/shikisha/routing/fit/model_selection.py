@@ -140,21 +140,17 @@ def _fit_stepwise(
 ) -> CrossFittedRule:
     """Return the stopping rule over the workers that the cascade asks most; it has found who adds to whom."""
     config, unit = settings
-    pool = _most_asked_workers(matrix, cascade)
-    data = replace(StoppingData.of(matrix, folds, config), unit=unit).boosted(pool)
-    one = fit_stopping(data, pool)
-    return CrossFittedRule(one.part, one.won, one.cost, one.spent)
-
-
-def _most_asked_workers(matrix: OutcomeMatrix, cascade: CascadeRule) -> list[int]:
-    """Return up to POOL_SIZE workers, ascending: the best one, and those that most settings of the cascade ask."""
+    # Up to POOL_SIZE workers, ascending: the best one, and those that most settings of the cascade ask.
     kinds = cascade.orders.shape[1]
     sizes = np.bincount(matrix.batch.types % kinds, minlength=kinds).astype(float)
     asked = np.array([((cascade.orders == worker) @ np.ones(cascade.orders.shape[2]) @ sizes).sum()
                       for worker in range(len(matrix.workers))])  # fmt: skip
     asked[matrix.best_worker()] = np.inf
     ranked = np.lexsort((-matrix.mean_scores(), -asked))
-    return sorted(ranked[:POOL_SIZE].tolist())
+    pool = sorted(ranked[:POOL_SIZE].tolist())
+    data = replace(StoppingData.of(matrix, folds, config), unit=unit).boosted(pool)
+    one = fit_stopping(data, pool)
+    return CrossFittedRule(one.part, one.won, one.cost, one.spent)
 
 
 def _single_workers(table: TableRule, matrix: OutcomeMatrix, unit: float) -> CrossFittedRule:
@@ -220,7 +216,24 @@ class SettingBoard:
 
 def judge_board(board: SettingBoard, empty: TradeOff) -> PolicyFit:
     """Return the candidates' trade-offs, which are `empty` with points, and what they did on held-out tasks."""
-    fitted = _trim_unused(board, empty)
+    # Drop rules and settings that are on no candidate's trade-off; trade-offs are `empty` with points.
+    hulls = {name: points for name, points in board.hulls().items() if name in board.names}
+    used = sorted({(point.part, point.setting) for hull in hulls.values() for point in hull})
+    parts: list[DecisionRule] = []
+    moved: dict[tuple[int, int], tuple[int, int]] = {}
+    for place in sorted({part for part, _ in used}):
+        settings = [setting for part, setting in used if part == place]
+        rule = board.rules[place].part
+        for index, setting in enumerate(settings):
+            moved[place, setting] = (len(parts), index if isinstance(rule, StoppingRule) else setting)
+        parts.append(rule.select_settings(settings) if isinstance(rule, StoppingRule) else rule)
+
+    def relocated(point: OperatingPoint) -> OperatingPoint:
+        part, setting = moved[point.part, point.setting]
+        return replace(point, part=part, setting=setting)
+
+    dials = {name: replace(empty, points=tuple(map(relocated, hull))) for name, hull in hulls.items()}
+    fitted = PolicyFit(tuple(parts), dials)
     return fitted if len(set(board.hashes)) < 2 * FOLDS else replace(fitted, trials=_measure(board, empty))
 
 
@@ -238,27 +251,6 @@ def _measure(board: SettingBoard, empty: TradeOff) -> dict[str, HeldOutTrial]:
             dial = replace(empty, points=points, best_single=best.accuracy)
             trials.setdefault(name, []).append(HeldOutTrial.of(dial, (won[inside], cost[inside], places), base, inside))
     return {name: HeldOutTrial.joined(parts) for name, parts in trials.items()}
-
-
-def _trim_unused(board: SettingBoard, empty: TradeOff) -> PolicyFit:
-    """Drop rules and settings that are on no candidate's trade-off; trade-offs are `empty` with points."""
-    hulls = {name: points for name, points in board.hulls().items() if name in board.names}
-    used = sorted({(point.part, point.setting) for hull in hulls.values() for point in hull})
-    parts: list[DecisionRule] = []
-    moved: dict[tuple[int, int], tuple[int, int]] = {}
-    for place in sorted({part for part, _ in used}):
-        settings = [setting for part, setting in used if part == place]
-        rule = board.rules[place].part
-        for index, setting in enumerate(settings):
-            moved[place, setting] = (len(parts), index if isinstance(rule, StoppingRule) else setting)
-        parts.append(rule.select_settings(settings) if isinstance(rule, StoppingRule) else rule)
-
-    def relocated(point: OperatingPoint) -> OperatingPoint:
-        part, setting = moved[point.part, point.setting]
-        return replace(point, part=part, setting=setting)
-
-    dials = {name: replace(empty, points=tuple(map(relocated, hull))) for name, hull in hulls.items()}
-    return PolicyFit(tuple(parts), dials)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from shikisha.routing.fit.policy_figures import (
     frontier_lines,
     trade_off_settings,
 )
-from shikisha.routing.policy_data import Candidate, FrontierPoint, KnownWorker, Policy
+from shikisha.routing.policy_data import Candidate, FrontierPoint, Policy
 from shikisha.routing.trade_off import OperatingMix
 
 _COST_TITLE = "mean cost, of the best single worker's (logarithmic)"
@@ -107,7 +107,12 @@ def frontier_chart(policy: Policy, size: ChartSize, *, named: bool = True) -> Fr
     costs = [met.spent for line in drawn for met in line.frontier if met.spent > 0]
     across = AxisScale(min(costs) / _MARGIN, max([*costs, 1.0]) * _MARGIN, frame.left, frame.right, log=True)
     inside = [one for one in inside if across.low <= one.cost <= across.high]
-    ends = [end for line in drawn for met in line.frontier for end in _interval_ends(line, met)]
+    ends = [
+        end
+        for line in drawn
+        for met in line.frontier
+        for end in ((met.low, met.accuracy, met.high) if line.kept else (met.accuracy,))
+    ]
     upward = even_scale([*ends, *(one.accuracy for one in inside)], (frame.bottom, frame.top), 6)
     curves, points = _place_curves_and_marks(drawn, inside, (across, upward), size, named=named)
     chart = Chart(
@@ -131,13 +136,8 @@ def _marks(policy: Policy, unit: float) -> Iterator[FrontierMark]:
     for one in policy.workers:
         yield FrontierMark(one.name, one.score, one.dollars / unit, one is best, one is best)
     for name, met in fixed_cost_baselines(policy):
-        if not _is_best_single(met, best):
+        if not (isclose(met.spent, 1.0, rel_tol=_NEAR) and isclose(met.accuracy, best.score, rel_tol=_NEAR)):
             yield FrontierMark(name, met.accuracy, met.spent, best=False, labeled=True)
-
-
-def _is_best_single(met: FrontierPoint, best: KnownWorker) -> bool:
-    """Return whether a baseline of one cost is the best single worker, measured again on held-out tasks."""
-    return isclose(met.spent, 1.0, rel_tol=_NEAR) and isclose(met.accuracy, best.score, rel_tol=_NEAR)
 
 
 def _accuracy_span(candidates: Sequence[FrontierLine], best: float) -> tuple[float, float]:
@@ -145,10 +145,6 @@ def _accuracy_span(candidates: Sequence[FrontierLine], best: float) -> tuple[flo
     found = [met.accuracy for line in candidates for met in line.frontier] + [best]
     width = max(0.02, max(found) - min(found))
     return min(found) - _LOWEST * width, max(found) + _HIGHEST * width
-
-
-def _interval_ends(line: FrontierLine, met: FrontierPoint) -> tuple[float, ...]:
-    return (met.low, met.accuracy, met.high) if line.kept else (met.accuracy,)
 
 
 def _place_curves_and_marks(

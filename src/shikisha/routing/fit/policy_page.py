@@ -40,13 +40,8 @@ def render_policy_page(policy: Policy, version: str, uses: tuple[tuple[str, str]
     environment.filters["met_span"] = lambda met: span(ConfidenceInterval(met.low, met.high))
     environment.filters["gain_span"] = lambda gain: span(ConfidenceInterval(gain.low, gain.high), signed=True)
     values = {"policy": policy, "version": version, "uses": uses}
-    values |= {**_text_values(policy), **_figure_values(policy), **_trade_off_values(policy)}
-    return render_page(environment, "policy.html.jinja", values)
-
-
-def _text_values(policy: Policy) -> Mapping[str, object]:
     evidence = policy.rung().evidence
-    return {
+    text_values = {
         "name": policy_report.log_name(policy.about),
         "best": best_single_worker(policy),
         "few": workers_with_few_outcomes(policy),
@@ -62,6 +57,8 @@ def _text_values(policy: Policy) -> Mapping[str, object]:
             if candidate.evidence
         },
     }
+    values |= {**(text_values), **_figure_values(policy), **_trade_off_values(policy)}
+    return render_page(environment, "policy.html.jinja", values)
 
 
 def _format_needed(outcomes: int | None, recorded: int) -> str:

@@ -21,7 +21,7 @@ from shikisha.routing.fit.cost_frontier import BUDGETS, Frontier, compute_fronti
 from shikisha.routing.fit.fit_table import fit_table
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.state import TaskBatch, TaskTypes
-from shikisha.routing.text_features import PROMPT_BUCKETS, HashedWords
+from shikisha.routing.text_features import PROMPT_BUCKETS
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
 if TYPE_CHECKING:
@@ -66,8 +66,28 @@ def find_task_types(matrix: OutcomeMatrix, folds: Ints, counts: Sequence[int] = 
 def cluster_prompts(matrix: OutcomeMatrix, count: int, common: float = COMMON_SHARES[0]) -> TaskTypes:
     """Return this many types (fewer where prompts are alike); each compares answers as the matrix's type does."""
     words = matrix.batch.words
-    word_rows, rarity = _word_matrix(words), _inverse_frequency(words, common)
-    centres = _refine_centres(word_rows, rarity, _initial_clusters(word_rows, rarity, count))
+    try:
+        from scipy.sparse import csr_matrix
+    except ImportError:
+        raise MissingExtra("learn", "finding task types") from None
+    word_matrix = csr_matrix((words.weights, words.places, words.starts), shape=(len(words), PROMPT_BUCKETS))
+    # Return [PROMPT_BUCKETS]: the log of the inverse share of prompts that contain a word.
+    there = np.unique(words.rows * PROMPT_BUCKETS + words.places) % PROMPT_BUCKETS
+    within = np.bincount(there, minlength=PROMPT_BUCKETS)
+    telling = (within >= _MIN_OCCURRENCES) & (within <= common * len(words))
+    inverse_frequency = np.where(telling, np.log(len(words) / np.maximum(1, within)), 0.0)
+    word_rows, rarity = word_matrix, inverse_frequency
+    # Return [T]: clusters of the projected prompts.
+    from sklearn.cluster import KMeans
+    from sklearn.preprocessing import normalize
+    from sklearn.utils.extmath import randomized_svd
+
+    weighted = normalize(word_rows.multiply(rarity).tocsr())
+    left, sizes, _ = randomized_svd(weighted, min(_DIMENSIONS, weighted.shape[0]), random_state=0)
+    projected = normalize(left * sizes)
+    most = min(count, len(np.unique(projected.round(6), axis=0)))
+    initial_clusters = np.asarray(KMeans(most, n_init=4, random_state=0).fit_predict(projected), np.int64)
+    centres = _refine_centres(word_rows, rarity, initial_clusters)
     form = matrix.types.forms[0] if matrix.types.forms else matrix.types.form
     names = _name_clusters(matrix.batch.prompts, words.times(centres.T).argmax(axis=1), len(centres))
     return TaskTypes(names, (form,) * len(names), matrix.types.form, centres)
@@ -93,52 +113,20 @@ def _table_frontier(matrix: OutcomeMatrix, folds: Ints) -> Frontier:
     return compute_frontier(TradeOff(points, 1.0, 0.0), tabled.won, tabled.cost, places, BUDGETS)
 
 
-def _word_matrix(words: HashedWords) -> "csr_matrix":
-    try:
-        from scipy.sparse import csr_matrix
-    except ImportError:
-        raise MissingExtra("learn", "finding task types") from None
-    return csr_matrix((words.weights, words.places, words.starts), shape=(len(words), PROMPT_BUCKETS))
-
-
-def _inverse_frequency(words: HashedWords, common: float) -> Floats:
-    """Return [PROMPT_BUCKETS]: the log of the inverse share of prompts that contain a word."""
-    there = np.unique(words.rows * PROMPT_BUCKETS + words.places) % PROMPT_BUCKETS
-    within = np.bincount(there, minlength=PROMPT_BUCKETS)
-    telling = (within >= _MIN_OCCURRENCES) & (within <= common * len(words))
-    return np.where(telling, np.log(len(words) / np.maximum(1, within)), 0.0)
-
-
-def _initial_clusters(word_rows: "csr_matrix", rarity: Floats, count: int) -> Ints:
-    """Return [T]: clusters of the projected prompts."""
-    from sklearn.cluster import KMeans
-    from sklearn.preprocessing import normalize
-    from sklearn.utils.extmath import randomized_svd
-
-    weighted = normalize(word_rows.multiply(rarity).tocsr())
-    left, sizes, _ = randomized_svd(weighted, min(_DIMENSIONS, weighted.shape[0]), random_state=0)
-    projected = normalize(left * sizes)
-    most = min(count, len(np.unique(projected.round(6), axis=0)))
-    return np.asarray(KMeans(most, n_init=4, random_state=0).fit_predict(projected), np.int64)
-
-
 def _refine_centres(word_rows: "csr_matrix", rarity: Floats, nearest: Ints) -> Floats:
     """Return [k, PROMPT_BUCKETS]: centers such that each prompt is nearest to its own, as `TaskTypes.of` measures."""
     for _ in range(_ROUNDS):
         kinds, places = np.unique(nearest, return_inverse=True)
-        centres = _sparsify_centres(np.asarray((word_rows.T @ np.eye(len(kinds))[places]).T) * rarity**2)
+        # Unit rows of the largest entries, rounded as in a policy file.
+        sums = np.asarray((word_rows.T @ np.eye(len(kinds))[places]).T) * rarity**2
+        least = np.partition(sums, -_WORDS_PER_CENTRE, axis=1)[:, -_WORDS_PER_CENTRE, None]
+        largest = np.where(sums >= least, sums, 0.0)
+        lengths = np.maximum(1e-12, np.linalg.norm(largest, axis=1, keepdims=True))
+        centres = np.asarray((largest / lengths).astype(np.float32), np.float64)
         nearest = np.asarray(word_rows @ centres.T).argmax(axis=1)
         if (nearest == places).all():
             break
     return centres
-
-
-def _sparsify_centres(sums: Floats) -> Floats:
-    """Return unit rows of the largest entries, rounded as in a policy file."""
-    least = np.partition(sums, -_WORDS_PER_CENTRE, axis=1)[:, -_WORDS_PER_CENTRE, None]
-    largest = np.where(sums >= least, sums, 0.0)
-    lengths = np.maximum(1e-12, np.linalg.norm(largest, axis=1, keepdims=True))
-    return np.asarray((largest / lengths).astype(np.float32), np.float64)
 
 
 def _name_clusters(prompts: Sequence[str], nearest: Ints, count: int) -> tuple[str, ...]:

@@ -166,7 +166,20 @@ def reach_verdict(
     gaining = [one for one in passed if one.gain - _REPEATED_Z * one.error > 0 and one.cost <= _MOST_COST]
     if saving or gaining:
         chosen = min(saving, key=lambda one: one.cost) if saving else max(gaining, key=lambda one: one.gain)
-        return _advise(chosen, final, priced, names[1].get(chosen.margin, ""))
+        alone = names[1].get(chosen.margin, "")
+        mix = target_mix(final, chosen.margin)
+        whole = mix.accuracy >= final.points[-1].accuracy
+        option = "" if whole or final.best_single <= 0 else f"quality={mix.accuracy / final.best_single:.6g}"
+        low, high = chosen.gain - _Z * chosen.error, chosen.gain + _Z * chosen.error
+        interval = f"(95 %: {100 * low:+.1f} to {100 * high:+.1f} points)"
+        gain = "no loss" if low <= 0 <= chosen.gain + _SMALL else f"{100 * chosen.gain:+.1f} points"
+        cost = (
+            f"{100 * (chosen.cost - 1):+.0f} %".replace("-", "\N{MINUS SIGN}") + " of the cost, at " if priced else ""
+        )
+        advice = f"{cost}{gain} {interval}".replace("-", "\N{MINUS SIGN}")
+        kind = VerdictKind.SINGLE if alone else VerdictKind.POLICY
+        text = f"ask {alone} for everything: {advice}" if alone else f"use this policy: {advice}"
+        return LogVerdict(kind, text, option, alone, chosen.gain, low, high, chosen.cost)
     hopeful = [one for one in targets if one.within(_PROMISING_Z, TOLERANCE if priced else 0.0)]
     hopeful = [one for one in hopeful if (priced and one.cost <= _SAVES) or one.gain - _PROMISING_Z * one.error > 0]
     needs = [tasks for one in hopeful if (tasks := one.needed(count)) is not None and tasks <= _MOST_NEEDED * count]
@@ -189,17 +202,3 @@ def _measure_target(trial: HeldOutTrial, column: int, places: Ints, count: int) 
     paid = float(trial.base[:, 1].sum())
     cost = float(trial.cost[:, column].sum()) / paid if paid > 0 else 1.0
     return _Target(MARGINS[column], float(difference.mean()), error, cost)
-
-
-def _advise(chosen: _Target, final: TradeOff, priced: bool, alone: str) -> LogVerdict:
-    mix = target_mix(final, chosen.margin)
-    whole = mix.accuracy >= final.points[-1].accuracy
-    option = "" if whole or final.best_single <= 0 else f"quality={mix.accuracy / final.best_single:.6g}"
-    low, high = chosen.gain - _Z * chosen.error, chosen.gain + _Z * chosen.error
-    interval = f"(95 %: {100 * low:+.1f} to {100 * high:+.1f} points)"
-    gain = "no loss" if low <= 0 <= chosen.gain + _SMALL else f"{100 * chosen.gain:+.1f} points"
-    cost = f"{100 * (chosen.cost - 1):+.0f} %".replace("-", "\N{MINUS SIGN}") + " of the cost, at " if priced else ""
-    advice = f"{cost}{gain} {interval}".replace("-", "\N{MINUS SIGN}")
-    kind = VerdictKind.SINGLE if alone else VerdictKind.POLICY
-    text = f"ask {alone} for everything: {advice}" if alone else f"use this policy: {advice}"
-    return LogVerdict(kind, text, option, alone, chosen.gain, low, high, chosen.cost)

@@ -95,7 +95,15 @@ def simulate_drift(matrix: OutcomeMatrix, drift: WorkerDrift) -> OutcomeMatrix:
     """
     column = matrix.workers.index(drift.worker)
     share_lost = 1 - drift.found / max(drift.usual, _EDGE)
-    changed = np.array([_hash_to_unit(f"{drift.worker}\0{content}") for content in matrix.hashes]) < share_lost
+    changed = (
+        np.array(
+            [
+                (int.from_bytes(sha256((f"{drift.worker}\0{content}").encode()).digest()[:6]) / 2**48)
+                for content in matrix.hashes
+            ]
+        )
+        < share_lost
+    )
     rows = np.flatnonzero(changed & (matrix.won[:, column] > 0) & (matrix.codes[:, column] >= 0))
     codes, scores = matrix.codes.copy(), matrix.scores.copy()
     codes[rows, column], scores[rows, column] = matrix.codes[rows].max(axis=1) + 1, 0.0
@@ -168,7 +176,3 @@ def _with_note(policy: Policy, note: str) -> Policy:
 def _shift_log_odds(success: Floats, shift: float) -> Floats:
     clipped = np.clip(success, _EDGE, 1 - _EDGE)
     return np.asarray(1 / (1 + (1 - clipped) / clipped * np.exp(-shift)), np.float64)
-
-
-def _hash_to_unit(text: str) -> float:
-    return int.from_bytes(sha256(text.encode()).digest()[:6]) / 2**48

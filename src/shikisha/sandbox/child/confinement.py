@@ -381,30 +381,26 @@ class Confinement:
     def enter(self, allowance: Allowance) -> None:
         """Confine this process permanently. OSError when the system refuses."""
         os.chdir(allowance.folder)
-        _set_limits(allowance)
+        mapped = int(_read_text("/proc/self/statm").split()[0]) * resource.getpagesize()
+        hard = {
+            resource.RLIMIT_AS: mapped + allowance.memory,
+            resource.RLIMIT_CPU: allowance.cpu_seconds,
+            resource.RLIMIT_FSIZE: LARGEST_FILE,
+            resource.RLIMIT_NOFILE: MOST_FILES,
+            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_MEMLOCK: 0,
+            resource.RLIMIT_MSGQUEUE: 0,
+            resource.RLIMIT_STACK: _STACK,
+        }
+        for which, most in hard.items():
+            allowed = resource.getrlimit(which)[1]
+            most = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
+            resource.setrlimit(which, (most, most))
         _prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         own = os.open(allowance.folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         if self._abi or not self._contained:
             landlock_restrict(_syscall, self._readable, self._devices, own, self._abi)
         install_filter(self._filter + pack_instructions(filter_end(self._machine, os.getpid())), _prctl)
-
-
-def _set_limits(allowance: Allowance) -> None:
-    mapped = int(_read_text("/proc/self/statm").split()[0]) * resource.getpagesize()
-    hard = {
-        resource.RLIMIT_AS: mapped + allowance.memory,
-        resource.RLIMIT_CPU: allowance.cpu_seconds,
-        resource.RLIMIT_FSIZE: LARGEST_FILE,
-        resource.RLIMIT_NOFILE: MOST_FILES,
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_MEMLOCK: 0,
-        resource.RLIMIT_MSGQUEUE: 0,
-        resource.RLIMIT_STACK: _STACK,
-    }
-    for which, most in hard.items():
-        allowed = resource.getrlimit(which)[1]
-        most = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
-        resource.setrlimit(which, (most, most))
 
 
 def _can_reach(folder: str) -> bool:

@@ -50,7 +50,11 @@ def main() -> None:
     if trouble := support_problem():
         control.send(json.dumps({"problem": trouble}).encode())
         return
-    _preload_modules()
+    for name in _PRELOADED_MODULES:
+        import_module(name)
+    sys.path.remove(sys.argv[1])
+    gc.collect()
+    gc.freeze()
     drop_launcher_privileges(sys.argv[3])
     launcher = ForkServer(control, sys.argv[4])
     sys.path.append(sys.argv[4])
@@ -75,7 +79,10 @@ class ForkServer:
             for ready, _ in poll.poll():
                 if ready in self._running:
                     poll.unregister(ready)
-                    self._reap(ready)
+                    process, reply = self._running.pop(ready)
+                    os.close(ready)
+                    with reply:
+                        _send_reply(reply, {"code": os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])})
                     continue
                 message, descriptors, _, _ = socket.recv_fds(self._control, _LONGEST_MESSAGE, 5)
                 if not message:
@@ -103,19 +110,17 @@ class ForkServer:
         self._running[pidfd] = process, reply
         return pidfd
 
-    def _reap(self, pidfd: int) -> None:
-        process, reply = self._running.pop(pidfd)
-        os.close(pidfd)
-        with reply:
-            _send_reply(reply, {"code": os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])})
-
     def _run_child(self, message: bytes, ends: list[int]) -> None:
         """Run one program in this forked process to its end; this never returns to the server's loop."""
         code = 70
         try:
             allowance = Allowance(**json.loads(message))
             os.setsid()
-            _arrange_descriptors(ends)
+            # Put a program's descriptors in place: input, output, errors (discarded), the sent program, its report.
+            given, printed, sent, answer = (fcntl.fcntl(end, fcntl.F_DUPFD, FIRST_FREE_DESCRIPTOR) for end in ends)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for place, end in enumerate((given, printed, nowhere, sent, answer)):
+                os.dup2(end, place)
             try:
                 end_with_parent(self._process)
                 self._confinement.enter(allowance)
@@ -130,24 +135,8 @@ class ForkServer:
             os._exit(code)
 
 
-def _preload_modules() -> None:
-    for name in _PRELOADED_MODULES:
-        import_module(name)
-    sys.path.remove(sys.argv[1])
-    gc.collect()
-    gc.freeze()
-
-
 def _send_reply(word: socket.socket, what: dict[str, object], *descriptors: int) -> None:
     try:
         socket.send_fds(word, [json.dumps(what).encode()], descriptors)
     except OSError:  # the receiver has gone; the program ends at its limits
         return
-
-
-def _arrange_descriptors(ends: list[int]) -> None:
-    """Put a program's descriptors in place: input, output, errors (discarded), the sent program, its report."""
-    given, printed, sent, answer = (fcntl.fcntl(end, fcntl.F_DUPFD, FIRST_FREE_DESCRIPTOR) for end in ends)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for place, end in enumerate((given, printed, nowhere, sent, answer)):
-        os.dup2(end, place)

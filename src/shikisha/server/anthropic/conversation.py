@@ -192,17 +192,13 @@ def _attachment(block: ImageBlock | DocumentBlock, where: str) -> Attachment:
     at = f"{where}.source"
     if isinstance(block, DocumentBlock):
         if isinstance(source, TextSource):
-            encoded = _base64(source.data)
+            encoded = b64encode(source.data.encode()).decode()
             return file_attachment(f"data:text/plain;base64,{encoded}", block.title or "document.txt", at)
         if isinstance(source, Base64Source):
             return file_attachment(f"data:{source.media_type};base64,{source.data}", block.title or "document", at)
     if isinstance(source, Base64Source):
         return image_attachment(f"data:{source.media_type};base64,{source.data}", None, at)
     return image_attachment(source.url if source.type == "url" else "", None, at)
-
-
-def _base64(text: str) -> str:
-    return b64encode(text.encode()).decode()
 
 
 def _function_tool(tool: AnthropicTool) -> dict[str, Json]:

@@ -117,9 +117,14 @@ def _as_understood(name: str, value: object, task: Task) -> object:
     """Return a field as a worker is sent it from the task's parts; fields that no worker is sent are as they came."""
     match name:
         case "messages":
-            wishes = ClientOptions.of(task)
+            client_options = ClientOptions.of(task)
             request = Request(
-                task, task.prompt, schema=task.answer_schema, wishes=wishes, exchanges=task.exchanges, held=True
+                task,
+                task.prompt,
+                schema=task.answer_schema,
+                client_options=client_options,
+                exchanges=task.exchanges,
+                held=True,
             )
             return [chat_message(turn) for turn in request_messages(request)]
         case "tools":

@@ -21,7 +21,6 @@ from shikisha.server.http.api_errors import ApiError, error_responses
 from shikisha.server.http.auth import require_scope
 from shikisha.server.http.request import (
     RequestModel,
-    RequestOptions,
     ignored_header,
     read_json,
     read_request_options,
@@ -62,19 +61,8 @@ async def create_embeddings(request: Request, by: RunPrincipal) -> Response:
     service: RunService = request.app.state.service
     raw = await read_json(request)
     asked, unknown = validate_known(raw, EmbeddingRequest, refuse=service.settings.unknown == "refuse")
-    order = _authorize(service, by, asked, read_request_options(request.headers))
-    started = await start_once(service, replace(order, idempotency=read_idempotency_key(request.headers)))
-
-    async def gone() -> None:
-        if started.fresh:
-            await service.cancel(started.run)
-
-    headers = ignored_header(unknown, service.container.secret_store.scrub)
-    return await run_unless_disconnected(request, _embeddings(service, asked, started.run, headers), gone)
-
-
-def _authorize(service: RunService, by: Principal, asked: EmbeddingRequest, options: RequestOptions) -> AuthorizedRun:
-    """Return the authorized run; ApiError when there is no such worker for this key, these labels and these headers."""
+    # The authorized run; ApiError when there is no such worker for this key, these labels and these headers.
+    options = read_request_options(request.headers)
     container = service.container
     able = embedding_workers(container, by)
     cards = [card for card in able if options.workers is None or card.name in options.workers]
@@ -83,7 +71,7 @@ def _authorize(service: RunService, by: Principal, asked: EmbeddingRequest, opti
     card = _find(service, cards, asked.model)
     if not is_cleared(card, labels, container.guarded_labels):
         raise ApiError(403, f"the worker {card.name!r} is not cleared for these labels", "not_cleared")
-    return AuthorizedRun(
+    order = AuthorizedRun(
         task=Task(
             EmbeddingTask(input=texts, dimensions=asked.dimensions).model_dump_json(exclude_none=True),
             domain=options.domain,
@@ -98,6 +86,14 @@ def _authorize(service: RunService, by: Principal, asked: EmbeddingRequest, opti
         metadata={} if asked.user is None else {"user": asked.user},
         depth=options.depth,
     )
+    started = await start_once(service, replace(order, idempotency=read_idempotency_key(request.headers)))
+
+    async def gone() -> None:
+        if started.fresh:
+            await service.cancel(started.run)
+
+    headers = ignored_header(unknown, service.container.secret_store.scrub)
+    return await run_unless_disconnected(request, _embeddings(service, asked, started.run, headers), gone)
 
 
 def _find(service: RunService, cards: list[Card], model: str) -> Card:

@@ -348,14 +348,11 @@ def check_supported(body: Mapping[str, object]) -> None:
     for name, value in body.items():
         if name in _REFUSED and value is not None and value not in _NO_OP_VALUES.get(name, ()):
             raise unsupported_parameter(_REASONS, name, value)
-    _check_format(body.get("response_format"))
-    _check_tools(body.get("tools"))
-
-
-def _check_format(given: object) -> None:
+    given = body.get("response_format")
     kind = given.get("type") if isinstance(given, dict) else None
     if kind is not None and kind not in ("text", "json_object", "json_schema"):
         raise unsupported_parameter(_REASONS, "response_format", kind)
+    _check_tools(body.get("tools"))
 
 
 def _check_tools(given: object) -> None:

@@ -23,7 +23,7 @@ import sys
 import time
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -245,7 +245,21 @@ class HttpConnection(HttpToolsProtocol):
         peer = transport.get_extra_info("socket")
         if peer is not None:
             self._file = peer.fileno()
-            _configure_socket(peer, self._limiter.patience)
+            # Have the system find out whether the client's machine is still there, and send what is written at once.
+            patience = self._limiter.patience
+            seconds = max(1, round(patience.stall))
+            options = {"TCP_KEEPIDLE": seconds, "TCP_KEEPINTVL": max(1, seconds // 4), "TCP_KEEPCNT": 4}
+            options["TCP_USER_TIMEOUT"] = max(
+                30_000, 2000 * seconds
+            )  # milliseconds that what was sent may be unacknowledged
+            with suppress(OSError):  # whoever is gone already needs no probing
+                peer.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+                )  # asyncio sets it only where it knows the protocol
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for name, value in options.items():
+                    if hasattr(socket, name):
+                        peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         if not self._limiter.enter(self):
             self.app = _ServerFull(self.app)
         self._timer = self.loop.call_later(self._limiter.patience.look, self._look)
@@ -378,20 +392,18 @@ class HttpConnection(HttpToolsProtocol):
         now, patience = self.loop.time(), self._limiter.patience
         self._timer = self.loop.call_later(patience.look, self._look)
         if self.transport.is_closing() or self.flow.write_paused:
-            self._look_after_answer(now, patience.linger if self.transport.is_closing() else patience.stall)
+            seconds = patience.linger if self.transport.is_closing() else patience.stall
+            left = self.transport.get_write_buffer_size()
+            if left <= self._unsent - _MIN_TAKEN_BYTES or left > self._unsent:
+                self._unsent, self._taken = left, now
+            elif now - self._taken >= seconds:
+                _LOG.info("a client takes nothing of its answer: its connection is cut")
+                self.transport.abort()
         elif self._silent or self._first is not None:
             if self._begun is not None and now - self._begun >= patience.head:
                 self._refuse(ApiError(408, "the request did not come whole in time", "request_too_slow"))
             elif self._begun is None and now - self._since >= (patience.idle if self._asked else patience.head):
                 self.transport.close()
-
-    def _look_after_answer(self, now: float, seconds: float) -> None:
-        left = self.transport.get_write_buffer_size()
-        if left <= self._unsent - _MIN_TAKEN_BYTES or left > self._unsent:
-            self._unsent, self._taken = left, now
-        elif now - self._taken >= seconds:
-            _LOG.info("a client takes nothing of its answer: its connection is cut")
-            self.transport.abort()
 
     @property
     def _silent(self) -> bool:
@@ -442,7 +454,14 @@ class ConnectionListener:
                 _LOG.warning("a connection could not be accepted: %s", error.strerror)
                 await asyncio.sleep(_ACCEPT_RETRY_SECONDS)
                 continue
-            accepted = [first, *_accept_waiting(listening, self._limiter.places(_ACCEPT_BATCH) - 1)]
+            # Connections that wait to be accepted, as many as there are.
+            most = self._limiter.places(_ACCEPT_BATCH) - 1
+            found: list[socket.socket] = []
+            with suppress(OSError):  # none waits, or no descriptor is left: the next turn says so
+                while len(found) < most:
+                    found.append(listening.accept()[0])
+                    found[-1].setblocking(False)
+            accepted = [first, *found]
             made = [asyncio.create_task(self._enter(each)) for each in accepted]
             self._entering.update(made)
             for each in made:
@@ -455,16 +474,6 @@ class ConnectionListener:
                 await asyncio.get_running_loop().connect_accepted_socket(self._make, accepted)
         except (OSError, TimeoutError):
             accepted.close()
-
-
-def _accept_waiting(listening: socket.socket, most: int) -> Sequence[socket.socket]:
-    """Return connections that wait to be accepted, as many as there are."""
-    found: list[socket.socket] = []
-    with suppress(OSError):  # none waits, or no descriptor is left: the next turn says so
-        while len(found) < most:
-            found.append(listening.accept()[0])
-            found[-1].setblocking(False)
-    return found
 
 
 class _ServerFull:
@@ -497,16 +506,3 @@ def _too_many_connections() -> ApiError:
         "too_many_connections",
         wait=_RETRY_AFTER_SECONDS,
     )
-
-
-def _configure_socket(peer: socket.socket, patience: ConnectionTimeouts) -> None:
-    """Have the system find out whether the client's machine is still there, and send what is written at once."""
-    seconds = max(1, round(patience.stall))
-    options = {"TCP_KEEPIDLE": seconds, "TCP_KEEPINTVL": max(1, seconds // 4), "TCP_KEEPCNT": 4}
-    options["TCP_USER_TIMEOUT"] = max(30_000, 2000 * seconds)  # milliseconds that what was sent may be unacknowledged
-    with suppress(OSError):  # whoever is gone already needs no probing
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it only where it knows the protocol
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in options.items():
-            if hasattr(socket, name):
-                peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

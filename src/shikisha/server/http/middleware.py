@@ -260,22 +260,21 @@ class _LimitedBody:
         self._seen += len(message.get("body", b""))
         await self._take(self._seen)
         if self._unpacker is not None and message["type"] == "http.request":
-            message = {**message, "body": await self._unpacked(self._unpacker, message.get("body", b""))}
+            # What these bytes are unpacked; room is made for each piece before the next one exists.
+            unpacker = self._unpacker
+            packed = message.get("body", b"")
+            parts = list[bytes]()
+            try:
+                for part in unpacker.pieces(packed, last=not self._more):
+                    parts.append(part)
+                    await self._take(unpacker.size)
+                    await asyncio.sleep(0)  # others are served meanwhile
+            except zlib.error as error:
+                raise self._no(
+                    ApiError(400, f"the body is not what Content-Encoding says: {error}", "invalid_encoding")
+                ) from None
+            message = {**message, "body": b"".join(parts)}
         return message
-
-    async def _unpacked(self, unpacker: "_Unpacker", packed: bytes) -> bytes:
-        """Return what these bytes are unpacked; room is made for each piece before the next one exists."""
-        parts = list[bytes]()
-        try:
-            for part in unpacker.pieces(packed, last=not self._more):
-                parts.append(part)
-                await self._take(unpacker.size)
-                await asyncio.sleep(0)  # others are served meanwhile
-        except zlib.error as error:
-            raise self._no(
-                ApiError(400, f"the body is not what Content-Encoding says: {error}", "invalid_encoding")
-            ) from None
-        return b"".join(parts)
 
     async def _take(self, size: int) -> None:
         """Make room for a body of this size, or refuse it."""

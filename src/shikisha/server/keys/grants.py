@@ -258,7 +258,9 @@ def count_usage(connection: Connection, member: str, used: Mapping[tuple[str, st
         before = NO_AMOUNT if row is None else BudgetAmount(*cast("tuple[int, int, int]", row))
         if portion != before:
             execute_rows(connection, _UPDATE_USED, [(*portion, key, day, member)])
-            _add_spend(connection, key, day, portion.minus(before))
+            # Add to what was used on a day, and in all.
+            more = portion.minus(before)
+            execute_rows(connection, _ADD_SPEND, [(*more, key, day)])
 
 
 _OPEN_GRANTS = (
@@ -376,11 +378,6 @@ def _spent_by_day(connection: Connection, requested: GrantRequest) -> dict[str, 
     where = or_(SPEND.c.day == ALL_DAYS, SPEND.c.day >= requested.day)
     rows = connection.execute(select(SPEND).where(SPEND.c.key == requested.key, where))
     return {row.day: BudgetAmount(row.dollars, row.tokens, row.requests) for row in rows}
-
-
-def _add_spend(connection: Connection, key: str, day: str, more: BudgetAmount) -> None:
-    """Add to what was used on a day, and in all."""
-    execute_rows(connection, _ADD_SPEND, [(*more, key, day)])
 
 
 def _open_account(connection: Connection, key: str, day: str, member: str) -> None:

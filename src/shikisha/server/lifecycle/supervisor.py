@@ -64,21 +64,17 @@ def reserve_port(host: str, port: int) -> socket.socket:
     held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        _refuse_taken_port(host, port)
+        # Raise OSError when another server listens there: sharing its port would halve its connections unasked.
+        if port:
+            with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind((host, port))
     except OSError as error:
         held.close()
         raise ConfigError(f"server: cannot listen on {host}, port {port}: {error.strerror}") from error
     return held
-
-
-def _refuse_taken_port(host: str, port: int) -> None:
-    """Raise OSError when another server listens there: sharing its port would halve its connections unasked."""
-    if port:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
 
 
 @dataclass(slots=True)
@@ -111,7 +107,17 @@ class Supervisor:
         handled = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
         before = {number: signal.signal(number, self._pass_on) for number in handled}
         try:
-            self._begin_first()
+            # Start the first process and wait until it serves: it alone makes the journal and shows the first key.
+            hears, tells = os.pipe()
+            try:
+                child = _Child(0)
+                self._children = [child]
+                child.process = self.start({PROCESS_VARIABLE: f"{self.port} {tells}"}, (tells,))
+                child.began = monotonic()
+            finally:
+                os.close(tells)
+            with os.fdopen(hears, "rb") as pipe:
+                pipe.read(1)  # ends with the process too: `_look` finds out how
             self._children += [_Child(place) for place in range(1, self.count)]
             while status := self._look():
                 if status > 0:
@@ -122,19 +128,6 @@ class Supervisor:
             self._end_all()
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def _begin_first(self) -> None:
-        """Start the first process and wait until it serves: it alone makes the journal and shows the first key."""
-        hears, tells = os.pipe()
-        try:
-            child = _Child(0)
-            self._children = [child]
-            child.process = self.start({PROCESS_VARIABLE: f"{self.port} {tells}"}, (tells,))
-            child.began = monotonic()
-        finally:
-            os.close(tells)
-        with os.fdopen(hears, "rb") as pipe:
-            pipe.read(1)  # ends with the process too: `_look` finds out how
 
     def _begin(self, child: _Child) -> None:
         child.process, child.began = self.start({PROCESS_VARIABLE: str(self.port)}, ()), monotonic()

@@ -128,7 +128,16 @@ async def _answers(service: RunService, by: Principal, message: Fields) -> Async
 async def _result(service: RunService, by: Principal, method: str, given: Mapping[str, object]) -> Fields:
     match method:
         case "initialize":
-            return _initialized(given)
+            wanted = given.get("protocolVersion")
+            return {
+                "protocolVersion": wanted if wanted in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
+                "capabilities": {
+                    "tools": {"listChanged": False},
+                    "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}},
+                },
+                "serverInfo": {"name": "shikisha", "title": "Shikisha", "version": __version__},
+                "instructions": _INSTRUCTIONS,
+            }
         case "ping":
             return {}
         case "tools/list":
@@ -150,19 +159,6 @@ async def _result(service: RunService, by: Principal, method: str, given: Mappin
             return {"tasks": [task_fields(await visible_task(caller, each.run)) for each in found.runs]}
         case _:
             raise _ProtocolError(_NO_METHOD, f"there is no method {method[:80]!r}")
-
-
-def _initialized(given: Mapping[str, object]) -> Fields:
-    wanted = given.get("protocolVersion")
-    return {
-        "protocolVersion": wanted if wanted in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
-        "capabilities": {
-            "tools": {"listChanged": False},
-            "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}},
-        },
-        "serverInfo": {"name": "shikisha", "title": "Shikisha", "version": __version__},
-        "instructions": _INSTRUCTIONS,
-    }
 
 
 async def _call_tool(service: RunService, by: Principal, given: Mapping[str, object]) -> AsyncGenerator[Fields]:

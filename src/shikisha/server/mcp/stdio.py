@@ -68,19 +68,16 @@ class StdioServer:
         if "error" in message:
             self._write(dump_message(message))
         elif name is None:
-            self._notice(message)
+            params = message.get("params")
+            if message.get("method") == _CANCELLED and isinstance(params, dict):
+                with suppress(TypeError):  # an id that is no id
+                    if (task := self._under_way.get(params.get("requestId"))) is not None:
+                        task.cancel()
         elif len(self._under_way) >= _MAX_UNDER_WAY or name in self._under_way:
             said = f"{len(self._under_way)} requests are under way, or one of this id is"
             self._write(dump_message(error_message(-32600, said, name)))
         else:
             self._under_way[name] = asyncio.create_task(self._answer(name, message))
-
-    def _notice(self, message: dict[str, object]) -> None:
-        params = message.get("params")
-        if message.get("method") == _CANCELLED and isinstance(params, dict):
-            with suppress(TypeError):  # an id that is no id
-                if (task := self._under_way.get(params.get("requestId"))) is not None:
-                    task.cancel()
 
     async def _answer(self, name: object, message: dict[str, object]) -> None:
         try:

@@ -147,7 +147,19 @@ def log_event(event: Event) -> None:
             fault = event.fault.value if event.fault else None
             _log_run(event, "run ended", {"status": event.status.value, "cap": event.cap, "fault": fault})
         case AttemptStarted() | AttemptFinished() | AttemptFailed() if _RUN_LOG.isEnabledFor(logging.DEBUG):
-            _log_attempt(event)
+            step = f"{event.round}.{'plan' if event.step is None else event.step}"
+            said: dict[str, str | int | float | None] = {
+                "run": event.run,
+                "step": step,
+                "attempt": event.attempt,
+                "worker": event.worker,
+            }
+            if isinstance(event, AttemptStarted):
+                message, said["reason"] = "attempt begun", event.reason.value
+            else:
+                message, said["seconds"] = "attempt ended", round(event.seconds, 6)
+                said["fault"] = event.fault.value if isinstance(event, AttemptFailed) else None
+            _RUN_LOG.debug(message, extra={"said": said})
         case _:
             pass
 
@@ -155,19 +167,3 @@ def log_event(event: Event) -> None:
 def _log_run(event: Event, message: str, said: LogFields, level: int = logging.INFO) -> None:
     if _RUN_LOG.isEnabledFor(level):
         log_line(_RUN_LOG, level, message, {"run": event.run, **said})
-
-
-def _log_attempt(event: AttemptStarted | AttemptFinished | AttemptFailed) -> None:
-    step = f"{event.round}.{'plan' if event.step is None else event.step}"
-    said: dict[str, str | int | float | None] = {
-        "run": event.run,
-        "step": step,
-        "attempt": event.attempt,
-        "worker": event.worker,
-    }
-    if isinstance(event, AttemptStarted):
-        message, said["reason"] = "attempt begun", event.reason.value
-    else:
-        message, said["seconds"] = "attempt ended", round(event.seconds, 6)
-        said["fault"] = event.fault.value if isinstance(event, AttemptFailed) else None
-    _RUN_LOG.debug(message, extra={"said": said})

@@ -312,13 +312,10 @@ async def readyz(request: Request) -> JSONResponse:
 )
 async def metrics(request: Request) -> Response:
     """Return this server's metrics in Prometheus's text format."""
-    principal = None if _may_scrape(request) else check_scope((await authenticate(request)).principal(), KeyScope.READ)
-    text = await request.app.state.watch.text(principal)
-    return Response(text, media_type=CONTENT_TYPE_LATEST, headers={"Cache-Control": "no-store"})
-
-
-def _may_scrape(request: Request) -> bool:
-    """Return whether the configuration names the address that asks, which is not that of a proxy in between."""
+    # Whether the configuration names the address that asks, which is not that of a proxy in between.
     networks = request.app.state.service.container.settings.telemetry.scrape
     asking = client_address(request) if networks else None
-    return asking is not None and any(asking in ip_network(network) for network in networks)
+    may_scrape = asking is not None and any(asking in ip_network(network) for network in networks)
+    principal = None if (may_scrape) else check_scope((await authenticate(request)).principal(), KeyScope.READ)
+    text = await request.app.state.watch.text(principal)
+    return Response(text, media_type=CONTENT_TYPE_LATEST, headers={"Cache-Control": "no-store"})

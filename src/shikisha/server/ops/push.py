@@ -80,7 +80,10 @@ def push_settings(container: Container) -> PushSettings | None:
     secret = container.secret_store.read(table.key_env)
     try:
         key = vapid.Vapid02.from_string(secret)
-        public = key.public_key.public_bytes(*_uncompressed())
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        uncompressed = Encoding.X962, PublicFormat.UncompressedPoint
+        public = key.public_key.public_bytes(*(uncompressed))
     except Exception as error:  # noqa: BLE001 - the library raises what its parts raise; none of it may show the key
         said = f"push: {table.key_env} holds no VAPID key ({type(error).__name__}): `shikisha keys vapid` makes one"
         raise ConfigError(said) from None
@@ -244,12 +247,6 @@ def _is_address(host: str) -> bool:
 
 def _base64url(data: bytes) -> str:
     return urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def _uncompressed() -> tuple[object, object]:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    return Encoding.X962, PublicFormat.UncompressedPoint
 
 
 def _libraries() -> tuple[ModuleType, ModuleType]:

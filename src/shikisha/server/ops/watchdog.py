@@ -74,7 +74,11 @@ class Watchdog:
 def start_watchdog(journal_url: str, limit: float) -> Generator[Watchdog | None]:
     """Have this process watched from outside, until the end of the block, which is the end of serving."""
     faulthandler.enable(all_threads=True)
-    _disable_core_dumps()
+    # Disable core dumps, since this process's memory holds keys.
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     try:
         file = _shared_file()
         file.truncate(SIZE)
@@ -116,14 +120,6 @@ def _start_process(descriptor: int, limit: float) -> "subprocess.Popen[bytes]":
         str(limit),
     ]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=(descriptor,))  # noqa: S603 - our module
-
-
-def _disable_core_dumps() -> None:
-    """Disable core dumps, since this process's memory holds keys."""
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 class _MarkedCoroutine(Coroutine[object, object, T]):

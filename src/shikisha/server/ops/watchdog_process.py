@@ -181,12 +181,6 @@ def _import_database() -> None:
         import_module(name)
 
 
-def _report_stall(shared: WatchdogMemory, server: WatchedServer, limit: float) -> None:
-    name = shared.on_loop
-    at = f"run {name} on it" if name else f"computing {', '.join(shared.named)}" if shared.named else "no run on it"
-    _print(f"the event loop has stood still for {limit:g} s with {at}; process {server.pid} is ended. Where it stands:")
-
-
 def _end_server(server: WatchedServer) -> None:
     for number, patience in ((signal.SIGABRT, _GRACE_SECONDS), (signal.SIGKILL, _GRACE_SECONDS)):
         with suppress(ProcessLookupError):
@@ -238,7 +232,11 @@ def main() -> None:
     shared = WatchdogMemory(descriptor)
     server = WatchedServer(pid)
     if watch_server(shared, server, limit):
-        _report_stall(shared, server, limit)
+        name = shared.on_loop
+        at = f"run {name} on it" if name else f"computing {', '.join(shared.named)}" if shared.named else "no run on it"
+        _print(
+            f"the event loop has stood still for {limit:g} s with {at}; process {server.pid} is ended. Where it stands:"
+        )
         blamed = _judge_in_database(
             url, shared, stalled=True, tries=1
         )  # first: a container's other processes end with its server

@@ -129,7 +129,15 @@ class WebhookSender:
             return
         for occasion in sorted(webhook_events(event).intersection(receiver.table.events)):
             whole = webhook_data(self._house, event, served, content=receiver.table.content)
-            body = json.dumps({"type": occasion, "timestamp": _format_time(event.at), "data": whole}).encode()
+            body = json.dumps(
+                {
+                    "type": occasion,
+                    "timestamp": datetime.fromtimestamp(event.at, UTC)
+                    .isoformat(timespec="milliseconds")
+                    .replace("+00:00", "Z"),
+                    "data": whole,
+                }
+            ).encode()
             await self._post(client, receiver, f"msg_{token_hex(12)}", body)
 
     async def _post(self, client: HttpClient, receiver: WebhookReceiver, name: str, body: bytes) -> None:
@@ -222,7 +230,3 @@ def _signing_key(secret: str, variable: str) -> bytes:
 
 def _is_root(run: str) -> bool:
     return run == root_run_id(run)
-
-
-def _format_time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -142,7 +142,12 @@ class PageRoute(APIRoute):
             try:
                 return await handle(request)
             except LoggedOut:
-                return _redirect_to_login(request)
+                if request.headers.get("hx-request"):
+                    return Response(None, 200, {"HX-Redirect": f"{UI_ROOT}/login", **SECURITY_HEADERS, **NO_STORE})
+                way = request.url.path if request.method == "GET" and request.url.path != f"{UI_ROOT}/" else ""
+                return redirect(
+                    f"{UI_ROOT}/login?{_NEXT_FIELD}={way}" if way.startswith(f"{UI_ROOT}/") else f"{UI_ROOT}/login"
+                )
             except ApiError as problem:
                 return error_page(request, problem)
             except RequestValidationError:
@@ -163,13 +168,6 @@ def error_page(request: Request, problem: ApiError) -> Response:
 def redirect(to: str) -> RedirectResponse:
     """Lead the browser to another page, after a form was sent."""
     return RedirectResponse(to, 303, SECURITY_HEADERS | NO_STORE)
-
-
-def _redirect_to_login(request: Request) -> Response:
-    if request.headers.get("hx-request"):
-        return Response(None, 200, {"HX-Redirect": f"{UI_ROOT}/login", **SECURITY_HEADERS, **NO_STORE})
-    way = request.url.path if request.method == "GET" and request.url.path != f"{UI_ROOT}/" else ""
-    return redirect(f"{UI_ROOT}/login?{_NEXT_FIELD}={way}" if way.startswith(f"{UI_ROOT}/") else f"{UI_ROOT}/login")
 
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

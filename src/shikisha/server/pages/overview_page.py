@@ -22,7 +22,6 @@ from shikisha.core.budget import format_dollars
 from shikisha.plots.day_charts import ChartForm, DayChart, DaySeries, day_bar_chart, day_line_chart
 from shikisha.plots.format import format_share
 from shikisha.plots.number_format import compact, seconds
-from shikisha.server.keys import Key
 from shikisha.server.keys.grants import DailySpend, read_spend
 from shikisha.server.keys.key import KeyScope, dollars_of
 from shikisha.server.lifecycle.service import RunService
@@ -126,7 +125,10 @@ def overview_view(
 ) -> OverviewView:
     """Return the page of a period that ends today; `names` are the keys' names by id."""
     today = int(now // _DAY)
-    shown = [(_iso_day(day), found.days.get(day, RunFigures(""))) for day in range(today - period + 1, today + 1)]
+    shown = [
+        (datetime.fromtimestamp(day * _DAY, UTC).date().isoformat(), found.days.get(day, RunFigures("")))
+        for day in range(today - period + 1, today + 1)
+    ]
     workers = [(name, name, sum_figures(name, by_day.values())) for name, by_day in found.workers.items()]
     return OverviewView(
         period=period,
@@ -170,10 +172,6 @@ def _chart(
     return ChartView(name, unit, tuple(each.name for each in series), wide, narrow)
 
 
-def _iso_day(day: int) -> str:
-    return datetime.fromtimestamp(day * _DAY, UTC).date().isoformat()
-
-
 # alerts
 
 
@@ -187,18 +185,15 @@ def budget_alerts(keys: Sequence[KeyView], spent: Sequence[DailySpend], now: flo
                 words = f"{meter.used} of {meter.cap} {meter.name} used, {format_share(meter.share)}"
                 yield Alert("budget", view.key.name, words, f"{UI_ROOT}/keys#{view.key.id}", meter.share >= 1)
         cap, used = view.key.caps.dollars, view.spent
-        a_day = _dollars_a_day(view.key, spent, now)
+        # What a key spent a day over the last seven.
+        key = view.key
+        today = datetime.fromtimestamp(now, UTC).date()
+        own = [row for row in spent if row.key == key.id and _days_before(row.day, today) < _SOON_DAYS]
+        a_day = sum(dollars_of(row.used.dollars) for row in own) / _SOON_DAYS
         if cap is not None and a_day > 0 and used / cap < _MUCH_OF_BUDGET and (cap - used) / a_day < _SOON_DAYS:
             left = (cap - used) / a_day
             words = f"{format_dollars(cap - used)} left, which lasts {left:.1f} days at last week's pace"
             yield Alert("budget", view.key.name, words, f"{UI_ROOT}/keys#{view.key.id}")
-
-
-def _dollars_a_day(key: Key, spent: Sequence[DailySpend], now: float) -> float:
-    """Return what a key spent a day over the last seven."""
-    today = datetime.fromtimestamp(now, UTC).date()
-    own = [row for row in spent if row.key == key.id and _days_before(row.day, today) < _SOON_DAYS]
-    return sum(dollars_of(row.used.dollars) for row in own) / _SOON_DAYS
 
 
 def _days_before(day: str, today: date) -> float:

@@ -197,30 +197,26 @@ async def _exported_pages(
     names, left = await key_names(service, session), MAX_EXPORTED
     while left > 0:
         page = await service.store.search(replace(wanted, limit=min(_PAGE, left)))
-        yield await _export_page(service, page.runs, names)
+        runs = page.runs
+        ids = [served.run for served in runs]
+        workers, scores = await service.journal.query(partial(_read_index, runs=ids))
+        said = await _read_texts(service, ids)
+        export_page = [
+            ExportedRun(
+                served,
+                names.get(served.key, served.key),
+                tuple(workers.get(served.run, ())),
+                scores.get(served.run),
+                said.get(served.run, _UNREADABLE),
+            )
+            for served in runs
+        ]
+        yield (export_page)
         left -= len(page.runs)
         if page.after is None:
             return
         wanted = replace(wanted, after=page.after)
         await require_login(*READER_SCOPES)(request)
-
-
-async def _export_page(
-    service: RunService, runs: Sequence[ServedRun], names: Mapping[str, str]
-) -> Sequence[ExportedRun]:
-    ids = [served.run for served in runs]
-    workers, scores = await service.journal.query(partial(_read_index, runs=ids))
-    said = await _read_texts(service, ids)
-    return [
-        ExportedRun(
-            served,
-            names.get(served.key, served.key),
-            tuple(workers.get(served.run, ())),
-            scores.get(served.run),
-            said.get(served.run, _UNREADABLE),
-        )
-        for served in runs
-    ]
 
 
 _UNREADABLE = TaskAndAnswer("[unreadable: see shikisha journal verify]", more=True)

@@ -91,11 +91,6 @@ def _is_step_of_round(part: str, turn: str) -> bool:
     return part.startswith(f"step-{turn.removeprefix('round-')}-")
 
 
-def _has_growing_text(shown: PageParts, place: tuple[int, int]) -> bool:
-    """Whether the page has a place where this step's answer grows: it has not while the step is not performed."""
-    return f'id="said-{place[0]}-{place[1]}"' in shown.get(f"step-{place[0]}-{place[1]}", "")
-
-
 def _as_swap(name: str, html: str) -> str:
     return html.replace(f'id="{name}"', f'id="{name}" hx-swap-oob="true"', 1)
 
@@ -142,7 +137,13 @@ async def follow_page(
             fresh = draw(known)
             sending = changed_parts(shown, fresh)
             shown = fresh
-            told = said({place: text for place, text in growing.take().items() if _has_growing_text(fresh, place)})
+            told = said(
+                {
+                    place: text
+                    for place, text in growing.take().items()
+                    if (f'id="said-{place[0]}-{place[1]}"' in fresh.get(f"step-{place[0]}-{place[1]}", ""))
+                }
+            )
             if sending or told:
                 yield len(known) - 1, "\n".join([*sending, told])
 

@@ -97,7 +97,7 @@ async def show_sessions(request: Request, session: ReaderLogin, service: Service
 @router.get(f"{UI_ROOT}/sessions/{{name:path}}")
 async def show_session(request: Request, name: str, session: ReaderLogin, service: Service) -> Response:
     """Show a session's turns."""
-    tenant = _tenant_of(request, session)
+    tenant = session.tenant if session.tenant is not None else request.query_params.get("tenant")
     turns = await session_turns(service, name, tenant)
     if not turns:
         raise ApiError(404, f"there is no session {name}", "not_found")
@@ -119,11 +119,6 @@ async def _with_members(service: RunService, session: PageSession, turn: TurnVie
     asked = tuple(each for each in run.open_questions if each.asks is QuestionKind.ANSWER)
     signed = [await questions.needs_passkey(service, session.by, PersonQuestion(served, run, each)) for each in asked]
     return replace(turn, asked=asked, signed=any(signed))
-
-
-def _tenant_of(request: Request, session: PageSession) -> str | None:
-    """Return whose turns are shown: the login's own, or those that an admin asks for."""
-    return session.tenant if session.tenant is not None else request.query_params.get("tenant")
 
 
 def _read_cursor(text: str) -> tuple[float, str, str] | None:

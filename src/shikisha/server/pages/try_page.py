@@ -208,15 +208,19 @@ async def propose_plan(service: RunService, order: AuthorizedRun) -> PlanView:
     names = sorted({card.name for card in cards})
     means = await service.journal.query(partial(mean_call_dollars, workers=names, tenant=order.by.tenant))
     prices = [
-        StepPrice(means.get(card.name, 0.0 if _is_free(card) else None), _most_dollars(card, order.task, step))
+        StepPrice(
+            means.get(
+                card.name,
+                0.0
+                if (card.price is not None and not any((card.price.input, card.price.output, card.price.call)))
+                else None,
+            ),
+            _most_dollars(card, order.task, step),
+        )
         for card, step in zip(cards, proposal.plan.steps, strict=True)
     ]
     planning = PlanningUsage(conductor.name, used.tokens, used.dollars)
     return plan_view(proposal, order.pool, planning, prices, order.caps.dollars)
-
-
-def _is_free(card: Card) -> bool:
-    return card.price is not None and not any((card.price.input, card.price.output, card.price.call))
 
 
 def _most_dollars(card: Card, task: Task, step: Step) -> float | None:

@@ -170,28 +170,26 @@ class _ActivityCounter:
                 old.run, old.worker, old.domain, old.at, False, old.seconds, old.tokens, old.dollars
             )
         elif kind in _CALL_ENDS and place not in self._plain and str(data.get("fault", "")) not in NEUTRAL_FAULTS:
-            self._tried[place] = _recent_call(place[0], self._domains.get(root_run_id(place[0]), ""), at, data)
+            run = place[0]
+            domain = self._domains.get(root_run_id(place[0]), "")
+            used = data.get("usage") or data.get("charged") or {}
+            told: Mapping[str, object] = used if isinstance(used, dict) else {}
+            tokens = sum(_int_or_zero(told.get(name, 0)) for name in ("input_tokens", "output_tokens", "tokens"))
+            ok = "fault" not in data
+            dollars = data.get("dollars", 0.0) if ok else told.get("dollars", 0.0)
+            self._tried[place] = RecentCall(
+                run=run,
+                worker=str(data["worker"]),
+                domain=domain,
+                at=at,
+                ok=ok,
+                seconds=_float_or_none(data.get("seconds", 0.0)) or 0.0,
+                tokens=tokens,
+                dollars=_float_or_none(dollars),
+            )
 
     def ended(self) -> tuple[RecentCall, ...]:
         return tuple(self._tried.values())
-
-
-def _recent_call(run: str, domain: str, at: float, data: Mapping[str, object]) -> RecentCall:
-    used = data.get("usage") or data.get("charged") or {}
-    told: Mapping[str, object] = used if isinstance(used, dict) else {}
-    tokens = sum(_int_or_zero(told.get(name, 0)) for name in ("input_tokens", "output_tokens", "tokens"))
-    ok = "fault" not in data
-    dollars = data.get("dollars", 0.0) if ok else told.get("dollars", 0.0)
-    return RecentCall(
-        run=run,
-        worker=str(data["worker"]),
-        domain=domain,
-        at=at,
-        ok=ok,
-        seconds=_float_or_none(data.get("seconds", 0.0)) or 0.0,
-        tokens=tokens,
-        dollars=_float_or_none(dollars),
-    )
 
 
 def _float_or_none(value: object) -> float | None:

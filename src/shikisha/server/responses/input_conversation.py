@@ -117,7 +117,11 @@ def _add_item(talk: Conversation, item: ResponseItem, where: str, open_calls: se
         case FunctionCall():
             call = ToolCall(item.call_id, item.name, item.arguments)
             last = talk.turns[-1] if talk.turns else None
-            if last is not None and last.speaker is Speaker.ASSISTANT and not _answered(talk, last):
+            if (
+                last is not None
+                and last.speaker is Speaker.ASSISTANT
+                and not any(each.answers in {call.id for call in last.calls} for each in talk.turns if each.answers)
+            ):
                 talk.turns[-1] = ChatMessage(Speaker.ASSISTANT, last.text, (*last.calls, call))
             else:
                 talk.turns.append(ChatMessage(Speaker.ASSISTANT, "", (call,)))
@@ -131,10 +135,6 @@ def _add_item(talk: Conversation, item: ResponseItem, where: str, open_calls: se
             talk.turns.append(ChatMessage(Speaker.TOOL, output_text(item), answers=item.call_id))
         case _:
             pass  # reasoning and requests for approval, which clients send back whole
-
-
-def _answered(talk: Conversation, turn: ChatMessage) -> bool:
-    return any(each.answers in {call.id for call in turn.calls} for each in talk.turns if each.answers)
 
 
 def output_text(item: FunctionCallOutput) -> str:
@@ -186,15 +186,7 @@ def conversation_of_run(run: Run, *, instructed: bool) -> tuple[ChatMessage, ...
         *task.history[1 if instructed else 0 :],
         ChatMessage(Speaker.USER, task.prompt, attachments=task.attachments),
     ]
-    for exchange in (*task.exchanges, *_tool_exchanges(run)):
-        turns += exchange_messages(exchange)
-    if run.answer is not None:
-        turns.append(ChatMessage(Speaker.ASSISTANT, run.answer))
-    return tuple(turns)
-
-
-def _tool_exchanges(run: Run) -> list[ToolExchange]:
-    """Return the calls of the client's tools that were made in the course of a run."""
+    # The calls of the client's tools that were made in the course of a run.
     found = []
     for asked in run.asked.values():
         answer = run.answers.get(asked.question)
@@ -202,7 +194,11 @@ def _tool_exchanges(run: Run) -> list[ToolExchange]:
             asking = asking_turn(run, asked)
             results = load_tool_results(answer.text, asking.calls)
             found.append(ToolExchange(asking.calls, results, asking.text, asking.envelope))
-    return found
+    for exchange in (*task.exchanges, *found):
+        turns += exchange_messages(exchange)
+    if run.answer is not None:
+        turns.append(ChatMessage(Speaker.ASSISTANT, run.answer))
+    return tuple(turns)
 
 
 def _schema(request: ResponseRequest) -> dict[str, Json] | None:

@@ -107,7 +107,16 @@ async def report_outcome(request: Request, response: Response) -> OutcomeInfo:
         said = validate_as(raw, OutcomeRequest)
         person = by.actor if said.basis == "person" else ""
         found: DeliveredOutcome | None = DeliveredOutcome(said.score, said.source, (), person, said.remark)
-        runs = [await _named_run(service, by, said)]
+        if (said.run is None) == (said.session is None):
+            raise ApiError(400, "expected run or session, one of them", "invalid_request")
+        run = said.run and _PREFIX.sub("", said.run)
+        if said.session is not None:
+            newest = RunFilter(tenant=by.tenant, session=said.session, order=RunOrder.BEGAN, limit=1)
+            run = next((one.run for one in (await service.store.search(newest)).runs), None)
+        if run is None:
+            raise ApiError(404, f"there is no run of a session {said.session}", "not_found")
+        await check_judgeable(service, by, run)
+        runs = [run]
         delivery = said.delivery or delivery
     else:
         found = github_outcome(event, raw) if "x-github-event" in headers else gitlab_outcome(raw)
@@ -131,19 +140,6 @@ def _signer(service: RunService, body: bytes, headers: Mapping[str, str]) -> Pri
         if hmac.compare_digest(presented.encode(), expected.encode()):
             return Principal(key="", name=source.secret_env, tenant=source.tenant, scopes=frozenset({KeyScope.RUN}))
     raise ApiError(401, "no secret of [[server.outcomes]] gives this signature", "wrong_signature")
-
-
-async def _named_run(service: RunService, by: Principal, said: OutcomeRequest) -> str:
-    if (said.run is None) == (said.session is None):
-        raise ApiError(400, "expected run or session, one of them", "invalid_request")
-    run = said.run and _PREFIX.sub("", said.run)
-    if said.session is not None:
-        newest = RunFilter(tenant=by.tenant, session=said.session, order=RunOrder.BEGAN, limit=1)
-        run = next((one.run for one in (await service.store.search(newest)).runs), None)
-    if run is None:
-        raise ApiError(404, f"there is no run of a session {said.session}", "not_found")
-    await check_judgeable(service, by, run)
-    return run
 
 
 async def _known_runs(service: RunService, by: Principal, texts: Iterable[str]) -> list[str]:

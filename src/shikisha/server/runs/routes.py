@@ -327,16 +327,7 @@ async def _authorize_run(
     named = f"shikisha/{asked.conductor}" if asked.conductor is not None else asked.model or "shikisha"
     model = service.authorizer.catalogue.find(named, by).name
     task = Task(asked.prompt, asked.context, "", asked.domain, tuple(asked.labels), answer_schema=asked.answer_schema)
-    options = _merge_options(service, asked, options)
-    wire = asked.model_dump_json(exclude_unset=True, include={"pool", "budgets"})
-    requested = RequestedRun(model, task, Api.RUNS, options, wire, asked.background, key, asked.metadata)
-    if options.session:
-        requested = await continue_session(service, by, requested)
-    return service.authorizer.authorize(requested, by)
-
-
-def _merge_options(service: RunService, asked: RunRequest, options: RequestOptions) -> RequestOptions:
-    """Return what headers and body allow, each only what both do."""
+    # What headers and body allow, each only what both do.
     caps = dict(options.caps)
     for name, wanted in asked.budgets.model_dump(exclude_none=True).items():
         most = getattr(service.container.caps, name)
@@ -350,7 +341,12 @@ def _merge_options(service: RunService, asked: RunRequest, options: RequestOptio
     workers = tuple(asked.pool) if asked.pool is not None else options.workers
     if asked.pool is not None and options.workers is not None:
         workers = tuple(name for name in asked.pool if name in options.workers)
-    return replace(options, caps=caps, workers=workers)
+    options = replace(options, caps=caps, workers=workers)
+    wire = asked.model_dump_json(exclude_unset=True, include={"pool", "budgets"})
+    requested = RequestedRun(model, task, Api.RUNS, options, wire, asked.background, key, asked.metadata)
+    if options.session:
+        requested = await continue_session(service, by, requested)
+    return service.authorizer.authorize(requested, by)
 
 
 async def check_run_access(service: RunService, by: Principal, run: str) -> None:

@@ -79,21 +79,8 @@ def draw_lesson(
     if rng.random() < _STATED:
         value, stated = rng.choice(STAKES[1:])
         lesson.append(LessonSentence(stated, HIGH_STAKES if value > 1 else LOW_STAKES))
-    rough = _draw_roughness(rng, unmarked)
-    return [replace(each, text=_roughen(each.text, each.role, rough, rng)) for each in lesson]
-
-
-def draw_question_text(rng: random.Random, authors: Sequence[str] | None = None) -> tuple[OfficeQuestion, str, float]:
-    """Draw a question of training authors (or of these) as tasks have it, its text with what is at stake, and that."""
-    count, known = rng.choices(range(1, MAX_PARTS + 1), _PARTS)[0], authors or office_authors(AuthorSplit.TRAIN)
-    question = draw_question(count, rng, known, OfficeNoise(), 0.25)
-    value, stated = rng.choice(STAKES[1:]) if rng.random() < _STATED else STAKES[0]
-    return question, f"{question.text} {stated}".strip(), value
-
-
-def _draw_roughness(rng: random.Random, unmarked: float) -> _Roughness:
     bare = rng.random() < unmarked
-    return _Roughness(
+    rough = _Roughness(
         rng.choice((0.8, 0.95, 1.0)) if bare else 0.0,
         rng.choice((0.5, 0.9, 1.0)) if bare or rng.random() < 0.15 else 0.0,
         rng.choice((0.05, 0.15, 0.35)) if rng.random() < 0.35 else 0.0,
@@ -103,6 +90,15 @@ def _draw_roughness(rng: random.Random, unmarked: float) -> _Roughness:
         rng.choice((0.2, 0.7)) if rng.random() < 0.15 else 0.0,
         rng.choice((0.2, 0.6)) if rng.random() < 0.3 else 0.0,
     )
+    return [replace(each, text=_roughen(each.text, each.role, rough, rng)) for each in lesson]
+
+
+def draw_question_text(rng: random.Random, authors: Sequence[str] | None = None) -> tuple[OfficeQuestion, str, float]:
+    """Draw a question of training authors (or of these) as tasks have it, its text with what is at stake, and that."""
+    count, known = rng.choices(range(1, MAX_PARTS + 1), _PARTS)[0], authors or office_authors(AuthorSplit.TRAIN)
+    question = draw_question(count, rng, known, OfficeNoise(), 0.25)
+    value, stated = rng.choice(STAKES[1:]) if rng.random() < _STATED else STAKES[0]
+    return question, f"{question.text} {stated}".strip(), value
 
 
 @cache

@@ -99,7 +99,13 @@ async def run_office_demo(console: Console, model: PointerModel, tasks: int = 60
     """Run the rows on held-out questions and print the table, and some mistakes of the learned conductor."""
     items = list(office_tasks(AuthorSplit.HELDOUT, seed, count=tasks))
     rows = office_rows(model)
-    console.print(_intro(tasks, seed))
+    text = Text("The office\n", "bold")
+    text.append(
+        f"{tasks} questions in the words of authors that training never saw (seed {seed}), each with its own crew. "
+        "Workers are simulated, and so are their outcomes. Cards may be vague, boastful, outdated, blank or another "
+        "worker's. The controls are told which sentence asks for what; the learned conductor reads.\n"
+    )
+    console.print(text)
     for row in rows:
         await _play(row, items)
     console.print(_table(rows))
@@ -118,16 +124,6 @@ async def _play(row: OfficeRow, items: Sequence[OfficeTask]) -> None:
         row.dollars.append(dollars)
         row.values.append(item.value * right - DOLLAR_WEIGHT * dollars)
         row.runs.append(run)
-
-
-def _intro(tasks: int, seed: int) -> Text:
-    text = Text("The office\n", "bold")
-    text.append(
-        f"{tasks} questions in the words of authors that training never saw (seed {seed}), each with its own crew. "
-        "Workers are simulated, and so are their outcomes. Cards may be vague, boastful, outdated, blank or another "
-        "worker's. The controls are told which sentence asks for what; the learned conductor reads.\n"
-    )
-    return text
 
 
 def _table(rows: Sequence[OfficeRow]) -> Table:

@@ -170,9 +170,24 @@ def draw_question(
         raise ValueError(f"parts: expected 1 to {MAX_PARTS}, not {count}")
     condition = None
     if count >= 2 and rng.random() < conditional:
-        parts, condition = _draw_conditional(count, rng)
+        rest = rng.randint(1, min(2, count - 1))
+        stem = _draw_chain(count - rest, rng, gives=EntityKind.NUMBER)
+        then = _draw_chain(rest, rng, at=len(stem))
+        other = _draw_chain(rest, rng, at=len(stem) + rest)
+        plain = OfficeQuestion(tuple(stem), None, "", (), "")
+        value = int(str(plain.solve()[-1]))
+        # Near the value, so that both branches are as likely and a wrong value often leads to the wrong one.
+        threshold = int(value * rng.choice((0.8, 0.9, 1.1, 1.25)))
+        parts, condition = (
+            [*stem, *then, *other],
+            OfficeCondition(len(stem) - 1, threshold, len(stem), len(stem) + rest),
+        )
     elif count >= 3 and rng.random() < 0.35:
-        parts = _draw_join(count, rng)
+        joining = rng.choice([each for each in OFFICE_OPERATIONS.values() if each.joins])
+        first = rng.randint(1, count - 2)
+        left = _draw_chain(first, rng, gives=joining.takes[0])
+        right = _draw_chain(count - 1 - first, rng, gives=joining.takes[1], at=first)
+        parts = [*left, *right, OfficePart(joining, (EarlierPart(first - 1), EarlierPart(count - 2)))]
     else:
         parts = _draw_chain(count, rng)
     return _write(parts, condition, rng.choice(authors), noise, rng)
@@ -208,26 +223,6 @@ def _draw_chain(
             if chain := _draw_chain(count, rng, at, gives, (*like, part)):
                 return chain
     return []
-
-
-def _draw_join(count: int, rng: random.Random) -> list[OfficePart]:
-    joining = rng.choice([each for each in OFFICE_OPERATIONS.values() if each.joins])
-    first = rng.randint(1, count - 2)
-    left = _draw_chain(first, rng, gives=joining.takes[0])
-    right = _draw_chain(count - 1 - first, rng, gives=joining.takes[1], at=first)
-    return [*left, *right, OfficePart(joining, (EarlierPart(first - 1), EarlierPart(count - 2)))]
-
-
-def _draw_conditional(count: int, rng: random.Random) -> tuple[list[OfficePart], OfficeCondition]:
-    rest = rng.randint(1, min(2, count - 1))
-    stem = _draw_chain(count - rest, rng, gives=EntityKind.NUMBER)
-    then = _draw_chain(rest, rng, at=len(stem))
-    other = _draw_chain(rest, rng, at=len(stem) + rest)
-    plain = OfficeQuestion(tuple(stem), None, "", (), "")
-    value = int(str(plain.solve()[-1]))
-    # Near the value, so that both branches are as likely and a wrong value often leads to the wrong one.
-    threshold = int(value * rng.choice((0.8, 0.9, 1.1, 1.25)))
-    return [*stem, *then, *other], OfficeCondition(len(stem) - 1, threshold, len(stem), len(stem) + rest)
 
 
 def _write(

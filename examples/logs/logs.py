@@ -3,8 +3,8 @@
     python examples/logs/logs.py [--log 240] [--served 500] [--folder logs-example]
 
 A local endpoint plays three models and a judge: sums are easy, products are hard for the small model. The steps are a
-log, `grade`, `learn`, a server that explores a new model, feedback, `learn` again, and a promotion. What a step refuses
-is shown like the rest. `money.svg` has the dollars spent, next to the large model for every task.
+log, `eval grade`, `learn`, a server that explores a new model, feedback, `learn` again, and a promotion. What a step
+refuses is shown like the rest. `money.svg` has the dollars spent, next to the large model for every task.
 """
 
 import argparse
@@ -205,7 +205,7 @@ async def go(folder: Path, served: int) -> None:
     async with chat_server(choose) as url:
         configure(folder, url, "policy:shelf")
         await shikisha(folder, "import outcomes litellm spend.jsonl --domain request_tags --answers number --out log")
-        await shikisha(folder, "grade log --judge judge --dollars 0.5 --out graded")
+        await shikisha(folder, "eval grade log --judge judge --dollars 0.5 --out graded")
         live = version_in(await shikisha(folder, "learn graded --out first.policy"))
         await shikisha(folder, "policy add shelf first.policy")
         configure(folder, url, "policy:shelf?explore=30%")

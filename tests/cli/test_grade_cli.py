@@ -56,7 +56,7 @@ def log(tmp_path: Path) -> Path:
 def grade(log: Path, *arguments: str, code: int = 0) -> str:
     """What `shikisha eval grade` says."""
     config = ["--config", str(log.parent / "shikisha.toml")]
-    command = ["grade", str(log), "--out", str(log.parent / "graded"), *config, *arguments]
+    command = ["eval", "grade", str(log), "--out", str(log.parent / "graded"), *config, *arguments]
     result = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
     assert result.exit_code == code, (result.output, result.stderr)
     return " ".join((result.stdout + result.stderr).split())
@@ -154,7 +154,7 @@ def test_a_judge_of_its_own_answers_is_refused_unless_told_to(log: Path) -> None
     ("arguments", "says"),
     [
         ((), "expected --grader KIND, or --judge WORKER"),
-        (("--grader", "nose"), "--grader: expected one of choice, code"),
+        (("--grader", "nose"), "--grader: expected one of "),
         (("--grader", "regex"), "pattern"),
         (("--grader", "regex", "--setting", "pattern"), "--setting: expected NAME=VALUE"),
         (("--judge", "nobody", "--dollars", "1"), "nobody"),

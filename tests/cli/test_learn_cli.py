@@ -257,11 +257,6 @@ def test_an_old_policy_stays_where_nothing_new_could_be_learned(learning: Learni
     assert learning.out.read_text() == "old"
 
 
-def test_a_log_is_needed(learning: Learning) -> None:
-    learning(code=ExitCode.CONFIG, log="")
-    assert "expected the folder of an outcome log, or --from-journal" in learning.said
-
-
 def test_with_json_on_stdout_there_is_nothing_else(learning: Learning) -> None:
     report = json.loads(learning("--json", "-"))
     assert report["kept"] == "table"

@@ -61,14 +61,14 @@ def test_an_endpoint_plans_errs_plans_again_and_keeps_the_answer(config: Path) -
     told = json.loads(call(config, "run", "2 + 2?", "-q", "--json", PLANTED_KEY=KEY))
     assert (told["answer"], told["rounds"], told["steps"], told["calls"]) == ("It is 4.", 2, 2, 5)
     assert told["dollars"] > 0.001
-    traced = call(config, "trace")
+    traced = call(config, "runs", "show")
     assert "no plan: text: expected model_id" in traced
     assert "keeps the answer" in traced
 
 
 def test_invariant_8_the_key_reaches_neither_journal_nor_output(config: Path) -> None:
     shown = call(config, "run", "2 + 2?", PLANTED_KEY=KEY)
-    shown += call(config, "trace", "--json") + call(config, "explain") + call(config, "journal", "export")
+    shown += call(config, "runs", "show", "--json") + call(config, "explain") + call(config, "journal", "export")
     assert "It is 4." in shown
     assert KEY not in shown
     stored = b"".join(file.read_bytes() for file in config.parent.glob("shikisha.db*"))
@@ -81,7 +81,7 @@ def test_a_missing_key_names_its_variable_before_anything_is_called(config: Path
 
 
 def test_a_plan_can_be_had_without_a_run(config: Path) -> None:
-    told = json.loads(call(config, "plan", "2 + 2?", "--json", PLANTED_KEY=KEY))
+    told = json.loads(call(config, "runs", "plan", "2 + 2?", "--json", PLANTED_KEY=KEY))
     assert [step["subtask"] for step in told["steps"]] == ["add them", "write it up"]
     assert [rejection["text"] for rejection in told["rejected"]] == ["I would rather not."]
     assert told["dollars"] > 0

@@ -60,7 +60,7 @@ class There:
 
     async def rollback(self, run: str) -> tuple[int | None, str]:
         """Roll a run back; return the exit code, and all that is said."""
-        process = await self.command("rollback", run)
+        process = await self.command("runs", "rollback", run)
         out, error = await process.communicate()
         return process.returncode, (out + error).decode()
 
@@ -158,7 +158,7 @@ async def test_two_servers_do_not_roll_the_same_run_back(tmp_path: Path, journal
 async def test_a_rollback_whose_process_was_killed_goes_on_once_it_was_silent_for_a_lease(tmp_path: Path) -> None:
     async with there(tmp_path, str(tmp_path / "journal.db"), latency=0.3, lease=1.0) as here:
         run = await here.unserved()
-        process = await here.command("rollback", run)
+        process = await here.command("runs", "rollback", run)
         await here.asked.wait()
         process.kill()
         await process.wait()

@@ -241,7 +241,7 @@ async def test_a_configuration_gathers_and_changes_answers(folder: Path) -> None
         ({"kind": "files", "folder": "../.."}, "context.sources.x: ../..: expected a folder inside"),
         ({"kind": "git", "folder": "shop"}, "expected a git repository that can be read"),
         ({"kind": "mcp", "worker": "a"}, "'a' is no worker of kind mcp"),
-        ({"kind": "memory"}, "expected a file of lessons"),
+        ({"kind": "memory"}, "unknown kind of context source 'memory': known are files, git, mcp"),
     ],
 )
 def test_a_source_that_cannot_be_is_named(folder: Path, source: dict[str, object], problem: str) -> None:

@@ -36,6 +36,7 @@ def call(line):
     done = CliRunner().invoke(app, [*line.split(), "--journal", journal, "--config", config])
     return [done.exit_code, done.stdout, done.stderr]
 
+import sqlalchemy.ext.asyncio, sqlalchemy.dialects.sqlite.aiosqlite, shikisha.journal.sqlite  # for its last resort
 for line in commands:  # imports what it needs
     call(line)
 folder = Path(journal).parent
@@ -145,7 +146,7 @@ def test_what_is_only_in_the_log_beside_it_is_read(folder: Path, index: bool) ->
 @pytest.mark.parametrize("command", ["feedback last --score 1", "run again"])
 def test_what_would_be_written_is_refused(folder: Path, command: str) -> None:
     ((code, _, said),) = read(folder, command)
-    assert code == 6
+    assert code == 6, said
     assert "readonly" in said
     assert os.listdir(folder) == ["journal.db"]
 

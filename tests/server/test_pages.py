@@ -28,7 +28,6 @@ approval = "always"
 """
 STATIC = {"page.css", "htmx.min.js", "sse.min.js", "phone.js", "icon-192.png"}
 WAYS = ("overview", "sessions", "runs", "try", "approvals", "workers", "compare", "keys", "device")
-ADMINS = ("learned",)
 CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
 INLINE = re.compile(r"<style|\sstyle=|\son[a-z]+=|<script(?! src=\"/ui/static/)|javascript:", re.IGNORECASE)
 
@@ -70,7 +69,7 @@ async def test_whoever_is_logged_out_is_led_to_the_login(tmp_path: Path) -> None
         for way in (
             "/",
             "/ui",
-            *(f"/ui/{way}" for way in (*WAYS, *ADMINS)),
+            *(f"/ui/{way}" for way in WAYS),
             "/ui/runs/x",
             "/ui/approvals/x/y",
             "/ui/runs/x/live",
@@ -101,7 +100,6 @@ async def test_every_page_forbids_what_it_does_not_need_and_has_nothing_inline(t
         run, waits = await begin(at, 0, 0), await begin(at, 1)
         ways = [
             *WAYS,
-            *ADMINS,
             f"runs/{run}",
             f"runs/{run}/journal",
             f"compare?left={run}&right={waits}",
@@ -182,8 +180,8 @@ async def test_a_key_sees_what_its_scopes_allow(tmp_path: Path, scope: KeyScope,
     async with served(tmp_path, CONFIG) as at:
         issued = await at.issue(scope)
         async with browsing(at, issued.secret) as client:
-            found = [way for way in (*WAYS, *ADMINS) if (await client.get(f"/ui/{way}")).status_code == 403]
-            assert sorted(found) == sorted([*refused, *ADMINS])
+            found = [way for way in WAYS if (await client.get(f"/ui/{way}")).status_code == 403]
+            assert sorted(found) == sorted(refused)
             form = {"csrf": await csrf(client, "/ui/keys"), "name": "mine", "scopes": "admin"}
             assert (await client.post("/ui/keys", data=form)).status_code == 403
 

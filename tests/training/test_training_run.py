@@ -132,7 +132,7 @@ def test_what_somebody_else_has_left_out_of_these_searches_stays_left_out() -> N
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("at", [1, 2, 3, 5])
+@pytest.mark.parametrize("at", [1, *(pytest.param(at, marks=pytest.mark.slow) for at in (2, 3, 5))])
 async def test_a_run_that_was_broken_off_goes_on_as_the_unbroken_one(
     order: TrainingJob, whole: TrainingResult, at: int
 ) -> None:

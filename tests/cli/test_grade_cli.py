@@ -154,7 +154,7 @@ def test_a_judge_of_its_own_answers_is_refused_unless_told_to(log: Path) -> None
     ("arguments", "says"),
     [
         ((), "expected --grader KIND, or --judge WORKER"),
-        (("--grader", "nose"), "--grader: expected one of "),
+        (("--grader", "nose"), "--grader: expected one of choice, code"),
         (("--grader", "regex"), "pattern"),
         (("--grader", "regex", "--setting", "pattern"), "--setting: expected NAME=VALUE"),
         (("--judge", "nobody", "--dollars", "1"), "nobody"),

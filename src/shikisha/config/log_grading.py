@@ -99,7 +99,7 @@ class GradingPlan:
 def plan_grading(composition: Container, request: GradingRequest) -> GradingPlan:
     """Return what would be graded; ConfigError for what cannot be, before anything is called."""
     if request.grader not in GRADERS:
-        raise ConfigError(f"--grader: expected one of {', '.join(GRADERS)}, not {request.grader!r}")
+        raise ConfigError(f"--grader: expected one of {', '.join(sorted(GRADERS))}, not {request.grader!r}")
     if request.grader == JUDGE and request.judge is None:
         raise ConfigError("expected --grader KIND, or --judge WORKER for a language model's word")
     log = OutcomeLog.read(request.log)

@@ -183,7 +183,7 @@ def _join(
 ) -> tuple[OperatingPoint, ...]:
     """Return the dial with the points that gain over it, with what they are shown to reach; `seen` [B] is their own."""
     joining = [point for point in own if _at(point, gains) > 0]
-    # Return [B]: the accuracy that a dial promises for each budget.
+    # [B]: the accuracy that a dial promises for each budget.
     trade_off = TradeOff(tuple(dial), 1.0, 0.0)
     cheapest = dial[0].cost
     shares = [min(1.0, budget / cheapest) if cheapest > 0 else 1.0 for budget in _GRID]

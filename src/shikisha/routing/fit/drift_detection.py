@@ -81,7 +81,7 @@ def detect_drift(
     drifts = []
     for worker in range(len(recent.workers)):
         rows = np.flatnonzero(recent.there[:, worker] & ~np.isnan(recent.scores[:, worker]))
-        # Return [D + 1]: a lower bound of a worker's expected success by type.
+        # [D + 1]: a lower bound of a worker's expected success by type.
         lower = usual.success[:, worker] - max(MIN_FALL, _NORMAL_QUANTILE * float(usual.error[worker]))
         lower_expectation = np.asarray(np.clip(lower, _EDGE, 1 - _EDGE), np.float64)
         expected = lower_expectation[recent.batch.types[rows]]

@@ -133,7 +133,7 @@ def fit_table(
         table = build_table(matrix.at(~rows), dollars, strength, preference)
         won[rows], cost[rows] = evaluate_table(table, matrix.at(rows).for_evaluation(), dollars)
     whole = build_table(matrix, dollars, strength, preference)
-    # Return [L]: the success that a table expects of its settings on these tasks.
+    # [L]: the success that a table expects of its settings on these tasks.
     moved, types = whole.task_offsets(matrix.batch), matrix.batch.types
     means = []
     for setting in range(whole.settings):

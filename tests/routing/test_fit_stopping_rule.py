@@ -10,7 +10,7 @@ from shikisha.routing.fit.fit_stopping_rule import (
     FittedStopping,
     StoppingConfig,
     StoppingData,
-    fit_scorer,
+    fit_scorers,
     fit_stopping,
 )
 from shikisha.routing.fit.log_replay import replay
@@ -28,7 +28,7 @@ def fitted(held: OutcomeMatrix, prices: tuple[float, ...] = (0.01, 0.3, 20.0)) -
 def test_probabilities_are_calibrated_on_tasks_that_the_scorer_has_not_seen() -> None:
     held, fresh = panel(THREE, tasks=1500), panel(THREE, tasks=1500, seed=1)
     seen = fresh.state_after(np.ones((1500, 3), bool))
-    belief = AnswerBelief.of(fit_scorer(held).posterior(seen))
+    belief = AnswerBelief.of(fit_scorers(held, folds(held))[0].posterior(seen))
     right = np.array(
         [fresh.scores[row][fresh.codes[row] == code].max(initial=0) for row, code in enumerate(belief.top)]
     )
@@ -38,13 +38,16 @@ def test_probabilities_are_calibrated_on_tasks_that_the_scorer_has_not_seen() ->
 
 
 def test_agreement_counts_less_where_workers_err_alike() -> None:
-    alone, alike = (fit_scorer(panel(THREE, tasks=1500, alike=alike)) for alike in (0.0, 0.9))
+    alone, alike = (fit_scorers(panel(THREE, tasks=1500, alike=alike), np.arange(1500) % 2)[0] for alike in (0.0, 0.9))
     assert alike.pairs[0, 1] < alone.pairs[0, 1]
 
 
 def test_the_scorer_does_not_care_how_answers_are_numbered() -> None:
     held = panel(THREE, tasks=50)
-    scorer, turned = fit_scorer(held), replace(held, codes=np.where(held.codes >= 0, 7 - held.codes, held.codes))
+    scorer, turned = (
+        fit_scorers(held, folds(held))[0],
+        replace(held, codes=np.where(held.codes >= 0, 7 - held.codes, held.codes)),
+    )
     one, other = (scorer.posterior(each.state_after(np.ones((50, 3), bool))) for each in (held, turned))
     assert np.sort(one[0], axis=1)[:, -3:] == pytest.approx(np.sort(other[0], axis=1)[:, -3:])
 

@@ -12,7 +12,6 @@ from shikisha.routing.arrays import Floats
 from shikisha.routing.fit.fit_table import (
     PRICES,
     SHRINKAGES,
-    RoutingPreference,
     build_table,
     choose_shrinkage,
     evaluate_table,
@@ -42,17 +41,17 @@ def with_gaps(held: OutcomeMatrix) -> OutcomeMatrix:
     ],
     ids=["full", "gaps", "no types", "scores", "untyped", "one worker", "three tasks"],
 )
-@pytest.mark.parametrize("preference", [None, RoutingPreference()], ids=["plain", "no limits"])
+@pytest.mark.parametrize("limits", [None, {}], ids=["plain", "no limits"])
 def test_what_the_rule_comes_to_is_what_playing_it_on_other_folds_comes_to(
-    held: OutcomeMatrix, preference: RoutingPreference | None
+    held: OutcomeMatrix, limits: dict[str, float] | None
 ) -> None:
     parts = folds(held)
-    found = fit_table(held, parts, preference=preference)
+    found = fit_table(held, parts, limits=limits)
     assert found.won.shape == found.cost.shape == (len(held), found.part.settings)
     strength = choose_shrinkage(held, parts)
     for fold in range(int(parts.max()) + 1):
         rest, own = held.at(parts != fold), held.at(parts == fold)
-        part = build_table(rest, held.cost_unit(), strength, preference)
+        part = build_table(rest, held.cost_unit(), strength, limits)
         for setting in range(0, len(PRICES), 12):
             played = replay(part, setting, own)
             assert (played.won == found.won[parts == fold, setting]).all()
@@ -90,7 +89,7 @@ def test_unknown_scores_count_neither_for_nor_against_a_worker() -> None:
 
 def shares(held: OutcomeMatrix, limits: dict[str, float]) -> Floats:
     """[L, J]: who gets which share of the tasks."""
-    part = build_table(held, held.cost_unit(), preference=RoutingPreference(limits=limits))
+    part = build_table(held, held.cost_unit(), limits=limits)
     chosen = [part.choose(held.batch, setting) for setting in range(part.settings)]
     return np.array([np.bincount(column, minlength=len(held.workers)) for column in chosen]) / len(held)
 
@@ -122,7 +121,7 @@ def test_shares_of_tasks_stay_within_their_limits_at_every_price(
 
 def test_load_limits_hold_on_tasks_that_they_were_not_fitted_on() -> None:
     held = panel(tasks=4000, kinds=KINDS)
-    part = build_table(held.at(np.arange(2000)), held.cost_unit(), preference=RoutingPreference(limits={"dear": 0.3}))
+    part = build_table(held.at(np.arange(2000)), held.cost_unit(), limits={"dear": 0.3})
     rest = held.at(np.arange(2000, 4000))
     dear = np.array([(part.choose(rest.batch, setting) == 2).mean() for setting in range(part.settings)])
     assert dear.max() <= 0.3 + 0.04
@@ -130,7 +129,7 @@ def test_load_limits_hold_on_tasks_that_they_were_not_fitted_on() -> None:
 
 def test_load_limits_cost_less_than_asking_anybody() -> None:
     held = panel(tasks=2000, kinds=KINDS)
-    limited = build_table(held, held.cost_unit(), preference=RoutingPreference(limits={"dear": 0.5}))
+    limited = build_table(held, held.cost_unit(), limits={"dear": 0.5})
     free = build_table(held, held.cost_unit())
     won = [evaluate_table(part, held, 1.0)[0][:, 0].mean() for part in (limited, free)]
     half = (held.won[:, 2].mean() + held.won[:, 1].mean()) / 2

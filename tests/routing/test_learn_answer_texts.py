@@ -17,7 +17,6 @@ from shikisha.routing.answer_evidence import (
 )
 from shikisha.routing.arrays import Floats
 from shikisha.routing.boosted_scorer import LOGIT_COLUMN, NUM_CANDIDATE_FEATURES, boosted_posterior, candidate_features
-from shikisha.routing.fit.drift_detection import WorkerDrift
 from shikisha.routing.fit.fit_boosted_scorer import BoostingConfig, fit_trees, trees_as_arrays, trees_gain
 from shikisha.routing.fit.fit_stopping_rule import (
     FittedStopping,
@@ -28,7 +27,6 @@ from shikisha.routing.fit.fit_stopping_rule import (
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import select_policy
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-from shikisha.routing.fit.worker_removal import simulate_drift
 from shikisha.routing.policy_data import Candidate
 from shikisha.routing.policy_file import parse_policy, serialize_policy
 from shikisha.routing.stopping_rule import StoppingRule
@@ -144,15 +142,6 @@ def test_candidates_share_what_is_more_than_certain() -> None:
     assert none.tolist() == [0.0, 1.0]
 
 
-def test_an_answer_that_drift_makes_up_has_no_looks() -> None:
-    drift = WorkerDrift("one", "task-1", "task-9", 100, usual=0.6, found=0.1, low=0.0, high=0.2)
-    fallen = simulate_drift(FRESH, drift)
-    state = fallen.state_after(np.ones(fallen.codes.shape, bool))
-    data = StoppingData.of(HELD, folds(HELD), CONFIG)
-    (tasks, _), features = candidate_features(state, (0, 1), data.scorer.posterior(state))
-    assert len(tasks) == len(features)
-
-
 @pytest.fixture(scope="module")
 def policy_bytes(reading: FittedStopping) -> bytes:
     dial = TradeOff((OperatingPoint(0, 0, 0.1, 0.6),), 1.0, 0.6)
@@ -173,7 +162,7 @@ def test_trees_survive_the_policy_file(policy_bytes: bytes) -> None:
     [
         ("left", -1.0, "a child is from its parent's place"),
         ("right", 1e6, "a child is from its parent's place"),
-        ("feature", 999.0, "a column is from 0 to 50"),
+        ("feature", 999.0, "a column is from 0 to 47"),
     ],
 )
 def test_trees_that_would_never_end_or_read_elsewhere_are_refused(

@@ -5,7 +5,7 @@ from panels import folds, missing, panel
 
 from shikisha.routing.fit.fit_stopping_rule import StoppingData, fit_stopping
 from shikisha.routing.fit.fit_table import fit_table
-from shikisha.routing.fit.log_replay import replay, replay_mix, score_replay
+from shikisha.routing.fit.log_replay import replay, replay_mix
 from shikisha.routing.state import NO_WORKER
 from shikisha.routing.trade_off import OperatingMix, OperatingPoint, hash_to_unit
 
@@ -13,10 +13,9 @@ PANEL = panel(tasks=200)
 
 
 def test_what_is_won_and_paid_is_what_is_recorded() -> None:
-    asked = np.zeros((200, 3), bool)
-    asked[:, 1] = True
-    played = score_replay(PANEL, asked, np.where(np.arange(200) % 2, 1, NO_WORKER))
-    assert played.won.tolist() == (PANEL.scores[:, 1] * (np.arange(200) % 2)).tolist()
+    table = fit_table(PANEL, folds(PANEL)).part
+    played = replay(table, 0, PANEL, np.array([False, True, False]))
+    assert played.won.tolist() == np.where(PANEL.codes[:, 1] >= 0, PANEL.scores[:, 1], 0.0).tolist()
     assert played.paid.tolist() == PANEL.dollars[:, 1].tolist()
 
 

@@ -1,4 +1,4 @@
-"""Unknown is unknown: answers that nobody graded, costs that nobody recorded, gains that are too small to tell."""
+"""Unknown is unknown: answers that nobody graded, costs that nobody recorded."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.routing.fit.log_quality import find_cost_oddities
 from shikisha.routing.fit.missing_grades import complete_grades
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, complete_costs
-from shikisha.routing.fit.policy_report import describe_best_single, describe_needs
+from shikisha.routing.fit.policy_report import describe_best_single
 
 WORKERS = {"ann": Made(0.55, 0.1), "bob": Made(0.8, 1.0), "cyd": Made(0.65, 0.3)}
 
@@ -87,11 +87,6 @@ def test_where_the_best_worker_is_free_no_dollars_are_invented() -> None:
     workers = tuple(replace(one, dollars=0.0) if one is learned.best_single else one for one in learned.workers)
     told = describe_best_single(replace(learned, workers=workers))
     assert ", free. A cost of 100 % is " in told
-
-
-def test_more_outcomes_than_anybody_gathers_are_not_asked_for() -> None:
-    assert describe_needs(462_938, 20_000) == "The gain is too small to tell, even with many times these outcomes."
-    assert describe_needs(400, 20_000) == "About 400 more outcomes would decide, if the gain is as estimated."
 
 
 def a_log(folder: Path, dollars: list[float]) -> OutcomeLog:

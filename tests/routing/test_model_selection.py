@@ -8,7 +8,7 @@ from panels import POOL, Made, missing, panel, scores_only
 
 from shikisha.routing.fit.combined_dial import shrink_gains
 from shikisha.routing.fit.cost_frontier import BUDGETS, affordable_share, compute_frontier, paired_gain
-from shikisha.routing.fit.fit_table import RoutingPreference
+from shikisha.routing.fit.log_replay import replay, replay_frontier
 from shikisha.routing.fit.model_selection import (
     CASCADE,
     POLICY,
@@ -16,14 +16,12 @@ from shikisha.routing.fit.model_selection import (
     TABLE,
     LearningOptions,
     assign_folds,
-    choose_candidate,
     fit_candidates,
     measured_rows,
-    replay_frontier,
-    replay_settings,
 )
 from shikisha.routing.fit.model_selection import select_policy as select
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, add_latency_cost
+from shikisha.routing.fit.policy_figures import choose_candidate
 from shikisha.routing.policy_data import COMBINED, AreaGain, HeldOutEvidence, Policy
 from shikisha.routing.stopping_rule import StoppingRule
 from shikisha.routing.trade_off import OperatingPoint, TradeOff
@@ -61,7 +59,7 @@ def test_where_agreement_tells_much_the_dial_asks_step_by_step(climbed: Policy) 
 def test_what_is_promised_is_what_new_tasks_bring(climbed: Policy) -> None:
     fresh = panel(ALIKE, tasks=900, seed=5)
     fitted = fit_candidates(POOLED, LearningOptions(), (TABLE, CASCADE, POLICY))
-    front = replay_frontier(fitted, fitted.dials[POLICY], fresh, POOLED.cost_unit(), BUDGETS)
+    front = replay_frontier(fitted.parts, fitted.dials[POLICY], fresh, BUDGETS)
     assert evidence(climbed, POLICY).area == pytest.approx(front.area, abs=0.04)
 
 
@@ -122,9 +120,9 @@ def test_settings_that_were_lucky_do_not_join_where_nothing_can_be_learned() -> 
     held, fresh = scores_only(panel(equal, 150)), scores_only(panel(equal, 2_000, seed=3))
     made = fit_candidates(held, LearningOptions(), (TABLE, COMBINED))
     dial = made.dials[COMBINED]
-    won = replay_settings(made, dial.points, fresh, held.cost_unit()).won.mean(axis=0)
+    won = [replay(made.parts[point.part], point.setting, fresh).won.mean() for point in dial.points]
     lucky = held.mean_scores().max() - 0.6
-    assert max(point.accuracy for point in dial.points) - won.max() < lucky
+    assert max(point.accuracy for point in dial.points) - max(won) < lucky
 
 
 def test_the_best_single_worker_stands_on_the_dial_where_nothing_is_better() -> None:
@@ -147,7 +145,7 @@ def test_a_log_that_is_too_small_gives_the_rule_and_says_so() -> None:
 
 @pytest.mark.full
 def test_load_limits_keep_to_the_rule_and_say_so() -> None:
-    policy = select_policy(panel(tasks=300), LearningOptions(preference=RoutingPreference(limits={"dear": 0.2})))
+    policy = select_policy(panel(tasks=300), LearningOptions(limits={"dear": 0.2}))
     assert [rung.name for rung in policy.rungs] == [TABLE]
     assert any("load limits" in note for note in policy.about.notes)
 

@@ -40,7 +40,7 @@ GRADED = trusted_bases(trust_judge=False)
 def sample(number: int, version: str, score: float | None = None, **more: object) -> TrialRun:
     """A run of task `number` on which the two part, graded by a check, unless told otherwise."""
     basis = None if score is None else GradeBasis.EXECUTED
-    plain = TrialRun(f"{version}{number}", version, True, score, basis, 1.0, None, failed=False)
+    plain = TrialRun(f"{version}{number}", version, True, score, basis, 1.0, failed=False)
     return replace(plain, **more)  # type: ignore[arg-type]  # each is of its field's type
 
 
@@ -85,7 +85,7 @@ def test_figures_and_counts_of_the_arms() -> None:
         sample(1, CANARY, RIGHT, dollars=2.0),
         sample(2, CANARY, None, basis=None, dollars=None),
         sample(3, CANARY, WRONG, basis=GradeBasis.JUDGE, failed=True, dollars=4.0),
-        sample(4, LIVE, 0.5, basis=GradeBasis.PERSON, reward=0.25),
+        sample(4, LIVE, 0.5, basis=GradeBasis.PERSON),
     ]
     found = tried(held)
     assert (found.canary.runs, found.canary.tasks, found.live.tasks) == (3, 3, 1)
@@ -93,7 +93,6 @@ def test_figures_and_counts_of_the_arms() -> None:
     assert found.canary.right is not None
     assert found.canary.dollars is not None
     assert (found.canary.right.mean, found.canary.right.tasks, found.canary.dollars.mean) == (1.0, 1, 3.0)
-    assert (found.canary.reward, found.reward, found.live.reward and found.live.reward.mean) == (None, None, 0.25)
     assert set(found.by_basis) == set()  # nobody graded both in the same way
 
 
@@ -250,9 +249,9 @@ async def test_runs_are_samples_of_who_acted_and_say_where_the_two_part(tmp_path
     ours, theirs = (tasks_of(shelf, version, 2) for version in (canary, live))
     runs = [await performed(tmp_path / "s", task, {}, RIGHT) for task in (*ours, *theirs)]
     found = trial_runs(runs, live, canary)
-    assert [(one.version, one.differs, one.score, one.basis, one.dollars, one.reward) for one in found] == [
-        *[(canary, True, 1.0, GradeBasis.EXECUTED, 3.0, 1.0)] * 2,
-        *[(live, True, 1.0, GradeBasis.EXECUTED, 1.0, 1.0)] * 2,
+    assert [(one.version, one.differs, one.score, one.basis, one.dollars) for one in found] == [
+        *[(canary, True, 1.0, GradeBasis.EXECUTED, 3.0)] * 2,
+        *[(live, True, 1.0, GradeBasis.EXECUTED, 1.0)] * 2,
     ]
     assert [one.task for one in found] == [task.content_hash for task in (*ours, *theirs)]
     assert trial_runs(runs, live, canary, since=runs[2].started.at) == found[2:]
@@ -276,45 +275,35 @@ async def test_a_run_that_the_canary_could_not_have_begun_is_no_part_of_the_tria
 
 
 @pytest.mark.parametrize(
-    ("shadow", "said", "score", "expected"),
+    ("shadow", "score", "expected"),
     [
-        (("ann", "bob"), {}, RIGHT, (True, 1.0, 3.0)),  # the very same
-        (("ann",), {"ann": "B", "bob": "B"}, RIGHT, (False, 1.0, 1.0)),  # it stops earlier, at an answer that agrees
-        (("ann",), {"ann": "A", "bob": "B"}, RIGHT, (False, 0.0, 1.0)),  # at another one than the right one
-        (("ann",), {"ann": "A", "bob": "B"}, WRONG, (False, None, 1.0)),  # whether that one is right nobody knows
-        (("cyd",), {}, RIGHT, (False, None, None)),  # it asks somebody who was not asked
-        (("ann", "cyd"), {}, RIGHT, (False, None, None)),
-        (("ann", "bob", "cyd"), {}, None, (False, None, None)),
+        (("ann", "bob"), RIGHT, (True, 1.0)),  # the very same
+        (("ann",), RIGHT, (False, None)),  # it stops earlier
+        (("cyd",), RIGHT, (False, None)),  # it asks somebody who was not asked
+        (("ann", "bob", "cyd"), None, (False, None)),
     ],
 )
 async def test_what_is_known_of_a_shadow_from_one_run(
-    tmp_path: Path,
-    shadow: Sequence[str],
-    said: Mapping[str, str],
-    score: float | None,
-    expected: tuple[bool, float | None, float | None],
+    tmp_path: Path, shadow: Sequence[str], score: float | None, expected: tuple[bool, float | None]
 ) -> None:
     live, other = shelf_of(tmp_path / "s", asking("ann", "bob"), asking(*shadow, note="shadow"))
     update_registry(tmp_path / "s", lambda shelf: shelf.with_shadow(other, ME))
-    run = await performed(tmp_path / "s", Task("Which?\nA. this\nB. that"), said, score)
+    run = await performed(tmp_path / "s", Task("Which?\nA. this\nB. that"), {}, score)
     (found,) = shadowed_runs([run], live, other)
-    assert (found.same, found.score, found.dollars) == expected
-    assert (found.live, found.spent) == (score, 3.0)
+    assert ((found.same, found.score), found.live) == (expected, score)
     assert shadowed_runs([run], other, live) == []
 
 
 async def test_what_nobody_knows_of_a_shadow_is_bounded_by_the_worst_and_the_best(tmp_path: Path) -> None:
-    live, stops, asks = shelf_of(tmp_path / "s", asking("ann", "bob"), asking("ann"), asking("cyd"))
-    update_registry(tmp_path / "s", lambda shelf: shelf.with_shadow(stops, ME).with_shadow(asks, ME))
-    runs = [
-        await performed(tmp_path / "s", Task(f"Question {number}?\nA. this\nB. that"), {"ann": "B", "bob": "B"}, RIGHT)
-        for number in range(20)
-    ]
-    known, unknown = (evaluate_shadow(shadowed_runs(runs, live, version), version) for version in (stops, asks))
-    assert (known.dollars, known.runs) == (-2.0, 20)
+    live, alike, asks = shelf_of(tmp_path / "s", asking("ann", "bob"), asking("ann", "bob", note="x"), asking("cyd"))
+    update_registry(tmp_path / "s", lambda shelf: shelf.with_shadow(alike, ME).with_shadow(asks, ME))
+    tasks = [Task(f"Question {number}?\nA. this\nB. that") for number in range(20)]
+    runs = [await performed(tmp_path / "s", task, {"ann": "B", "bob": "B"}, RIGHT) for task in tasks]
+    known, unknown = (evaluate_shadow(shadowed_runs(runs, live, version), version) for version in (alike, asks))
+    assert known.runs == 20
     assert (known.low, known.high) == pytest.approx((-0.126, 0.126), abs=1e-3)  # all alike, but only twenty
     assert known.same is not None
     assert known.known is not None
-    assert (known.same.mean, known.known.mean) == (0.0, 1.0)
-    assert (unknown.low, unknown.dollars) == (-1.0, None)
+    assert (known.same.mean, known.known.mean) == (1.0, 1.0)
+    assert unknown.low == -1.0
     assert unknown.high == pytest.approx(0.126, abs=1e-3)

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from panels import POOL, Made, folds, missing, panel, scores_only, untyped
+from panels import POOL, Made, missing, panel, scores_only, untyped
 from partial_logs import asked, each_apart, one_each, untold
 
 from shikisha.core.errors import ConfigError
 from shikisha.routing.arrays import Floats
-from shikisha.routing.fit.fit_stopping_rule import StoppingData, fit_stopping
 from shikisha.routing.fit.log_replay import replay, replay_mix
 from shikisha.routing.fit.model_selection import TABLE
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
@@ -117,7 +116,6 @@ def test_a_log_without_chance_supports_what_was_done_and_nothing_else() -> None:
 def test_the_log_of_a_cascade_says_nothing_of_those_who_are_asked_where_others_fail() -> None:
     there = np.stack([np.ones(3000, bool), np.zeros(3000, bool), HELD.won[:, 0] == 0], axis=1)
     policy = learned(asked(HELD, there, np.ones(3)))
-    assert "the outcomes of dear, weighted by their propensities, represent 4" in notes(policy)
     for setting in range(rule(policy).settings):
         assert replay(rule(policy), setting, FRESH).asked[:, 0].all()
     assert policy.rung().dial.points[-1].accuracy == pytest.approx(HELD.won[:, 0].mean())
@@ -175,18 +173,6 @@ def test_a_worker_of_whom_nothing_is_known_is_worth_least_at_any_price() -> None
     part = table_from_outcomes(table, 1.0)
     assert all(part.worth(setting)[0].argmax() != 0 for setting in range(part.settings))
     assert (part.success[1] == table.success[1]).all()
-
-
-def test_an_induction_of_a_few_workers_acts_alike_among_all() -> None:
-    held = panel(ALIKE, tasks=400)
-    small = held.select_workers(["one", "three"])
-    narrow = fit_stopping(StoppingData.of(small, folds(small)), range(2)).part
-    wide = narrow.widen((0, 2), 3)
-    for setting in (0, narrow.settings // 2, narrow.settings - 1):
-        one, other = replay(narrow, setting, small), replay(wide, setting, held)
-        assert (one.asked == other.asked[:, [0, 2]]).all()
-        assert not other.asked[:, 1].any()
-        assert one.won == pytest.approx(other.won)
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,18 @@
-"""Habits: what settings do with each type of task, counted as they would be played, and what agreement is worth."""
+"""Habits: what settings do with each type of task, counted as they would be played."""
 
 import io
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from panels import folds, missing, panel, untyped
+from panels import folds, panel, untyped
 from policies import policy
 
 from shikisha.core.errors import ConfigError
 from shikisha.routing.fit.fit_table import fit_table
 from shikisha.routing.fit.log_replay import MAX_REPLAYED_TASKS, count_usage, replay
-from shikisha.routing.fit.policy_figures import NO_TYPE_LABEL, SuccessRate, ask_shares, usage_by_type
+from shikisha.routing.fit.policy_figures import NO_TYPE_LABEL, ask_shares, usage_by_type
 from shikisha.routing.policy_data import Candidate, Policy, PolicyUsage
 from shikisha.routing.policy_file import parse_policy, serialize_policy
 from shikisha.routing.trade_off import OperatingMix, OperatingPoint, TradeOff
@@ -80,33 +79,12 @@ def test_a_setting_that_was_not_counted_has_no_habits() -> None:
     assert ask_shares(policy(), unknown) is None
 
 
-def test_what_agreement_is_worth_is_counted_on_all_tasks_that_both_answered() -> None:
-    held, found = panel(tasks=200), counted(policy())
-    one, other, kind = 0, 2, 1
-    rows = held.batch.types == kind
-    same = rows & (held.codes[:, one] >= 0) & (held.codes[:, one] == held.codes[:, other])
-    apart = rows & (held.codes[:, one] >= 0) & (held.codes[:, other] >= 0) & ~same
-    assert found.agree[kind, one, other] == found.agree[kind, other, one] == same.sum()
-    assert found.agreed[kind, one, other] == held.scores[same, one].sum()
-    assert found.differ[kind, one, other] == apart.sum()
-    assert found.differed[kind, other, one] == held.scores[apart, other].sum()
-
-
-def test_what_nobody_graded_is_in_no_rate() -> None:
-    held = panel(tasks=200)
-    cells = np.zeros(held.codes.shape, bool)
-    cells[:50, 0] = True
-    less = count_usage(missing(held, cells), policy())
-    assert less.scored.sum(axis=0).tolist() == [150, 200, 200]
-    assert less.agree[:, 0, 1].sum() + less.differ[:, 0, 1].sum() <= 150
-
-
 def test_beyond_a_limit_some_tasks_stand_for_all() -> None:
     held = panel(tasks=MAX_REPLAYED_TASKS + 100)
     part = fit_table(held, folds(held)).part
     rung = Candidate("table", TradeOff((OperatingPoint(0, 3, 0.1, 0.5),), 1.0, 0.7))
     found = count_usage(held, replace(policy(), parts=(part,), rungs=(rung,), kept="table"))
-    assert found.tasks.sum() == found.scored[:, 0].sum() == MAX_REPLAYED_TASKS + 100
+    assert found.tasks.sum() == MAX_REPLAYED_TASKS + 100
     assert found.played.sum() == found.first.sum() == MAX_REPLAYED_TASKS
 
 
@@ -117,7 +95,6 @@ def test_tasks_of_unknown_type_are_counted_apart() -> None:
     made = replace(policy(), types=held.types, parts=(part,), rungs=(rung,), kept="table")
     (way,) = usage_by_type(replace(made, habits=count_usage(held, made)), still(rung.dial.points[0]))
     assert (way.kind, way.tasks, way.more, way.second) == (NO_TYPE_LABEL, 60, 0.0, None)
-    assert way.agree == SuccessRate(0, None)
 
 
 def test_a_way_says_who_is_first_who_second_and_how_often() -> None:
@@ -134,9 +111,6 @@ def test_a_way_says_who_is_first_who_second_and_how_often() -> None:
         assert way.more == pytest.approx(asks.second[kind].sum() / 100)
         assert way.asks == pytest.approx(asks.asked[kind].sum() / 100)
         assert way.second != way.first
-        assert way.alone.right is not None
-        assert way.agree.right is not None
-        assert way.agree.right > way.alone.right
 
 
 def test_the_second_is_never_the_first_though_others_may_begin() -> None:
@@ -161,8 +135,8 @@ def test_habits_are_kept_in_the_file() -> None:
 @pytest.mark.parametrize(
     ("left_out", "put_in", "why"),
     [
-        ("habits/won.npy", None, "lack the array 'won'"),
-        ("habits/won.npy", "habits/tasks.npy", "won: expected the shape"),
+        ("habits/first.npy", None, "lack the array 'first'"),
+        ("habits/first.npy", "habits/tasks.npy", "first: expected the shape"),
     ],
 )
 def test_damaged_habits_are_refused(left_out: str, put_in: str | None, why: str) -> None:

@@ -4,13 +4,11 @@ import io
 import json
 import random
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from panels import Made, folds, panel
-from policies import empty_response_model
 
 from shikisha.core.errors import ConfigError
 from shikisha.routing.fit.log_replay import replay
@@ -26,12 +24,12 @@ from shikisha.routing.policy_file import (
     MAX_FILE_BYTES,
     load_policy,
     parse_policy,
-    policy_version,
     save_policy,
     serialize_policy,
 )
 
 PANEL = panel(tasks=250)
+OLD = Path(__file__).parents[1] / "data"
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +54,6 @@ def test_a_policy_is_read_as_it_was_written(made: Policy, tmp_path: Path) -> Non
 
 def test_equal_policies_are_equal_files(made: Policy) -> None:
     assert serialize_policy(made) == serialize_policy(parse_policy(serialize_policy(made), "again"))
-
-
-def test_a_hearing_is_kept(made: Policy) -> None:
-    hearing = parse_policy(serialize_policy(replace(made, hearing=empty_response_model(3, 2))), "here").hearing
-    assert hearing is not None
-    assert hearing.usual.shape == (3, 3)
 
 
 def altered(held: bytes, name: str, content: bytes | None) -> bytes:
@@ -200,20 +192,36 @@ def test_a_climbed_policy_survives_its_file() -> None:
     assert parse_policy(serialize_policy(policy), "here").rungs == policy.rungs
 
 
-@pytest.mark.parametrize("name", ["answers", "scores"])
-def test_policies_of_before_one_fit_are_read_and_act(name: str) -> None:
-    """Files of 28 November 2026: one with trees that read answers, one with a router of prompts."""
-    path = Path(__file__).parents[1] / "data" / "2026-11-28" / f"{name}.policy"
-    policy, version = load_policy(path)
-    assert policy_version(serialize_policy(policy)) == version
+def test_a_policy_of_before_one_fit_is_read_and_acts() -> None:
+    """A file of 28 November 2026 with trees that read answers; usage that is no longer counted is left out."""
+    policy, version = load_policy(OLD / "2026-11-28" / "answers.policy")
+    assert len(version) == 12
     assert policy.kept == COMBINED
     assert policy.about.verdict is None
-    kinds = {part.kind for part in policy.parts}
-    assert kinds >= ({"table", "cascade", "induction"} if name == "answers" else {"table", "router"})
-    assert policy.reads_answers is (name == "answers")
-    pool = dict.fromkeys(policy.names, Made())
-    held = panel(pool, tasks=30)
+    assert {part.kind for part in policy.parts} >= {"table", "cascade", "induction"}
+    assert policy.reads_answers
+    assert policy.habits is not None
+    held = panel(dict.fromkeys(policy.names, Made()), tasks=30)
     for rung in policy.rungs:
         for point in rung.dial.points:
             played = replay(policy.parts[point.part], point.setting, held)
             assert played.asked.any(axis=1).all()
+
+
+@pytest.mark.parametrize("name", ["2026-11-28/scores.policy", "v0.1/every-kind.policy"])
+def test_a_file_with_what_left_is_refused_and_says_what_to_write(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"holds a router of prompts.*: learn the policy again, with `shikisha learn"):
+        load_policy(OLD / name)
+
+
+def test_a_file_with_a_model_of_words_in_answers_is_refused(made: Policy) -> None:
+    held = altered(serialize_policy(made), "hearing/usual.npy", npy(np.zeros((3, 3))))
+    with pytest.raises(ConfigError, match="holds a model of words in answers"):
+        parse_policy(held, "here")
+
+
+def npy(array: object) -> bytes:
+    """An array as a member holds it."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(array))
+    return buffer.getvalue()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from panels import panel
-from policies import empty_response_model, of_every_kind
+from policies import of_every_kind
 
 from shikisha.core.errors import ConfigError
 from shikisha.routing.fit.log_replay import count_usage
@@ -28,7 +28,7 @@ PANEL = panel(tasks=200)
 @pytest.fixture(scope="module")
 def held() -> bytes:
     made = of_every_kind(PANEL)
-    return serialize_policy(replace(made, habits=count_usage(PANEL, made), hearing=empty_response_model(3, 2)))
+    return serialize_policy(replace(made, habits=count_usage(PANEL, made)))
 
 
 def members(held: bytes) -> dict[str, bytes]:
@@ -55,7 +55,7 @@ def npy(array: object) -> bytes:
 
 def test_every_array_of_another_shape_or_without_numbers_is_refused(held: bytes) -> None:
     every = members(held)
-    assert len(parse_policy(packed(every), "here").parts) == 4
+    assert len(parse_policy(packed(every), "here").parts) == 3
     for name in [name for name in every if name.endswith(".npy") and "sway" not in name]:
         array = np.load(io.BytesIO(every[name]))
         for wrong in (np.full_like(array, np.nan), array[None], array[:0], np.float32(1)) if array.size else ():

@@ -35,7 +35,7 @@ def verdict(
     nothing: Floats = np.zeros((len(rows), 1))
     front = Frontier(np.ones(1), nothing, nothing)
     base = np.stack([np.zeros(len(rows)), np.ones(len(rows))], axis=1)
-    trial = HeldOutTrial(front, front, np.zeros((1, 2)), won, np.full(won.shape, cost), base, rows)
+    trial = HeldOutTrial(front, front, np.zeros((1, 2)), won, np.full(won.shape, cost), base, rows, 0.2)
     return reach_verdict(trial, DIAL, ("large", alone or {}), contents, 3)
 
 

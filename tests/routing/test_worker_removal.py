@@ -1,5 +1,6 @@
 """Removed workers: whoever is gone, every part goes on, asks those who are there, and ships what they say."""
 
+from collections.abc import Sequence
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -14,9 +15,10 @@ from shikisha.core.errors import UnknownName
 from shikisha.engine.pool import Member, Pool
 from shikisha.evals.statistics import difference_interval
 from shikisha.outcomes.log_reader import OutcomeLog
+from shikisha.routing.fit.drift_detection import WorkerDrift
 from shikisha.routing.fit.log_replay import replay, replay_mix
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
-from shikisha.routing.fit.worker_removal import remeasure_policy, remove_workers
+from shikisha.routing.fit.worker_removal import remeasure_policy, reroute_policy
 from shikisha.routing.policy_data import Policy
 from shikisha.routing.policy_file import parse_policy, policy_version, serialize_policy
 from shikisha.routing.state import NO_ANSWER, NO_WORKER
@@ -47,6 +49,12 @@ def fresh(tasks: int = 200) -> OutcomeMatrix:
 @cache
 def policy() -> Policy:
     return of_every_kind(trained())
+
+
+def without(names: Sequence[str], measured_on: OutcomeMatrix | None = None) -> Policy:
+    """The policy after these workers fell."""
+    fallen = [WorkerDrift(name, "task-4", "task-9", 300, 0.8, 0.4, 0.35, 0.45) for name in names]
+    return reroute_policy(policy(), fallen, measured_on)
 
 
 def pools() -> list[tuple[str, ...]]:
@@ -100,17 +108,17 @@ async def test_a_run_without_some_workers_is_what_was_played_without_them(tmp_pa
 
 
 def test_a_policy_made_to_do_without_a_worker_never_asks_it_though_it_is_there() -> None:
-    found = remove_workers(policy(), ["dear"])
+    found = without(["dear"])
     there = found.may_ask(tuple(FIVE))
     assert there.tolist() == [True, True, True, True, False]
-    assert "without dear" in found.about.notes
-    assert found.workers[DEAR].shunned == "without dear"
+    assert "dear fell from 0.800 to 0.400 from task-4 on" in found.about.notes
+    assert found.workers[DEAR].shunned
     assert all(rung.evidence is None for rung in found.rungs)
     assert policy().may_ask(tuple(FIVE)).all()
 
 
 def test_it_is_another_version_and_a_file_keeps_it() -> None:
-    found = remove_workers(policy(), ["dear"])
+    found = without(["dear"])
     assert policy_version(serialize_policy(found)) != policy_version(serialize_policy(policy()))
     kept = parse_policy(serialize_policy(found), "it")
     assert kept.workers == found.workers
@@ -118,7 +126,7 @@ def test_it_is_another_version_and_a_file_keeps_it() -> None:
 
 
 def test_the_dial_is_measured_again_without_the_worker() -> None:
-    found = remove_workers(policy(), ["dear"], trained())
+    found = without(["dear"], trained())
     there = found.may_ask(tuple(FIVE))
     for point in found.rung().dial.points:
         played = replay(found.parts[point.part], point.setting, trained(), there)
@@ -128,7 +136,7 @@ def test_the_dial_is_measured_again_without_the_worker() -> None:
 
 def test_a_budget_is_kept_without_the_cheapest_worker_once_the_dial_is_measured_again() -> None:
     names, wish = ("tiny", "cheap"), OperatingTarget(TargetMetric.COST, 0.4)
-    before, after = policy(), remove_workers(policy(), names, trained())
+    before, after = policy(), without(names, trained())
     held, there = fresh(1000), after.may_ask(tuple(FIVE))
     spent = [
         replay_mix(each.parts, each.mix(wish), held, there).paid.mean() / held.cost_unit() for each in (before, after)

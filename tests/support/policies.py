@@ -30,9 +30,7 @@ from shikisha.routing.policy_data import (
     Policy,
     PolicyOrigin,
 )
-from shikisha.routing.router_rule import RouterRule, zero_maps
 from shikisha.routing.state import DecisionRule
-from shikisha.routing.text_features import RESPONSE_BUCKETS, ResponseModel
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
 RUNGS = (TABLE, CASCADE, POLICY)
@@ -77,13 +75,12 @@ def policy(kept: str = "policy", gain: float = 0.02) -> Policy:
         for name, (_, each) in every.items()
     }
     gains = (AreaGain("table", gain, gain - 0.01, gain + 0.01),)
-    needs = 0 if gain > 0.01 else 1234
     rungs = (
         Candidate("table", dials["table"], HeldOutEvidence(0.70, frontier(dials["table"]))),
         Candidate(
             "policy",
             dials["policy"],
-            HeldOutEvidence(0.70 + gain, frontier(dials["policy"]), gains, (0.01, 0.02), needs),
+            HeldOutEvidence(0.70 + gain, frontier(dials["policy"]), gains, (0.01, 0.02)),
         ),
     )
     made = Policy(
@@ -112,7 +109,7 @@ def broad() -> Policy:
     induced = fit_stopping(StoppingData.of(held, parts), (3, 8, 12))
     dial = TradeOff(upper_hull(points(0, induced.won, induced.cost)), held.cost_unit(), float(held.mean_scores().max()))
     gains = (AreaGain("cascade", 0.01, 0.002, 0.018), AreaGain("table", 0.012, 0.004, 0.02))
-    middle = HeldOutEvidence(0.69, frontier(dial, 0.01), (AreaGain("table", 0.001, -0.003, 0.005),), needs=123_456)
+    middle = HeldOutEvidence(0.69, frontier(dial, 0.01), (AreaGain("table", 0.001, -0.003, 0.005),))
     rungs = (
         Candidate("table", dial, HeldOutEvidence(0.68, frontier(dial, 0.02))),
         Candidate("cascade", dial, middle),
@@ -173,22 +170,8 @@ def _known(value: float) -> float | None:
 
 
 def of_every_kind(held: OutcomeMatrix) -> Policy:
-    """A policy with every kind of part, and some evidence; routers are of files of earlier versions."""
+    """A policy with every kind of part, and some evidence."""
     recipe = StoppingConfig(prices=np.array([0.01, 0.05, 0.3, 2.0, 20.0]))
     made = fit_candidates(held, LearningOptions(config=recipe), RUNGS)
-    router = RouterRule(fit_table(held, folds(held)).part, zero_maps(len(held.workers)))
-    parts, first = (*made.parts, router), made.dials[TABLE]
-    points = tuple(replace(point, part=len(made.parts)) for point in first.points)
-    dials = {**made.dials, "router": replace(first, points=points)}
-    rungs = tuple(Candidate(name, dial, HeldOutEvidence(0.7)) for name, dial in dials.items())
-    return Policy(PolicyOrigin("log", "hash", len(held)), workers_of(held), held.types, parts, rungs, POLICY)
-
-
-def empty_response_model(workers: int, types: int) -> ResponseModel:
-    """A response model for no worker, as files of earlier versions may have one."""
-    return ResponseModel(
-        np.zeros((workers, RESPONSE_BUCKETS)),
-        np.ones(RESPONSE_BUCKETS),
-        np.zeros((types + 1, workers)),
-        np.zeros(workers, bool),
-    )
+    rungs = tuple(Candidate(name, dial, HeldOutEvidence(0.7)) for name, dial in made.dials.items())
+    return Policy(PolicyOrigin("log", "hash", len(held)), workers_of(held), held.types, made.parts, rungs, POLICY)

@@ -425,8 +425,6 @@ def _change_lines(found: CanaryTrial) -> Iterator[str]:
     yield f"  no answer  {_format_change(found.failed)}"
     if found.dollars is not None:
         yield f"  $ a task   {found.dollars.mean:+.3g} ({found.dollars.low:+.3g} to {found.dollars.high:+.3g})"
-    if found.reward is not None:
-        yield f"  reward     {found.reward.mean:+.3f} ({found.reward.low:+.3f} to {found.reward.high:+.3f})"
 
 
 def _format_change(change: TrialDifference | None) -> str:
@@ -442,8 +440,6 @@ def _shadow_line(shadow: ShadowResult) -> str:
         return f"shadow {shadow.version}: no run for which it made decisions has ended"
     same = shadow.same
     does = f"shadow {shadow.version}: decides like the live policy on {same.mean:.1%} of {same.tasks:,} tasks"
-    if shadow.dollars:
-        does += f" and spends {shadow.dollars:+.3g} dollars a task where the cost is known"
     if shadow.known is None:
         return f"{does}; nothing was graded"
     bounds = f"{100 * shadow.low:+.1f} to {100 * shadow.high:+.1f} points more often right"

@@ -29,7 +29,6 @@ from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, PlanError, ShikishaError
 from shikisha.core.plan import ANSWER, Plan, Step
 from shikisha.core.run import Result, RoundResult
-from shikisha.core.text import with_confidence
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.worker import Card
 from shikisha.routing.answer_evidence import read_candidates, stack_evidence
@@ -191,7 +190,6 @@ def policy_state(policy: Policy, situation: Situation) -> DecisionState:
     batch = TaskBatch((task.prompt,), policy.types.of((task.domain,), (task.prompt,)))
     shape = (1, len(policy.workers))
     codes, lengths, tokens = np.full(shape, NOT_ASKED, np.int64), np.zeros(shape, np.int64), np.full(shape, np.nan)
-    tells = None if policy.hearing is None else np.zeros(shape)
     given = list(_results_by_worker(policy, situation.rounds, situation.cards))
     kind = int(batch.types[0])
     texts = [policy.types.canonical(result.text if result.ok else None, kind) for _, result in given]
@@ -199,14 +197,12 @@ def policy_state(policy: Policy, situation: Situation) -> DecisionState:
         codes[0, worker], lengths[0, worker] = code, len(result.text or "")
         if result.ok and result.usage is not None:
             tokens[0, worker] = result.usage.output_tokens
-        if result.text and tells is not None and policy.hearing is not None:
-            tells[0, worker] = policy.hearing.log_odds_of(worker, with_confidence(result.text, result.confidence), kind)
     evidence = None
     if policy.reads_answers:
         said = read_candidates(task.prompt, texts, [result.text if result.ok else None for _, result in given])
         evidence = stack_evidence([said], [worker for worker, _ in given], len(policy.workers))
     versions = policy.may_ask(tuple(card.name for card in situation.cards))
-    return DecisionState(batch, codes, lengths, tokens, versions, tells, evidence)
+    return DecisionState(batch, codes, lengths, tokens, versions, evidence)
 
 
 def _results_by_worker(

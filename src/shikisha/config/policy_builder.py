@@ -31,7 +31,6 @@ from shikisha.outcomes.log_reader import (
 from shikisha.plots.number_format import plural
 from shikisha.routing.fit.check_signal import apply_test_signal
 from shikisha.routing.fit.drift_detection import drop_outdated
-from shikisha.routing.fit.fit_table import RoutingPreference
 from shikisha.routing.fit.incumbents import (
     TaskScores,
     compare_with_incumbents,
@@ -47,7 +46,6 @@ from shikisha.routing.fit.model_selection import (
     MIN_TASKS,
     POLICY_TASKS,
     LearningOptions,
-    LogSource,
     Selection,
     assign_folds,
     select_policy,
@@ -188,9 +186,14 @@ def _fit_full_log(
     order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSource, tell: ProgressCallback
 ) -> Selection:
     """Select among all candidates: every worker was asked for every task."""
-    come = LogSource(source.name, source.hash, source.cost_kind, (*source.notes, *find_gaps(panel)))
-    wants = LearningOptions(order.seed, order.rung, RoutingPreference(order.limits))
-    return select_policy(panel, wants, come, tell)
+    about = replace(_origin(order, panel, source), notes=(*source.notes, *find_gaps(panel)))
+    wants = LearningOptions(order.seed, order.rung, order.limits)
+    return select_policy(panel, wants, about, tell)
+
+
+def _origin(order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSource) -> PolicyOrigin:
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    return PolicyOrigin(source.name, source.hash, len(panel), today, source.cost_kind, order.seed, source.notes)
 
 
 def _fit_partial_log(
@@ -200,9 +203,7 @@ def _fit_partial_log(
     if order.limits:
         raise ConfigError("--limit needs a log in which every worker was asked for every task")
     tell("learning from a partially observed log")
-    today = f"{datetime.now(UTC):%Y-%m-%d}"
-    about = PolicyOrigin(source.name, source.hash, len(panel), today, source.cost_kind, order.seed, source.notes)
-    selection, why = fit_partial_log(panel, order.seed, about)
+    selection, why = fit_partial_log(panel, order.seed, _origin(order, panel, source))
     if order.rung:
         selection.policy.rung(order.rung)  # there is one candidate: another name is an error
     return selection, why

@@ -14,9 +14,9 @@ from shikisha.evals.statistics import difference_interval
 from shikisha.evals.tasksets.recorded import recorded_taskset
 from shikisha.outcomes.log_reader import open_log
 from shikisha.routing.fit.cost_frontier import BUDGETS, REPORTED_BUDGETS, Frontier, paired_gain
-from shikisha.routing.fit.model_selection import PolicyFit, replay_frontier
+from shikisha.routing.fit.log_replay import replay_frontier
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
-from shikisha.routing.policy_data import OLD_RESPONSE_MODEL, Policy
+from shikisha.routing.policy_data import Policy
 from shikisha.routing.policy_file import load_policy
 
 POLICY_PREFIX = "policy:"
@@ -37,8 +37,6 @@ def _policy_frontier(setup: EvaluationSetup, file: Path, task_ids: Sequence[str]
     import numpy as np
 
     policy, version = load_policy(file)
-    if policy.hearing is not None:
-        raise ConfigError(f"--frontier: {file}: {OLD_RESPONSE_MODEL}")
     log = open_log(Path(setup.log or ""), setup.workers)
     missing = [name for name in policy.names if name not in log.workers]
     if missing:
@@ -100,9 +98,8 @@ def _frontier_json(policy: Policy, panel: OutcomeMatrix) -> JsonObject:
 def _play_frontier(policy: Policy, rung: str, panel: OutcomeMatrix) -> Frontier:
     import numpy as np
 
-    dial = policy.rung(rung).dial
     budgets = np.array(sorted({*REPORTED_BUDGETS, *BUDGETS.tolist()}))
-    return replay_frontier(PolicyFit(policy.parts, {}), dial, panel, dial.unit or 1.0, budgets)
+    return replay_frontier(policy.parts, policy.rung(rung).dial, panel, budgets)
 
 
 def _difference_json(one: Frontier, other: Frontier, place: int) -> JsonObject:

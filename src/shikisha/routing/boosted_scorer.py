@@ -1,7 +1,7 @@
 """The boosted scorer: gradient-boosted trees that say how probably a candidate answer is right.
 
 The trees (Friedman 2001) read what the conditional logit of `stopping_rule` thinks, who agrees, what the candidate
-looks like beside the question, which texts mention it, and how long and how certain its supporters' texts are.
+looks like beside the question, which texts mention it, and how long its supporters' texts are.
 Invariants: trees are arrays of numbers, walked here with numpy alone; no column belongs to one worker, so workers can
 be added and removed; a candidate's probability depends neither on how answers are numbered nor on tasks beside it;
 probabilities sum to at most 1, and the rest is "none of them".
@@ -16,7 +16,7 @@ from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.state import NOT_ASKED, ArrayMap, DecisionState
 
 # Columns of `candidate_features`.
-NUM_CANDIDATE_FEATURES = 51
+NUM_CANDIDATE_FEATURES = 48
 # The one with the conditional logit's own log odds.
 LOGIT_COLUMN = 5
 # Probabilities are kept away from 0 and 1 by this much before odds are taken.
@@ -172,21 +172,17 @@ def _evidence_features(state: DecisionState, cells: tuple[Ints, Ints], columns: 
 
 
 def _text_features(state: DecisionState, at: tuple[Ints, Ints], supports: Flags, disagrees: Flags) -> Floats:
-    """Output lengths of supporters (mean, largest) and of all; how certain the texts of either side sound."""
+    """Output lengths of supporters (mean, largest) and of all."""
     tasks, columns = at
     tokens = np.log1p(state.tokens[tasks][:, columns])
     known = ~np.isnan(tokens) & (state.codes[tasks][:, columns] != NOT_ASKED)
     filled = np.nan_to_num(tokens)
     backed = known & supports
-    sounds = np.zeros_like(filled) if state.tells is None else state.tells[tasks][:, columns]
     return np.stack(
         [
             _masked_mean(filled, backed),
             np.where(backed, filled, _UNKNOWN).max(axis=1),
             _masked_mean(filled, known & (supports | disagrees)),
-            (sounds * supports).sum(axis=1),
-            np.where(supports, sounds, np.inf).min(axis=1),
-            (sounds * disagrees).sum(axis=1),
         ],
         axis=1,
     )

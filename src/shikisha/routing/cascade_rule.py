@@ -1,8 +1,8 @@
 """The cascade rule: ask cheap workers before expensive ones and stop at the first confident answer (FrugalGPT).
 
 Each task type has its order of workers. Confidence in the latest answer is logistic in the task's type, how unusually
-long the output is, how certain the text sounds, and whether it agrees with each earlier answer (Chen et al., arXiv
-2305.05176, whose scorer reads the text). Invariants: a missing answer never stops the cascade; it ships the last answer
+long the output is, and whether it agrees with each earlier answer (Chen et al., arXiv
+2305.05176). Invariants: a missing answer never stops the cascade; it ships the last answer
 that was given.
 """
 
@@ -111,12 +111,13 @@ class CascadeRule:
 def confidence_features(state: DecisionState, asked: tuple[int, ...], scales: LengthScales) -> Floats:
     """Return [T, 3 + D + n (2 + D)] features of confidence in the last of `asked`, after n others.
 
-    A constant, length and certainty of its answer, the type; for each earlier worker, no answer, agreement, and
-    agreement by type.
+    A constant, the length of its answer, 0, the type; for each earlier worker, no answer, agreement, and agreement by
+    type.
     """
     last, known = asked[-1], len(scales.written) - 1
     code, types = state.codes[:, last], np.eye(known + 1)[state.batch.types][:, :known]
-    columns = [np.ones((len(state), 1)), scales.lengths(state, (last,)), state.response_log_odds(last)[:, None], types]
+    # The third column was of a model that left; files keep its weight, which counts for nothing.
+    columns = [np.ones((len(state), 1)), scales.lengths(state, (last,)), np.zeros((len(state), 1)), types]
     for worker in asked[:-1]:
         agrees = ((state.codes[:, worker] == code) & (code > NO_ANSWER))[:, None].astype(float)
         columns += [(state.codes[:, worker] <= NO_ANSWER)[:, None].astype(float), agrees, agrees * types]

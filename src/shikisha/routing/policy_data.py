@@ -17,16 +17,10 @@ from shikisha.core.task import OPERATOR, Scope
 from shikisha.routing.arrays import Flags, Floats
 from shikisha.routing.state import Actions, DecisionRule, DecisionState, TaskTypes
 from shikisha.routing.stopping_rule import StoppingRule
-from shikisha.routing.text_features import ResponseModel
 from shikisha.routing.trade_off import OperatingMix, OperatingPoint, OperatingTarget, TradeOff
 
 # Prefix of the description where a policy cannot act, before a colon and the reason.
 CANNOT_ACT = "cannot act"
-# Files of earlier versions may have a response model: they are served as they were, and no log is replayed for them.
-OLD_RESPONSE_MODEL = (
-    "this policy reads responses by a model that earlier versions fitted: it is served as before, but cannot be "
-    "measured on a log again; learn a new policy from the log with `shikisha learn`"
-)
 # The candidate whose trade-off is over all others' settings.
 COMBINED = "combined"
 
@@ -35,10 +29,7 @@ COMBINED = "combined"
 class PolicyUsage:
     """`places` [P, 2] (rule, setting); `tasks` [D + 1] of the log, and how many of them were `played`.
 
-    `first`, `second`, `asked` [P, D + 1, J]: in how many of those each worker is asked first, second, at all. `scored`
-    and `won` [D + 1, J]: a worker's graded tasks, and its total score in them. `agree` and `agreed` [D + 1, J, J]: in
-    how many two workers gave the same answer, and its total score; `differ` and `differed`: the same where they differ,
-    and the first one's score. Pairs are counted on all tasks that both answered.
+    `first`, `second`, `asked` [P, D + 1, J]: in how many of those each worker is asked first, second, at all.
     """
 
     places: Floats
@@ -47,12 +38,6 @@ class PolicyUsage:
     first: Floats
     second: Floats
     asked: Floats
-    scored: Floats
-    won: Floats
-    agree: Floats
-    agreed: Floats
-    differ: Floats
-    differed: Floats
 
     def at(self, mix: OperatingMix) -> "AskCounts | None":
         """Return the expected asks of this mix; None where its settings were not counted."""
@@ -76,9 +61,8 @@ class PolicyUsage:
     def of(cls, arrays: Mapping[str, Floats]) -> "PolicyUsage":
         """Return the usage with these arrays; KeyError where one is missing, ValueError where one does not fit."""
         usage = cls(**{each.name: arrays[each.name] for each in fields(cls)})
-        (kinds, workers), settings = usage.scored.shape, len(usage.places)
+        settings, kinds, workers = usage.asked.shape
         shapes = [(settings, 2), (kinds,), (kinds,), *[(settings, kinds, workers)] * 3]
-        shapes += [*[(kinds, workers)] * 2, *[(kinds, workers, workers)] * 4]
         for each, shape in zip(fields(cls), shapes, strict=True):
             if arrays[each.name].shape != shape:
                 raise ValueError(f"{each.name}: expected the shape {shape}, found {arrays[each.name].shape}")
@@ -168,7 +152,7 @@ class Baseline:
 class Candidate:
     """A candidate policy: its trade-off over the policy's rules, and its evidence.
 
-    Names: table, router, cascade, policy, combined.
+    Names: table, cascade, policy, combined.
     """
 
     name: str
@@ -231,7 +215,7 @@ class Policy:
     """Workers in the order of all arrays, task types, rules (`parts`), candidates (`rungs`), the selected one (`kept`).
 
     Candidates start with the simplest. `yardsticks` are baselines on the same held-out tasks, `habits` usage statistics
-    on the log, `hearing` the response model. Field names are those of policy files.
+    on the log. Field names are those of policy files.
     """
 
     about: PolicyOrigin
@@ -242,7 +226,6 @@ class Policy:
     kept: str
     yardsticks: tuple[Baseline, ...] = ()
     habits: PolicyUsage | None = None
-    hearing: ResponseModel | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

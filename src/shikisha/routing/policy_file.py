@@ -28,7 +28,6 @@ from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.boosted_scorer import NUM_CANDIDATE_FEATURES, BoostedTrees
 from shikisha.routing.cascade_rule import CascadeRule
 from shikisha.routing.policy_data import Baseline, Candidate, KnownWorker, Policy, PolicyOrigin, PolicyUsage
-from shikisha.routing.router_rule import ALL_TYPES, WORD_BUCKETS, RouterRule, SuccessMaps
 from shikisha.routing.state import (
     OPEN_FORM,
     WEAKLY_PENALIZED,
@@ -40,7 +39,7 @@ from shikisha.routing.state import (
 )
 from shikisha.routing.stopping_rule import StoppingRule
 from shikisha.routing.table_rule import TableRule
-from shikisha.routing.text_features import NUM_SHAPE_FEATURES, PROMPT_BUCKETS, RESPONSE_BUCKETS, ResponseModel
+from shikisha.routing.text_features import PROMPT_BUCKETS
 from shikisha.routing.trade_off import TradeOff
 
 # Columns of a prompt's shape.
@@ -51,13 +50,17 @@ _KNOWN_FORMS = {*map(str, AnswerForm), OPEN_FORM}
 FORMAT = 1
 RULE_TYPES: Mapping[str, Callable[[ArrayMap], DecisionRule]] = {
     TableRule.kind: TableRule.of,
-    RouterRule.kind: RouterRule.of,
     CascadeRule.kind: CascadeRule.of,
     StoppingRule.kind: StoppingRule.of,
 }
 # Fixed, so that equal policies are equal files.
 _MEMBER_TIME = (1980, 1, 1, 0, 0, 0)
 _HABITS, _HEARING = "habits/", "hearing/"
+# What files of earlier versions may hold, and no version fits any more.
+_GONE = (
+    "it holds {what}, which brought nothing on logs of others and left: learn the policy again, with "
+    "`shikisha learn LOG --out FILE`"
+)
 # Typical files have a few hundred thousand bytes.
 MAX_FILE_BYTES = 2**26
 # Limits of unpacked bytes, of all members and of `policy.json`.
@@ -97,10 +100,8 @@ def find_flaws(policy: Policy) -> Iterator[str]:
         yield f"kept: {policy.kept!r} is not among the candidates (rungs)"
     for candidate in policy.rungs if not rule_flaws else ():
         yield from (f"rung {candidate.name!r}: {flaw}" for flaw in _check_trade_off(candidate.dial, policy.parts))
-    if policy.hearing is not None:
-        yield from (f"hearing: {flaw}" for flaw in _check_response_model(policy.hearing, kinds, workers))
-    if policy.habits is not None and policy.habits.scored.shape != (kinds + 1, workers):
-        yield f"habits: {_shape_mismatch('scored', policy.habits.scored, (kinds + 1, workers))}"
+    if policy.habits is not None and policy.habits.asked.shape[1:] != (kinds + 1, workers):
+        yield f"habits: {_shape_mismatch('asked', policy.habits.asked[0], (kinds + 1, workers))}"
 
 
 def _check_trade_off(trade_off: TradeOff, parts: tuple[DecisionRule, ...]) -> Iterator[str]:
@@ -115,20 +116,11 @@ def _check_trade_off(trade_off: TradeOff, parts: tuple[DecisionRule, ...]) -> It
             yield f"setting {point.setting} of part {point.part}: cost or accuracy is not a number"
 
 
-def _check_response_model(model: ResponseModel, kinds: int, workers: int) -> Iterator[str]:
-    yield from _check_shapes(
-        ("weights", model.weights, (workers, RESPONSE_BUCKETS)), ("rarity", model.rarity, (RESPONSE_BUCKETS,))
-    )
-    yield from _check_shapes(("usual", model.usual, (kinds + 1, workers)), ("heard", model.heard, (workers,)))
-
-
 def _check_rule(index: int, part: DecisionRule, kinds: int, workers: int) -> Iterator[str]:
     flaws: Iterable[str] = ()
     match part:
         case TableRule():
             flaws = _check_table(part, kinds, workers)
-        case RouterRule():
-            flaws = (*_check_table(part.table, kinds, workers), *_check_maps(part.maps, kinds, workers))
         case CascadeRule():
             flaws = _check_cascade(part, kinds, workers)
         case StoppingRule():
@@ -142,28 +134,6 @@ def _check_table(part: TableRule, kinds: int, workers: int) -> Iterator[str]:
         ("success", part.success, cells), ("cost", part.cost, cells), ("prices", part.prices, (settings,))
     )
     yield from _check_shapes(("bonus", part.bonus, (settings, workers)))
-
-
-def _check_maps(maps: SuccessMaps, kinds: int, workers: int) -> Iterator[str]:
-    places, size = maps.lexicon.places, maps.lexicon.places.size
-    yield from _check_shapes(("places", places, (size,)), ("rarity", maps.lexicon.rarity, (size,)))
-    yield from _check_shapes(("weights", maps.weights, (size, workers)))
-    if (np.diff(places.ravel()) <= 0).any() or (places < 0).any():
-        yield "places: expected ascending numbers from 0"
-    for success_map in maps.maps:
-        yield from _check_shapes(
-            ("middles", success_map.scale.middle, (NUM_SHAPE_FEATURES,)),
-            ("inverses", success_map.scale.inverse, (NUM_SHAPE_FEATURES,)),
-        )
-        yield from _check_shapes(
-            ("lines", success_map.lines, (NUM_SHAPE_FEATURES, workers)),
-            ("squares", success_map.squares, (workers, NUM_SHAPE_FEATURES, NUM_SHAPE_FEATURES)),
-        )
-        yield from _check_shapes(
-            ("words", success_map.words, (WORD_BUCKETS, workers)), ("shifts", success_map.shift, (workers,))
-        )
-        if not ALL_TYPES <= success_map.kind < kinds:
-            yield f"kinds: there is no type {success_map.kind}"
 
 
 def _check_cascade(part: CascadeRule, kinds: int, workers: int) -> Iterator[str]:
@@ -184,7 +154,7 @@ def _check_cascade(part: CascadeRule, kinds: int, workers: int) -> Iterator[str]
 def _check_stopping(part: StoppingRule, kinds: int, workers: int) -> Iterator[str]:
     scorer, pool = part.scorer, part.workers
     yield from _check_shapes(("none", scorer.none, (kinds + 1,)), ("support", scorer.support, (kinds + 1, workers)))
-    yield from _check_shapes(("pairs", scorer.pairs, (workers, workers)), ("sound", scorer.sound, (workers,)))
+    yield from _check_shapes(("pairs", scorer.pairs, (workers, workers)))
     yield from _check_scales(part.scales, kinds, workers)
     if part.boost is not None:
         yield from _check_trees(part.boost)
@@ -290,8 +260,6 @@ def serialize_policy(policy: Policy) -> bytes:
                 _write_member(archive, f"{index}/{name}.npy", _encode_array(array))
         for name, array in sorted(policy.habits.to_arrays().items() if policy.habits else ()):
             _write_member(archive, f"{_HABITS}{name}.npy", _encode_array(array))
-        for name, array in sorted(policy.hearing.to_arrays().items() if policy.hearing else ()):
-            _write_member(archive, f"{_HEARING}{name}.npy", _encode_array(array))
     return buffer.getvalue()
 
 
@@ -362,6 +330,12 @@ def parse_policy(data: bytes, where: str) -> Policy:
 
 
 def _build_policy(file: _PolicyFile, arrays: Mapping[str, Floats], where: str) -> Policy:
+    for what, held in (
+        ("a router of prompts", "router" in file.parts),
+        ("a model of words in answers", any(name.startswith(_HEARING) for name in arrays)),
+    ):
+        if held:
+            raise ConfigError(f"{where}: {_GONE.format(what=what)}")
     parts = []
     for index, name in enumerate(file.parts):
         if name not in RULE_TYPES:
@@ -375,14 +349,13 @@ def _build_policy(file: _PolicyFile, arrays: Mapping[str, Floats], where: str) -
     centres = {"centres": arrays["centres"]} if "centres" in arrays else {}
     types = TaskTypes(file.types, file.forms, file.form, **centres)
     policy = Policy(file.about, file.workers, types, tuple(parts), file.rungs, file.kept, file.yardsticks)
-    usage_arrays, response_arrays = _strip_prefix(_HABITS, arrays), _strip_prefix(_HEARING, arrays)
+    usage_arrays = _strip_prefix(_HABITS, arrays)
     try:
-        habits = PolicyUsage.of(usage_arrays) if usage_arrays else None
-        whole = replace(policy, habits=habits, hearing=ResponseModel.of(response_arrays) if response_arrays else None)
+        whole = replace(policy, habits=PolicyUsage.of(usage_arrays) if usage_arrays else None)
     except KeyError as missing:
-        raise ConfigError(f"{where}: its habits or its hearing lack the array {missing}") from None
+        raise ConfigError(f"{where}: its habits lack the array {missing}") from None
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"{where}: its habits or its hearing: {error}") from None
+        raise ConfigError(f"{where}: its habits: {error}") from None
     for flaw in find_flaws(whole):
         raise ConfigError(f"{where}: {flaw}")
     return whole

@@ -22,10 +22,7 @@ from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.text_features import (
     PROMPT_BUCKETS,
     HashedWords,
-    hash_ngrams,
     hash_prompts,
-    prompt_shapes,
-    truncate_prompt,
 )
 
 NOT_ASKED, NO_ANSWER = -2, -1
@@ -65,21 +62,11 @@ class TaskBatch:
         """The hashed words of the prompts."""
         return hash_prompts(self.prompts)
 
-    @cached_property
-    def looks(self) -> Floats:
-        """[T, NUM_SHAPE_FEATURES]: the surface features of the prompts."""
-        return prompt_shapes(self.prompts)
-
-    @cached_property
-    def grams(self) -> HashedWords:
-        """The words, numbers and marks near the prompts' ends, and the pairs of them."""
-        return hash_ngrams([truncate_prompt(prompt) for prompt in self.prompts])
-
     def at(self, rows: Ints | Flags) -> "TaskBatch":
         """Return these tasks; features already computed are reused."""
         places = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         batch = TaskBatch(tuple(self.prompts[index] for index in places), self.types[places])
-        for name in ("shape", "words", "looks", "grams"):
+        for name in ("shape", "words"):
             if name in self.__dict__:
                 known = self.__dict__[name]
                 batch.__dict__[name] = known[places] if isinstance(known, np.ndarray) else known.at(places)
@@ -91,9 +78,9 @@ class DecisionState:
     """A batch and the answers so far.
 
     `codes` [T, J] say which answers agree, `lengths` [T, J] are in characters, `tokens` [T, J] of output (NaN:
-    unknown), `tells` [T, J] log odds by a response model (None: there is none). `may_ask` [J] are the available
-    workers. `evidence` is about the candidate answers (None: nobody reads them). `pressure` [J] is what a call to each
-    worker costs more because others wait for it, in accuracy (None: nothing).
+    unknown). `may_ask` [J] are the available workers. `evidence` is about the candidate answers (None: nobody reads
+    them). `pressure` [J] is what a call to each worker costs more because others wait for it, in accuracy (None:
+    nothing).
     """
 
     batch: TaskBatch
@@ -101,7 +88,6 @@ class DecisionState:
     lengths: Ints
     tokens: Floats
     may_ask: Flags
-    tells: Floats | None = None
     evidence: AnswerEvidence | None = None
     pressure: Floats | None = None
 
@@ -116,20 +102,15 @@ class DecisionState:
 
     def at(self, rows: Ints | Flags) -> "DecisionState":
         """Return these tasks."""
-        tells = None if self.tells is None else self.tells[rows]
         evidence = None if self.evidence is None else self.evidence.at(np.arange(len(self))[rows])
         return DecisionState(
-            self.batch.at(rows), self.codes[rows], self.lengths[rows], self.tokens[rows], self.may_ask, tells, evidence,
+            self.batch.at(rows), self.codes[rows], self.lengths[rows], self.tokens[rows], self.may_ask, evidence,
             self.pressure,
         )  # fmt: skip
 
     def pressures(self) -> Floats:
         """Return [J]: what a call to each worker costs more now; 0 without load balance."""
         return np.zeros(len(self.may_ask)) if self.pressure is None else self.pressure
-
-    def response_log_odds(self, worker: int) -> Floats:
-        """Return [T]: the log odds of this worker's text; 0 without a response model."""
-        return np.zeros(len(self)) if self.tells is None else self.tells[:, worker]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +207,9 @@ def state_features(state: DecisionState, asked: tuple[int, ...], belief: AnswerB
     for index, worker in enumerate(asked):
         codes = state.codes[:, worker]
         silent, supports = codes < 0, (codes == belief.top) & (codes >= 0)
-        z, log_odds = lengths[:, index], state.response_log_odds(worker)
+        z = lengths[:, index]
         columns.append(np.stack([supports - 0.5, silent, supports * best, z * supports, z * ~supports], axis=1))
-        columns.append(np.stack([log_odds * supports, log_odds * ~supports], axis=1))
+        columns.append(np.zeros((len(z), 2)))  # files of earlier versions have two more columns, whose weights are 0
     return np.concatenate(columns, axis=1)
 
 
@@ -262,7 +243,7 @@ def _type_one_hot(state: DecisionState, scales: LengthScales) -> Floats:
 
 
 class DecisionRule(Protocol):
-    """Decides on states: a table, a router, a cascade or a stopping rule.
+    """Decides on states: a table, a cascade or a stopping rule.
 
     Settings are prices of accuracy. Which one to use is up to the trade-off.
     """

@@ -3,7 +3,7 @@
 For each set of asked workers, a linear estimate says what asking each other worker is worth beyond shipping now, at
 each price (least-squares Monte Carlo for optimal stopping, Longstaff and Schwartz 2001; fitted in `routing.fit`). A
 conditional logit (McFadden 1974) scores the distinct answers and "none of them": the sum of the weights of an answer's
-supporters, by task type and by how certain their texts sound, and of pair weights for workers that err alike. Where
+supporters, by task type, and of pair weights for workers that err alike. Where
 they are kept, boosted trees that read the candidate answers have the last word (`boosted_scorer`).
 Invariants: it asks while the best estimate is above 0 and otherwise ships the most probable answer; probabilities do
 not depend on how answers are numbered, and sum to 1 with "none".
@@ -42,14 +42,12 @@ class AnswerScorer:
     """Scores of answers by D task types, with a last row for unknown ones, and J workers.
 
     `none` [D + 1] is the score of "no answer is right", `support` [D + 1, J] that of a supporter, `pairs` [J, J]
-    (symmetric, 0 on the diagonal) what two supporters of one answer add, `sound` [J] what one unit of a supporter's
-    text log odds adds.
+    (symmetric, 0 on the diagonal) what two supporters of one answer add.
     """
 
     none: Floats
     support: Floats
     pairs: Floats
-    sound: Floats
 
     def posterior(self, state: DecisionState, workers: Sequence[int] | None = None) -> tuple[Floats, Floats]:
         """Return ([T, K], [T]): the probability of each of K candidate codes, and of none; 0 for codes nobody gave.
@@ -65,9 +63,7 @@ class AnswerScorer:
         for index, worker in enumerate(workers):
             rows = np.flatnonzero(answered[:, index])
             cells = base[rows] + codes[rows, index]
-            scores[cells] += (
-                self.support[types[rows], worker] + self.sound[worker] * state.response_log_odds(worker)[rows]
-            )
+            scores[cells] += self.support[types[rows], worker]
             given[cells] = True
         for index, worker in enumerate(workers):
             for earlier in range(index):
@@ -154,23 +150,6 @@ class StoppingRule:
         chosen = {asked: worth[:, :, list(settings)] for asked, worth in self.gains.items()}
         return replace(self, gains=chosen)
 
-    def widen(self, places: Sequence[int], workers: int) -> "StoppingRule":
-        """Return the rule as one of more workers, among whom its own have these indices, ascending."""
-        columns = np.array(places, np.int64)
-
-        def wide(narrow: Floats, otherwise: float = 0.0) -> Floats:
-            wide_array = np.full((*narrow.shape[:-1], workers), otherwise)
-            wide_array[..., columns] = narrow
-            return wide_array
-
-        pairs = np.zeros((workers, workers))
-        pairs[np.ix_(columns, columns)] = self.scorer.pairs
-        scorer = AnswerScorer(self.scorer.none, wide(self.scorer.support), pairs, wide(self.scorer.sound))
-        scales = LengthScales(wide(self.scales.written), wide(self.scales.spread, 1.0))
-        gains = {tuple(int(columns[one]) for one in asked): worth for asked, worth in self.gains.items()}
-        own = tuple(int(columns[one]) for one in self.workers)
-        return StoppingRule(own, scorer, scales, gains, self.boost)
-
     def to_arrays(self) -> ArrayMap:
         """Return its arrays; a set of asked workers is named like `gains 1 4`."""
         arrays: dict[str, Floats] = {
@@ -178,7 +157,6 @@ class StoppingRule:
             "none": self.scorer.none,
             "support": self.scorer.support,
             "pairs": self.scorer.pairs,
-            "sound": self.scorer.sound,
             "written": self.scales.written,
             "spread": self.scales.spread,
         }
@@ -192,7 +170,7 @@ class StoppingRule:
         gains = {tuple(map(int, name.split()[1:])): worth for name, worth in arrays.items() if name.startswith("gains")}
         return cls(
             tuple(int(worker) for worker in arrays["workers"]),
-            AnswerScorer(arrays["none"], arrays["support"], arrays["pairs"], arrays["sound"]),
+            AnswerScorer(arrays["none"], arrays["support"], arrays["pairs"]),
             LengthScales(arrays["written"], arrays["spread"]),
             gains,
             BoostedTrees.of(arrays),

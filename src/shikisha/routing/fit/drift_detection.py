@@ -9,7 +9,7 @@ pass before an alarm, for any order of types and any scores in [0, 1]; outcomes 
 by it; a fall ends when the latest outcomes say so. Improvements are not detected.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -67,11 +67,6 @@ class WorkerDrift:
     found: float
     low: float
     high: float
-
-    @property
-    def shift(self) -> float:
-        """The fall in log odds (negative)."""
-        return _log_odds(self.found) - _log_odds(self.usual)
 
 
 def detect_drift(
@@ -141,7 +136,7 @@ def _wager_factors(scores: Floats, expected: Floats) -> Floats:
     1 + stake (expected - score) has mean 1 where the score is as expected, and less where it is better. With this stake
     it is the likelihood ratio of a binary score after such a fall.
     """
-    lower = _sigmoid(_log_odds_array(expected)[:, None] - np.array(FALL_SIZES))
+    lower = _sigmoid(_log_odds(expected)[:, None] - np.array(FALL_SIZES))
     stake = (expected[:, None] - lower) / (expected * (1 - expected))[:, None]
     factors: Floats = 1 + stake * (expected - scores)[:, None]
     return factors
@@ -194,11 +189,7 @@ def _standard_error(score: Floats, tasks: Floats | Ints) -> Floats:
     return np.asarray(np.sqrt((score * (1 - score) + 0.01) / np.maximum(1, tasks)), np.float64)
 
 
-def _log_odds(success: float) -> float:
-    return float(_log_odds_array(np.array([success]))[0])
-
-
-def _log_odds_array(success: Floats) -> Floats:
+def _log_odds(success: Floats) -> Floats:
     clipped = np.clip(success, _EDGE / 2, 1 - _EDGE / 2)
     return np.asarray(np.log(clipped / (1 - clipped)), np.float64)
 
@@ -280,11 +271,6 @@ def assess_workers(
     asked = np.array([not worker.shunned for worker in policy.workers])
     watched = traffic.without_outcomes(~(cells.judged & enough & asked))
     return tuple(_build_standings(policy, watched, usual, cells))
-
-
-def drifted_workers(standings: Sequence[WorkerStanding]) -> tuple[WorkerDrift, ...]:
-    """Return the drifts among these standings."""
-    return tuple(standing.drift for standing in standings if standing.drift is not None)
 
 
 def _split_cells(early: Flags, late: Flags, unlike: Flags) -> _OutcomeCells:

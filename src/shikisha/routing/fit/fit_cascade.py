@@ -155,15 +155,9 @@ class FittedCascade:
     by_fold: tuple[CascadeRule, ...]
 
 
-def fit_cascade(
-    matrix: OutcomeMatrix, folds: Ints, unit: float = 0.0, weights: Sequence[tuple[float, float]] = POOLING_WEIGHTS
-) -> FittedCascade:
-    """Fit a cascade; `unit` is the dollars of one unit of cost (0: the matrix's own).
-
-    `weights` to try: of a type's own tasks, and of how many of all types; ((0, 1),) is one order for all, as in
-    FrugalGPT.
-    """
-    data = replace(_CascadeData.of(matrix, folds, unit or matrix.cost_unit()), weights=tuple(weights))
+def fit_cascade(matrix: OutcomeMatrix, folds: Ints, unit: float = 0.0) -> FittedCascade:
+    """Fit a cascade; `unit` is the dollars of one unit of cost (0: the matrix's own)."""
+    data = _CascadeData.of(matrix, folds, unit or matrix.cost_unit())
     # All orders to try, shortest first, of workers that no cheaper one beats and the best of the others.
     mean_scores = matrix.mean_scores()
     costs = matrix.paid.sum(axis=0) / np.maximum(1, (matrix.there | ~np.isnan(matrix.dollars)).sum(axis=0))
@@ -199,7 +193,6 @@ class _CascadeData:
     count: int
     kinds: int
     group: Ints
-    weights: tuple[tuple[float, float], ...] = POOLING_WEIGHTS
 
     @classmethod
     def of(cls, matrix: OutcomeMatrix, folds: Ints, unit: float) -> "_CascadeData":
@@ -227,7 +220,7 @@ class _BestOrders:
     @classmethod
     def none(cls, data: _CascadeData, orders: Sequence[WorkerOrder]) -> "_BestOrders":
         """Return orders of utility -inf."""
-        shape = (len(data.weights) * len(PRICES), data.count + 1, data.kinds)
+        shape = (len(POOLING_WEIGHTS) * len(PRICES), data.count + 1, data.kinds)
         worth, come = np.full(shape, -np.inf), np.zeros((2, shape[0], data.count, data.kinds))
         return cls(orders, np.zeros(shape, np.int64), np.zeros(shape, np.int64), worth, come)
 
@@ -265,7 +258,7 @@ def _search_orders(data: _CascadeData, orders: Sequence[WorkerOrder]) -> _BestOr
         total = own.sum(axis=1, keepdims=True)
         without = np.concatenate([total - own, total], axis=1)
         pooled = without.sum(axis=2, keepdims=True) / np.maximum(1, tasks)[:, None, None]
-        for index, (own_weight, pooled_weight) in enumerate(data.weights):
+        for index, (own_weight, pooled_weight) in enumerate(POOLING_WEIGHTS):
             won, cost = (own_weight * without + pooled_weight * pooled).astype(np.float32)
             for step, price in enumerate(PRICES.astype(np.float32), index * len(PRICES)):
                 best.weigh(step, number, won - price * cost, own)

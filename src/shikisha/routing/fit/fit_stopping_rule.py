@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 # These penalties merely keep the fit finite.
-_NONE_PENALTY, _WORKER_PENALTY, _SOUND_PENALTY = 0.1, 0.01, 1.0
+_NONE_PENALTY, _WORKER_PENALTY = 0.1, 0.01
 # Beyond these log odds probabilities no longer change, and exp would overflow.
 _MAX_LOG_ODDS = 40.0
 AskedWorkers: TypeAlias = tuple[int, ...]
@@ -50,11 +50,10 @@ _CONSTANT_PENALTY = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class ScorerPenalties:
-    """Ridge penalties: of a worker's weight for one type, of pairs, and of one worker's text certainty."""
+    """Ridge penalties: of a worker's weight for one type, and of pairs."""
 
     types: float = 12.0
     pairs: float = 15.0
-    sound: float = 30.0
     subsets: int = 4
     seed: int = 0
 
@@ -83,12 +82,6 @@ class _DesignMatrix:
         )
 
 
-def fit_scorer(matrix: OutcomeMatrix, penalties: ScorerPenalties | None = None) -> AnswerScorer:
-    """Return the scorer of a matrix; outcomes without a score count as wrong."""
-    settings = penalties or ScorerPenalties()
-    return _fit_design(_build_design(matrix, settings), matrix, settings)
-
-
 def fit_scorers(
     matrix: OutcomeMatrix, folds: Ints, penalties: ScorerPenalties | None = None
 ) -> tuple[AnswerScorer, tuple[AnswerScorer, ...]]:
@@ -106,17 +99,9 @@ def _fit_design(design: _DesignMatrix, matrix: OutcomeMatrix, settings: ScorerPe
         raise MissingExtra("learn", "fitting a scorer") from None
     kinds, workers = len(matrix.types.names), len(matrix.workers)
     sizes = _parameter_sizes(kinds, workers)
-    strengths = (
-        _NONE_PENALTY,
-        _NONE_PENALTY,
-        _WORKER_PENALTY,
-        settings.types,
-        settings.pairs,
-        _SOUND_PENALTY,
-        settings.sound,
-    )
+    strengths = (_NONE_PENALTY, _NONE_PENALTY, _WORKER_PENALTY, settings.types, settings.pairs)
     penalty = np.repeat(strengths, sizes)
-    start = np.repeat((0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0), sizes)
+    start = np.repeat((0.0, 0.0, 1.0, 0.0, 0.0), sizes)
     across = design.entries_matrix.T.tocsr()
     solution = minimize(
         lambda theta: _scorer_loss(theta, design, across, penalty),
@@ -126,11 +111,11 @@ def _fit_design(design: _DesignMatrix, matrix: OutcomeMatrix, settings: ScorerPe
         options={"maxiter": 100, "ftol": 1e-7, "maxcor": 10},
     ).x
     ends = np.cumsum(_parameter_sizes(kinds, workers))[:-1]
-    overall, none, weights, own, pairs, sound, by_worker = np.split(solution, ends)
+    overall, none, weights, own, pairs = np.split(solution, ends)
     table = np.zeros((workers, workers))
     table[np.tril_indices(workers, -1)] = pairs
     support = np.vstack([weights + own.reshape(kinds, workers), weights])
-    return AnswerScorer(np.append(overall + none, overall), support, table + table.T, sound + by_worker)
+    return AnswerScorer(np.append(overall + none, overall), support, table + table.T)
 
 
 def answer_correctness(matrix: OutcomeMatrix) -> Floats:
@@ -145,8 +130,8 @@ def answer_correctness(matrix: OutcomeMatrix) -> Floats:
 
 
 def _parameter_sizes(kinds: int, workers: int) -> tuple[int, ...]:
-    """Return the number of parameters: none, none by type, support, by type, pairs, sound, sound by worker."""
-    return 1, kinds, workers, kinds * workers, workers * (workers - 1) // 2, 1, workers
+    """Return the number of parameters: none, none by type, support, by type, pairs."""
+    return 1, kinds, workers, kinds * workers, workers * (workers - 1) // 2
 
 
 def _build_design(matrix: OutcomeMatrix, settings: ScorerPenalties) -> _DesignMatrix:
@@ -165,7 +150,6 @@ def _build_design(matrix: OutcomeMatrix, settings: ScorerPenalties) -> _DesignMa
     base, entries = np.arange(len(codes)) * right.shape[1], _SparseEntries()
     kinds, workers = len(matrix.types.names), codes.shape[1]
     by_type, by_pair = workers, workers * (1 + kinds)
-    sound = by_pair + workers * (workers - 1) // 2
     pair = by_pair
     for worker in range(workers):
         answered = np.flatnonzero(codes[:, worker] >= 0)
@@ -181,7 +165,7 @@ def _build_design(matrix: OutcomeMatrix, settings: ScorerPenalties) -> _DesignMa
     given = np.zeros(right.size, bool)
     given[cells] = True
     there, places = np.flatnonzero(given), np.cumsum(given) - 1
-    shape = (len(there), sound + 1 + workers)
+    shape = (len(there), by_pair + workers * (workers - 1) // 2)
     entries_matrix = csr_matrix((values, (places[cells], columns)), shape=shape)
     owner = there // right.shape[1]
     hits = right.ravel()[there].astype(float)

@@ -7,7 +7,7 @@ Limits per minute or in tokens are the engine's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -100,13 +100,6 @@ def _solve_offset(worth: Floats, offsets: Floats, worker: int, share: float) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class RoutingPreference:
-    """Preferences besides success and cost: `limits` are maximum shares of all tasks."""
-
-    limits: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class FittedTable:
     """A table, and its results on tasks outside the fit: won and cost (units), [T, L].
 
@@ -120,9 +113,9 @@ class FittedTable:
 
 
 def fit_table(
-    matrix: OutcomeMatrix, folds: Ints, unit: float = 0.0, preference: RoutingPreference | None = None
+    matrix: OutcomeMatrix, folds: Ints, unit: float = 0.0, limits: Mapping[str, float] | None = None
 ) -> FittedTable:
-    """Fit the table; `unit` is the dollars of one unit of cost (0: the matrix's own).
+    """Fit the table; `unit` is the dollars of one unit of cost (0: the matrix's own), `limits` the largest shares.
 
     UnknownName or ConfigError for load limits that cannot be kept.
     """
@@ -130,9 +123,9 @@ def fit_table(
     won, cost = np.zeros((len(matrix), len(PRICES))), np.zeros((len(matrix), len(PRICES)))
     for fold in range(int(folds.max()) + 1):
         rows = folds == fold
-        table = build_table(matrix.at(~rows), dollars, strength, preference)
+        table = build_table(matrix.at(~rows), dollars, strength, limits)
         won[rows], cost[rows] = evaluate_table(table, matrix.at(rows).for_evaluation(), dollars)
-    whole = build_table(matrix, dollars, strength, preference)
+    whole = build_table(matrix, dollars, strength, limits)
     # [L]: the success that a table expects of its settings on these tasks.
     moved, types = whole.task_offsets(matrix.batch), matrix.batch.types
     means = []
@@ -144,20 +137,19 @@ def fit_table(
 
 
 def build_table(
-    matrix: OutcomeMatrix, unit: float, strength: float = COST_SHRINKAGE, preference: RoutingPreference | None = None
+    matrix: OutcomeMatrix, unit: float, strength: float = COST_SHRINKAGE, limits: Mapping[str, float] | None = None
 ) -> TableRule:
     """Return the table of all tasks of a matrix."""
-    preferences = preference or RoutingPreference()
     success = _shrink_to_mean(_sum_by_type(matrix, matrix.won, ~np.isnan(matrix.scores)), strength)
     cost = (
         _shrink_to_mean(_sum_by_type(matrix, matrix.paid, matrix.there | ~np.isnan(matrix.dollars)), COST_SHRINKAGE)
         / unit
     )
     bonus = np.zeros((len(PRICES), len(matrix.workers)))
-    if not preferences.limits:
+    if not limits:
         return TableRule(success, cost, bonus, PRICES)
     free = TableRule(success, cost, bonus, PRICES, TIE_MARGIN)
-    return TableRule(success, cost, bonus - capacity_offsets(free, matrix, preferences.limits), PRICES, TIE_MARGIN)
+    return TableRule(success, cost, bonus - capacity_offsets(free, matrix, limits), PRICES, TIE_MARGIN)
 
 
 def evaluate_table(table: TableRule, matrix: OutcomeMatrix, unit: float) -> tuple[Floats, Floats]:

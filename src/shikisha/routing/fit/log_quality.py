@@ -5,7 +5,7 @@ can be evaluated. Invariants: a missing outcome is unknown, never wrong; problem
 repaired; a log without any score is refused. Malformed files are refused by the reader of logs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -23,7 +23,6 @@ from shikisha.routing.fit.outcome_matrix import (
     known_first_asks,
     late_workers,
     missing_shares,
-    ordered_asks,
 )
 from shikisha.routing.state import NO_ANSWER, OPEN_FORM
 
@@ -31,16 +30,15 @@ from shikisha.routing.state import NO_ANSWER, OPEN_FORM
 FULL_SHARE = 0.98
 # With fewer outcomes of a worker on a type it is unknown there.
 MIN_SUPPORT = 5
-# A stopping rule needs this many tasks done by the same workers.
-MIN_SHARED_TASKS = 300
+# Tasks with propensities, or outcomes of a late worker, that support learning from a partial log.
+MIN_DRAWN_TASKS = 300
 # The mean weight may differ from 1 by this much plus this many standard errors.
 WEIGHT_TOLERANCE, WEIGHT_STANDARD_ERRORS = 0.02, 3.5
 # With this share of tasks with several workers, workers were drawn independently, so a task may have none.
 _SEVERAL_SHARE = 0.05
 # Others' scores differ by this much and this many standard errors where a worker was selected by them.
 _MIN_SCORE_GAP, _MIN_GAP_ERRORS = 0.05, 4.0
-_RARE_SHARE, _SMALL_PROPENSITY = 0.1, 0.02
-_MAX_SHARED_WORKERS = 4
+_RARE_SHARE = 0.1
 # Costs of a worker that lie so many decades apart, with this share of them on either side, are of two units.
 _COST_DECADES, _COST_SHARE, _MIN_COSTS = 2.0, 0.05, 20
 # Dollars for a million tokens that no model costs less, or more, than.
@@ -61,53 +59,40 @@ class LogKind(StrEnum):
 class LogCoverage:
     """What a matrix supports.
 
-    `recorded` [J] are shares of the tasks, `cells` [D + 1, J] outcomes of known value by type (last row: all), `drawn`
-    [T] tasks whose outcomes all have propensities, `least` the smallest propensity (1 where there is none), `scored`
-    the share of recorded outcomes of known value, `together` the sets of workers, one of each size, that share most
-    tasks, and how many. Of a partial log with turns, `cells` are first asks, and `drawn` the tasks whose first ask has
-    a propensity.
+    `drawn` [T] are tasks whose outcomes all have propensities, or with turns their first ask, `scored` the share of
+    recorded outcomes of known value, `findings` sentences for readers.
     """
 
     kind: LogKind
-    recorded: Floats
-    cells: Ints
     drawn: Flags
-    least: float
     scored: float
-    together: tuple[tuple[tuple[str, ...], int], ...]
     findings: tuple[str, ...]
 
 
 def measure_coverage(matrix: OutcomeMatrix) -> LogCoverage:
     """Return what a matrix supports."""
-    scored_matrix = propagate_scores(matrix)
-    known = known_outcomes(scored_matrix)
-    recorded: Floats = scored_matrix.there.mean(axis=0)
-    with_propensity = (
-        known_first_asks(scored_matrix) if has_turns(scored_matrix) else _tasks_with_propensities(scored_matrix)
-    )
-    selected = _selected_workers(scored_matrix, recorded)
-    pairs = int(scored_matrix.there.sum())
-    recorded_propensity = scored_matrix.there & ~np.isnan(scored_matrix.propensities)
-    least = float(scored_matrix.propensities[recorded_propensity].min()) if recorded_propensity.any() else 1.0
-    scored = float(known.sum() / max(1, pairs))
-    together = _largest_shared_sets(scored_matrix)
-    kind = _classify_log(scored_matrix, recorded, selected, with_propensity)
-    first = first_asks(ordered_asks(scored_matrix)) if kind is LogKind.DRAWN else scored_matrix
-    cells = count_by_type(first, known_outcomes(first))
-    findings = [f"{pairs:,} of {scored_matrix.there.size:,} outcomes are recorded ({_format_percent(recorded.mean())})"]
-    findings += _propensity_findings(kind, int(recorded_propensity.sum()), pairs, least)
+    filled = propagate_scores(matrix)
+    recorded: Floats = filled.there.mean(axis=0)
+    drawn = known_first_asks(filled) if has_turns(filled) else _tasks_with_propensities(filled)
+    selected = _selected_workers(filled, recorded)
+    kind = _classify_log(filled, recorded, selected, drawn)
+    pairs, told = int(filled.there.sum()), int((filled.there & ~np.isnan(filled.propensities)).sum())
+    scored = float(known_outcomes(filled).sum() / max(1, pairs))
+    findings = [f"{pairs:,} of {filled.there.size:,} outcomes are recorded ({_format_percent(recorded.mean())})"]
+    if kind is not LogKind.FULL and told < pairs:
+        findings.append(f"{pairs - told:,} of {pairs:,} outcomes have no propensity: what was not recorded is unknown")
     if scored < FULL_SHARE:
         findings.append(f"{_format_percent(1 - scored)} of the recorded answers have no score and are ignored")
-    if kind is not LogKind.FULL and has_turns(scored_matrix):
-        findings += _turn_findings(scored_matrix, with_propensity)
-    findings += _worker_findings(first, cells)
-    findings += [_selection_finding(scored_matrix.workers[worker], *means) for worker, means in selected.items()]
-    if kind is LogKind.DRAWN:
-        findings += _weight_findings(first.at(with_propensity))
-    if kind is not LogKind.FULL:
-        findings += _shared_set_findings(together)
-    return LogCoverage(kind, recorded, cells, with_propensity, least, scored, together, tuple(findings))
+    first = first_asks(filled) if kind is LogKind.DRAWN else filled
+    if later := int((filled.there & ~first.there).sum()):
+        findings.append(f"{later:,} outcomes are not of the first ask of a task, and say nothing about a worker alone")
+    findings += _worker_findings(first)
+    findings += [
+        f"{filled.workers[worker]} was asked where the others score {there:.2f} rather than {elsewhere:.2f}: its own "
+        "record cannot be compared with theirs"
+        for worker, (there, elsewhere) in selected.items()
+    ]
+    return LogCoverage(kind, drawn, scored, tuple(findings))
 
 
 def propagate_scores(matrix: OutcomeMatrix) -> OutcomeMatrix:
@@ -168,11 +153,6 @@ def _mean_weights(matrix: OutcomeMatrix) -> tuple[Floats, Floats]:
     return level, np.sqrt(np.maximum(np.maximum(drawn, squares - level**2), 0.0) / sizes)
 
 
-def tasks_done_by_all(matrix: OutcomeMatrix, workers: tuple[int, ...]) -> Flags:
-    """Return [T]: tasks with known outcomes of all these workers (indices)."""
-    return np.asarray(known_outcomes(matrix)[:, list(workers)].all(axis=1), bool)
-
-
 def _tasks_with_propensities(matrix: OutcomeMatrix) -> Flags:
     """Return [T]: tasks whose recorded outcomes all have a propensity, and empty ones where none could be drawn."""
     complete = np.asarray((~matrix.there | ~np.isnan(matrix.propensities)).all(axis=1), bool)
@@ -199,7 +179,7 @@ def _classify_log(
     supported = drawn & matrix.there.any(axis=1)
     return (
         LogKind.DRAWN
-        if supported.sum() >= min(MIN_SHARED_TASKS, FULL_SHARE * matrix.there.any(axis=1).sum()) > 0
+        if supported.sum() >= min(MIN_DRAWN_TASKS, FULL_SHARE * matrix.there.any(axis=1).sum()) > 0
         else LogKind.UNTOLD
     )
 
@@ -207,14 +187,14 @@ def _classify_log(
 def _unsupported_late_workers(matrix: OutcomeMatrix, picked: Mapping[int, tuple[float, float]]) -> list[int]:
     """Return the late workers whose own outcomes cannot support learning from a partial log.
 
-    That takes MIN_SHARED_TASKS of them, with propensities or chosen by others' outcomes.
+    That takes MIN_DRAWN_TASKS of them, with propensities or chosen by others' outcomes.
     """
     known = known_outcomes(matrix).sum(axis=0)
     with_propensity = (matrix.there & ~np.isnan(matrix.propensities)).sum(axis=0) == matrix.there.sum(axis=0)
     return [
         worker
         for worker in np.flatnonzero(late_workers(matrix)).tolist()
-        if known[worker] < MIN_SHARED_TASKS or not (with_propensity[worker] or worker in picked)
+        if known[worker] < MIN_DRAWN_TASKS or not (with_propensity[worker] or worker in picked)
     ]
 
 
@@ -252,71 +232,14 @@ def _level_gap(level: Floats, there: Flags, types: Ints) -> tuple[float, float]:
     return gap, float(np.sqrt(((flag * (centred - gap * flag)) ** 2).sum())) / spread
 
 
-def _largest_shared_sets(matrix: OutcomeMatrix) -> tuple[tuple[tuple[str, ...], int], ...]:
-    """Return the pair that shares most tasks, then greedily extended sets."""
-    known = known_outcomes(matrix)
-    shared = known.T.astype(np.int64) @ known
-    np.fill_diagonal(shared, -1)
-    if len(shared) < 2:
-        return ()
-    chosen = [int(index) for index in np.unravel_index(shared.argmax(), shared.shape)]
-    sets = [_shared_set(matrix, chosen)]
-    while len(chosen) < min(_MAX_SHARED_WORKERS, len(shared)):
-        counts = known[tasks_done_by_all(matrix, tuple(chosen))].sum(axis=0)
-        counts[chosen] = -1
-        chosen.append(int(counts.argmax()))
-        sets.append(_shared_set(matrix, chosen))
-    return tuple(sets)
-
-
-def _shared_set(matrix: OutcomeMatrix, workers: list[int]) -> tuple[tuple[str, ...], int]:
-    return tuple(matrix.workers[index] for index in sorted(workers)), int(
-        tasks_done_by_all(matrix, tuple(workers)).sum()
-    )
-
-
-def _propensity_findings(kind: LogKind, known_pairs: int, pairs: int, least: float) -> list[str]:
-    if kind is LogKind.FULL:
-        return []
-    if not known_pairs:
-        return ["no outcome has a propensity: outcomes that were not recorded cannot be estimated"]
-    words = []
-    if known_pairs < pairs:
-        words.append(f"{pairs - known_pairs:,} of {pairs:,} outcomes have no propensity")
-    small = ", which is small: few outcomes will count for many" if least < _SMALL_PROPENSITY else ""
-    return [*words, f"the smallest propensity is {least:.3g}{small}"]
-
-
-def _turn_findings(matrix: OutcomeMatrix, drawn: Flags) -> list[str]:
-    left, later = int((~drawn & matrix.there.any(axis=1)).sum()), int((matrix.there & ~first_asks(matrix).there).sum())
-    words = []
-    if left:
-        words.append(f"{left:,} tasks without a propensity of the first ask are left out")
-    if later:
-        words.append(
-            f"{later:,} outcomes are not of the first ask of a task: they show the value of asking several "
-            "and say nothing about a worker alone"
-        )
-    first = first_asks(matrix)
-    lost = 1 - known_outcomes(first).sum(axis=0) / np.maximum(1, first.there.sum(axis=0))
-    words += [
-        f"{lost[worker]:.0%} of the first answers of {matrix.workers[worker]} have no score, and its success may be "
-        "off by as much: grades of other answers say nothing about them"
-        for worker in np.flatnonzero((lost > WEIGHT_TOLERANCE) & first.there.any(axis=0))
-    ]
-    chosen = matrix.there & ~first.there & ~(matrix.propensities >= 1)
-    if later and not chosen.any():
-        words.append("no further ask was random: the log cannot show whether more or fewer would be better")
-    return words
-
-
-def _worker_findings(matrix: OutcomeMatrix, cells: Ints) -> list[str]:
+def _worker_findings(matrix: OutcomeMatrix) -> list[str]:
     """Return a line for each worker that is rarely asked, or never for some type."""
     types, recorded, how = (
         matrix.batch.types,
         matrix.there.mean(axis=0),
         "asked first" if has_turns(matrix) else "asked",
     )
+    cells = count_by_type(matrix, known_outcomes(matrix))
     sizes = np.array([(types == kind).sum() for kind in range(len(matrix.types.names))])
     words = []
     for column, name in enumerate(matrix.workers):
@@ -333,34 +256,6 @@ def _worker_findings(matrix: OutcomeMatrix, cells: Ints) -> list[str]:
         elif recorded[column] < min(_RARE_SHARE, recorded.mean() / 2):
             words.append(summary)
     return words
-
-
-def _weight_findings(matrix: OutcomeMatrix) -> list[str]:
-    level, error = _mean_weights(matrix)
-    why = "its probabilities depend on earlier answers"
-    if has_turns(matrix):
-        why = "its answers have no score"
-    off = np.flatnonzero(
-        (np.abs(level[-1] - 1) > WEIGHT_TOLERANCE + WEIGHT_STANDARD_ERRORS * error[-1]) & (level[-1] > 0)
-    )
-    return [
-        f"the outcomes of {matrix.workers[worker]}, weighted by their propensities, represent {level[-1, worker]:.0%} "
-        f"of the tasks: on others it was never asked{' first' * has_turns(matrix)}, or {why}"
-        for worker in off
-    ]
-
-
-def _shared_set_findings(together: Sequence[tuple[tuple[str, ...], int]]) -> list[str]:
-    if together and not together[0][1]:
-        return ["no two workers did the same task: nothing is known about asking several"]
-    return [f"{' and '.join(names)} share {count:,} tasks" for names, count in together if count]
-
-
-def _selection_finding(name: str, there: float, elsewhere: float) -> str:
-    return (
-        f"{name} was asked where the others score {there:.2f} rather than {elsewhere:.2f}: its own record cannot be "
-        "compared with theirs"
-    )
 
 
 def _format_percent(share: float) -> str:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from shikisha.routing.arrays import Flags, Floats, Ints
+from shikisha.routing.fit.cost_frontier import Frontier, compute_frontier
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.policy_data import Policy, PolicyUsage
 from shikisha.routing.state import NO_WORKER, SHIP, DecisionRule
-from shikisha.routing.trade_off import OperatingMix, hash_to_unit
+from shikisha.routing.trade_off import OperatingMix, TradeOff, hash_to_unit
 
 MAX_REPLAYED_TASKS = 1_000
 
@@ -43,11 +44,6 @@ def replay(rule: DecisionRule, setting: int, matrix: OutcomeMatrix, may_ask: Fla
         shipped[rows[finished]] = acts.ship[finished]
         rows, next_workers = rows[~finished], acts.ask[~finished]
         asked[rows, next_workers] = True
-    return score_replay(matrix, asked, shipped)
-
-
-def score_replay(matrix: OutcomeMatrix, asked: Flags, shipped: Ints) -> ReplayResult:
-    """Return the result of asking these workers and shipping these answers."""
     won = np.where(shipped == NO_WORKER, 0.0, matrix.won[np.arange(len(matrix)), shipped])
     return ReplayResult(won, (matrix.paid * asked).sum(axis=1), shipped, asked)
 
@@ -66,6 +62,16 @@ def replay_mix(
     )
 
 
+def replay_frontier(
+    parts: tuple[DecisionRule, ...], trade_off: TradeOff, matrix: OutcomeMatrix, budgets: Floats
+) -> Frontier:
+    """Return the frontier of a trade-off over these rules, replayed on the tasks of a matrix."""
+    places = [(point.part, point.setting) for point in trade_off.points]
+    runs = [replay(parts[part], setting, matrix) for part, setting in places]
+    won, cost = (np.stack([getattr(run, name) for run in runs], axis=1) for name in ("won", "paid"))
+    return compute_frontier(trade_off, won, cost / (trade_off.unit or 1.0), places, budgets)
+
+
 def count_usage(matrix: OutcomeMatrix, policy: Policy) -> PolicyUsage:
     """Count a policy's usage of workers on a matrix of its workers and types."""
     places = sorted({(point.part, point.setting) for rung in policy.rungs for point in rung.dial.points})
@@ -75,9 +81,7 @@ def count_usage(matrix: OutcomeMatrix, policy: Policy) -> PolicyUsage:
     tasks, played = (
         np.bincount(source.batch.types % kinds, minlength=kinds).astype(float) for source in (matrix, some)
     )
-    return PolicyUsage(
-        np.array(places, float).reshape(-1, 2), tasks, played, first, second, asked, *_count_agreement(matrix, kinds)
-    )
+    return PolicyUsage(np.array(places, float).reshape(-1, 2), tasks, played, first, second, asked)
 
 
 def _sample_tasks(matrix: OutcomeMatrix) -> OutcomeMatrix:
@@ -101,24 +105,6 @@ def _count_asks(rule: DecisionRule, setting: int, matrix: OutcomeMatrix, kinds: 
         turn += 1
     first, second, at_all = (_sum_by_type(matrix, flags, kinds) for flags in (*orders, asked))
     return first, second, at_all
-
-
-def _count_agreement(matrix: OutcomeMatrix, kinds: int) -> tuple[Floats, ...]:
-    """Count and score outcomes alone, and in pairs that agree or differ, as in `PolicyUsage`."""
-    known = ~np.isnan(matrix.scores)
-    answers: Flags = (matrix.codes >= 0) & known
-    alone = [_sum_by_type(matrix, held, kinds) for held in (known, matrix.won)]
-    shape = (kinds, len(matrix.workers), len(matrix.workers))
-    agree, agreed, differ, differed = (np.zeros(shape) for _ in range(4))
-    for other in range(len(matrix.workers)):
-        both = answers & answers[:, [other]]
-        same = both & (matrix.codes == matrix.codes[:, [other]])
-        apart = both & ~same
-        for table, cells in ((agree, same), (differ, apart)):
-            table[:, :, other] = _sum_by_type(matrix, cells, kinds)
-        for table, cells in ((agreed, same), (differed, apart)):
-            table[:, :, other] = _sum_by_type(matrix, matrix.won * cells, kinds)
-    return (*alone, agree, agreed, differ, differed)
 
 
 def _sum_by_type(matrix: OutcomeMatrix, cells: Flags | Floats, kinds: int) -> Floats:

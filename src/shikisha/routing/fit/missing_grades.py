@@ -15,6 +15,8 @@ import numpy as np
 
 from shikisha.plots.number_format import percent, plural
 from shikisha.routing.arrays import Flags, Floats, Ints
+from shikisha.routing.cascade_rule import sigmoid
+from shikisha.routing.fit.fit_cascade import fit_logistic
 from shikisha.routing.fit.model_selection import assign_folds
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.state import NO_ANSWER
@@ -28,7 +30,7 @@ _MIN_COUNTED = 50
 _MIN_GRADED = 10
 # No graded answer stands for more others than that.
 _LEAST_PROBABILITY = 0.02
-_RIDGE, _ITERATIONS = 1.0, 12
+_RIDGE = 1.0
 _MAX_NAMED = 3
 
 
@@ -127,31 +129,12 @@ def _expect_grades(answers: _Answers, folds: Ints) -> Floats:
         if train.sum() < _MIN_GRADED:
             expected[test] = overall
             continue
-        weights = _fit_logistic(answers.features[train], answers.grades[train])
-        expected[test] = _sigmoid(answers.features[test] @ weights)
+        penalty = np.append(1e-6, np.full(answers.features.shape[1] - 1, _RIDGE))
+        weights = fit_logistic(answers.features[train], answers.grades[train], penalty)
+        expected[test] = sigmoid(answers.features[test], weights)
     if (known & silent).sum() >= _MIN_GRADED:  # else no answer is worth nothing
         expected[silent] = answers.grades[known & silent].mean()
     return expected
-
-
-def _fit_logistic(features: Floats, grades: Floats) -> Floats:
-    """Return the weights of a logistic regression with a ridge on all of them but the first, by Newton's method."""
-    penalty = np.full(features.shape[1], _RIDGE)
-    penalty[0] = 1e-6
-    weights = np.zeros(features.shape[1])
-    for _ in range(_ITERATIONS):
-        chances = _sigmoid(features @ weights)
-        slope = features.T @ (grades - chances) - penalty * weights
-        curve = (features * (chances * (1 - chances))[:, None]).T @ features + np.diag(penalty)
-        step = np.asarray(np.linalg.solve(curve, slope), np.float64)
-        weights = weights + step
-        if np.abs(step).max() < 1e-6:
-            break
-    return weights
-
-
-def _sigmoid(values: Floats) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-np.clip(values, -30, 30))), np.float64)
 
 
 def _graded_probability(answers: _Answers) -> Floats:

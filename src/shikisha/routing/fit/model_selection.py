@@ -14,9 +14,7 @@ is measured, takes at most POLICY_TASKS tasks, drawn by content; results do not 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from hashlib import sha256
-from math import ceil
 
 import numpy as np
 
@@ -31,16 +29,14 @@ from shikisha.routing.fit.combined_dial import (
 )
 from shikisha.routing.fit.cost_frontier import (
     BUDGETS,
-    Frontier,
     compute_frontier,
-    mix_for_budget,
     paired_gain,
 )
 from shikisha.routing.fit.fit_cascade import fit_cascade
 from shikisha.routing.fit.fit_stopping_rule import StoppingConfig, StoppingData, fit_stopping
-from shikisha.routing.fit.fit_table import RoutingPreference, evaluate_table, fit_table
-from shikisha.routing.fit.log_replay import replay
+from shikisha.routing.fit.fit_table import evaluate_table, fit_table
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, fill_missing_as_silent
+from shikisha.routing.fit.policy_figures import choose_candidate
 from shikisha.routing.fit.verdict import (
     MARGINS,
     MEASURED_BUDGETS,
@@ -51,7 +47,6 @@ from shikisha.routing.fit.verdict import (
 )
 from shikisha.routing.policy_data import (
     COMBINED,
-    AreaGain,
     Baseline,
     Candidate,
     HeldOutEvidence,
@@ -66,7 +61,7 @@ from shikisha.routing.table_rule import TableRule
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
 TABLE, CASCADE, POLICY = "table", "cascade", "policy"
-BEST_SINGLE, SINGLE_MIX, ORACLE = "best single worker", "random mix", "oracle"
+BEST_SINGLE, SINGLE_MIX = "best single worker", "random mix"
 FOLDS = 5
 # The stepwise policy's time and memory grow with the tasks. On MP13 it lost .005 of area with 2,000 of 5,900.
 POLICY_TASKS = 6_000
@@ -74,25 +69,21 @@ POLICY_TASKS = 6_000
 POOL_SIZE = 6
 # With fewer tasks only the table is fitted.
 MIN_TASKS = 100
-_Z = 1.96
 # No difference of success makes up for this much.
 _ALWAYS = 10.0
-_ORACLE_PRICES = np.append(1e-9, np.geomspace(0.002, 20.0, 60))
-# With a smaller share of the answers graded nobody knows who is right, so there is no oracle.
-_ORACLE_GRADED = 0.98
 ProgressCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class LearningOptions:
-    """Options of learning: the seed of the folds, routing preferences, and the configuration of the stopping rule.
+    """Options of learning: the seed of the folds, load limits, and the configuration of the stopping rule.
 
-    `rung` is the candidate to select whatever the evidence says ("": none).
+    `rung` is the candidate to select whatever the evidence says ("": none), `limits` are the largest shares of tasks.
     """
 
     seed: int = 0
     rung: str = ""
-    preference: RoutingPreference | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
     config: StoppingConfig = field(default_factory=StoppingConfig)
 
 
@@ -119,7 +110,7 @@ def fit_candidates(
     folds, silent = assign_folds(matrix.hashes, f"fit {options.seed}"), fill_missing_as_silent(matrix)
     rows = measured_rows(matrix, names)
     report("table")
-    table = fit_table(silent, folds, unit, options.preference)
+    table = fit_table(silent, folds, unit, options.limits)
     own_cost = evaluate_table(table.part, silent, unit)[1].mean(axis=0)
     fitted = {TABLE: CrossFittedRule(table.part, table.won, table.cost, own_cost, table.expected).at(rows)}
     if CASCADE in names:
@@ -270,16 +261,6 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class LogSource:
-    """Where a matrix comes from: the log's name and hash, how its costs came about, and notes for readers."""
-
-    log: str = "outcomes"
-    log_hash: str = ""
-    cost_kind: str = ""
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Selection:
     """A policy, and for each of these tasks (ids) what its most accurate setting wins and pays (dollars), held out."""
 
@@ -293,26 +274,18 @@ class Selection:
 def select_policy(
     matrix: OutcomeMatrix,
     options: LearningOptions | None = None,
-    source: LogSource | None = None,
+    about: PolicyOrigin | None = None,
     report: ProgressCallback = lambda _: None,
 ) -> Selection:
     """Fit and measure all candidates on a full matrix and return the policy; `report` receives progress."""
-    settings, log_source = options or LearningOptions(), source or LogSource()
+    settings, origin = options or LearningOptions(), about or PolicyOrigin("outcomes", "", len(matrix))
     names, notes = candidate_names(matrix)
-    if settings.preference and settings.preference.limits:
+    if settings.limits:
         names, notes = (TABLE,), (*notes, f"only the {TABLE} keeps load limits, so it is selected")
     fitted = fit_candidates(matrix, settings, names, report)
-    about = PolicyOrigin(
-        log_source.log,
-        log_source.log_hash,
-        len(matrix),
-        f"{datetime.now(UTC):%Y-%m-%d}",
-        log_source.cost_kind,
-        settings.seed,
-        (*log_source.notes, *notes),
-    )
+    origin = replace(origin, seed=settings.seed, notes=(*origin.notes, *notes))
     log = matrix, known_workers(matrix), matrix.cost_unit()
-    return finish_selection(fitted, names, log, about, rung=settings.rung)
+    return finish_selection(fitted, names, log, origin, rung=settings.rung)
 
 
 def finish_selection(
@@ -332,7 +305,7 @@ def finish_selection(
     matrix, workers, unit = log
     rows = measured_rows(matrix, names)
     contents = [matrix.hashes[row] for row in rows]
-    evidence = _build_evidence(fitted, names, contents, len(workers))
+    evidence = _build_evidence(fitted, names, contents)
     selected = rung or choose_candidate(names, evidence)
     candidates = []
     for name in names:
@@ -349,9 +322,8 @@ def finish_selection(
     policy = Policy(about, workers, matrix.types, fitted.parts, tuple(candidates), selected)
     if trial is None:
         return Selection(policy)
-    baselines = _baselines(fitted, matrix.at(rows), unit) if matrix.there.all() else _baselines(fitted, None, unit)
     ids = tuple(matrix.ids[row] for row in rows)
-    return Selection(replace(policy, yardsticks=baselines), ids, trial.won[:, -1], trial.cost[:, -1] * unit)
+    return Selection(replace(policy, yardsticks=_baselines(fitted)), ids, trial.won[:, -1], trial.cost[:, -1] * unit)
 
 
 def _sole_workers(parts: Sequence[DecisionRule], dial: TradeOff) -> Iterator[tuple[float, int]]:
@@ -415,9 +387,7 @@ def known_workers(matrix: OutcomeMatrix) -> tuple[KnownWorker, ...]:
     return tuple(result)
 
 
-def _build_evidence(
-    fitted: PolicyFit, names: Sequence[str], contents: Sequence[str], workers: int
-) -> dict[str, HeldOutEvidence]:
+def _build_evidence(fitted: PolicyFit, names: Sequence[str], contents: Sequence[str]) -> dict[str, HeldOutEvidence]:
     """Return the evidence for each candidate; none where there are too few tasks to hold some out."""
     trials, evidence = fitted.trials, {}
     for place, name in enumerate(names if trials else ()):
@@ -426,95 +396,19 @@ def _build_evidence(
         gains = tuple(paired_gain(other, trial.alike, trials[other].alike, contents) for other in below)
         means = np.stack([trial.frontier.won.mean(axis=0), trial.frontier.cost.mean(axis=0)], axis=1)
         off = np.abs(trial.promised - means).mean(axis=0)
-        needs = _outcomes_needed(gains, len(contents), workers)
         promised = float(off[0]), float(off[1])
-        evidence[name] = HeldOutEvidence(trial.alike.area, trial.points(), gains, promised, needs)
+        evidence[name] = HeldOutEvidence(trial.alike.area, trial.points(), gains, promised)
     return evidence
 
 
-def _baselines(fitted: PolicyFit, matrix: OutcomeMatrix | None, unit: float) -> tuple[Baseline, ...]:
-    """Return the best single worker, mixes of such, and where all is known an oracle, on the same held-out tasks."""
+def _baselines(fitted: PolicyFit) -> tuple[Baseline, ...]:
+    """Return the best single worker, and mixes of single workers, on the same held-out tasks."""
     note = "single workers on the hull of cost and accuracy, drawn at random (the Zero router of RouterBench)"
     trial = fitted.trials[SINGLE_MIX]
     mix = Baseline(SINGLE_MIX, trial.alike.area, trial.points(), note)
     right, spent = trial.base[:, :1], trial.base[:, 1:]
     dial = TradeOff((OperatingPoint(0, 0, float(spent.mean()), float(right.mean())),), 1.0, 0.0)
-    alone = compute_frontier(dial, right, spent, [(0, 0)], np.sort(MEASURED_BUDGETS))
+    budgets = np.sort(MEASURED_BUDGETS[dial.points[0].cost <= MEASURED_BUDGETS])
+    alone = compute_frontier(dial, right, spent, [(0, 0)], budgets).points() if len(budgets) else ()
     area = compute_frontier(dial, right, spent, [(0, 0)], BUDGETS).area
-    best = Baseline(BEST_SINGLE, area, alone.points(), "the worker with the highest mean score on the other tasks")
-    if matrix is None or matrix.graded_share < _ORACLE_GRADED:
-        return best, mix
-    picks = np.stack([(matrix.won - price * matrix.paid / unit).argmax(axis=1) for price in _ORACLE_PRICES], axis=1)
-    won, cost = (np.take_along_axis(table, picks, axis=1) for table in (matrix.won, matrix.paid / unit))
-    places = [(0, setting) for setting in range(len(_ORACLE_PRICES))]
-    means = zip(places, cost.mean(axis=0).tolist(), won.mean(axis=0).tolist(), strict=True)
-    dial = TradeOff(upper_hull(OperatingPoint(*place, paid, right) for place, paid, right in means), 1.0, 0.0)
-    area = compute_frontier(dial, won, cost, places, BUDGETS).area
-    points = compute_frontier(dial, won, cost, places, np.sort(MEASURED_BUDGETS)).points()
-    return best, mix, Baseline(ORACLE, area, points, "knows the scores: the cheapest right worker; an upper bound")
-
-
-def _outcomes_needed(gains: Sequence[AreaGain], tasks: int, workers: int) -> int | None:
-    """Return how many more outcomes would show the gain over the simpler candidate, if it is as estimated."""
-    if not gains or gains[0].low > 0:
-        return 0
-    nearest = gains[0]
-    if nearest.mean <= 0:
-        return None
-    error = (nearest.high - nearest.low) / (2 * _Z)
-    return ceil(max(0.0, tasks * ((_Z * error / nearest.mean) ** 2 - 1)) * workers)
-
-
-def choose_candidate(names: Sequence[str], evidence: Mapping[str, HeldOutEvidence]) -> str:
-    """Return the combined dial, which weighs the candidates itself, unless it does harm.
-
-    Without it, or where its gain over the simplest one excludes a benefit: the most complex candidate whose gain over
-    the one chosen before it excludes harm.
-    """
-    combined = evidence.get(COMBINED)
-    if combined and not any(one.over == names[0] and one.high < 0 for one in combined.gains):
-        return COMBINED
-    selected = names[0]
-    for candidate in names[1:]:
-        support = evidence.get(candidate)
-        if support and any(one.over == selected and one.low > 0 for one in support.gains):
-            selected = candidate
-    return selected
-
-
-@dataclass(frozen=True, slots=True)
-class SettingOutcomes:
-    """Results of (rule, setting) pairs on some tasks: won and cost (units), [T, n]."""
-
-    places: tuple[tuple[int, int], ...]
-    won: Floats
-    cost: Floats
-
-    def frontier(self, trade_off: TradeOff, budgets: Floats) -> Frontier:
-        """Return the frontier of a trade-off."""
-        return compute_frontier(trade_off, self.won, self.cost, self.places, budgets)
-
-    def corrected(self, trade_off: TradeOff) -> TradeOff:
-        """Return the trade-off with the observed costs of its points; accuracies stay as promised."""
-        costs = dict(zip(self.places, self.cost.mean(axis=0).tolist(), strict=True))
-        points = [replace(point, cost=costs[point.part, point.setting]) for point in trade_off.points]
-        return replace(trade_off, points=upper_hull(points))
-
-
-def replay_settings(
-    fitted: PolicyFit, points: Sequence[OperatingPoint], matrix: OutcomeMatrix, unit: float
-) -> SettingOutcomes:
-    """Replay these points on the tasks of a matrix."""
-    places = tuple(sorted({(point.part, point.setting) for point in points}))
-    runs = [replay(fitted.parts[part], setting, matrix) for part, setting in places]
-    won, cost = (np.stack([getattr(run, name) for run in runs], axis=1) for name in ("won", "paid"))
-    return SettingOutcomes(places, won, cost / unit)
-
-
-def replay_frontier(
-    fitted: PolicyFit, trade_off: TradeOff, matrix: OutcomeMatrix, unit: float, budgets: Floats
-) -> Frontier:
-    """Return the frontier of a trade-off on these tasks."""
-    mixes = [mix_for_budget(trade_off, float(budget)) for budget in budgets]
-    points = [point for mix in mixes for point in (mix.low, mix.high)]
-    return replay_settings(fitted, points, matrix, unit).frontier(trade_off, budgets)
+    return Baseline(BEST_SINGLE, area, alone, "the worker with the highest mean score on the other tasks"), mix

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from math import ceil, hypot
 from typing import TypeAlias
 
-from shikisha.core.budget import Amount
 from shikisha.core.events import GradeBasis
 from shikisha.core.run import RoundRecord, Run
-from shikisha.evals.graders.inferred_scores import infer_scores, shipped_step
 from shikisha.evals.statistics import Bounds, difference_interval, mean, mean_interval, score_interval
-from shikisha.routing.policy_data import CANNOT_ACT, describe_action, describe_ship
+from shikisha.routing.policy_data import CANNOT_ACT, describe_action
 
 MeasureFunction: TypeAlias = "Callable[[TrialRun], float | None]"
 _BASIS_NAMES = {GradeBasis.EXECUTED: "checks", GradeBasis.PERSON: "people", GradeBasis.JUDGE: "a language model"}
@@ -39,7 +37,6 @@ class TrialRun:
     score: float | None
     basis: GradeBasis | None
     dollars: float | None
-    reward: float | None
     failed: bool
 
 
@@ -63,7 +60,6 @@ class TrialArm:
     graded: Mapping[GradeBasis, int]
     right: MeanEstimate | None
     dollars: MeanEstimate | None
-    reward: MeanEstimate | None
     failed: MeanEstimate | None
 
 
@@ -92,7 +88,6 @@ class CanaryTrial:
     right: TrialDifference | None
     by_basis: Mapping[GradeBasis, TrialDifference]
     dollars: TrialDifference | None
-    reward: TrialDifference | None
     failed: TrialDifference | None
     counts: tuple[GradeBasis, ...]
 
@@ -126,7 +121,6 @@ def evaluate_trial(
     """Return the results of a trial; grades of these bases count for `right`."""
     canary_runs, live_runs = ([one for one in samples if one.version == version] for version in (canary, live))
     costs = [one.dollars for one in samples if one.dollars is not None]
-    rewards = [one.reward for one in samples if one.reward is not None]
     differing_by_task = _task_means(samples, lambda one: float(one.differs)).all
     share = _estimate_mean([mean(values) for values in differing_by_task.values()], score_interval) or MeanEstimate(
         0.0, 0.0, 1.0, 0
@@ -143,9 +137,6 @@ def evaluate_trial(
         right=compare(_TrialMeasure(_score_measure(counts), score_interval)),
         by_basis={basis: change for basis, change in by_basis.items() if change is not None},
         dollars=compare(_TrialMeasure(lambda one: one.dollars, mean_interval, max(costs, default=0.0))),
-        reward=compare(
-            _TrialMeasure(lambda one: one.reward, mean_interval, max(rewards, default=0.0) - min(rewards, default=0.0))
-        ),
         failed=compare(_TrialMeasure(lambda one: float(one.failed), score_interval)),
         counts=tuple(basis for basis in GradeBasis if basis in counts),
     )
@@ -177,7 +168,6 @@ def _trial_run(run: Run, live: str, canary: str) -> TrialRun | None:
         None if grade is None else grade.score,
         None if grade is None else grade.basis,
         run.charged.dollars,
-        run.rewards[-1].total if run.rewards else None,
         failed=run.answer is None,
     )
 
@@ -199,7 +189,6 @@ def _build_arm(samples: Sequence[TrialRun], version: str, counts: Collection[Gra
         {basis: len({one.task for one in samples if one.basis is basis}) for basis in GradeBasis},
         figure(_TrialMeasure(_score_measure(counts), score_interval)),
         figure(_TrialMeasure(lambda one: one.dollars, mean_interval)),
-        figure(_TrialMeasure(lambda one: one.reward, mean_interval)),
         figure(_TrialMeasure(lambda one: float(one.failed), score_interval)),
     )
 
@@ -245,23 +234,20 @@ def _estimate_difference(
 class ShadowedRun:
     """A live run with a shadow's decisions: whether the shadow would have done the `same`, and its known results.
 
-    `live` is the run's score, None if not graded; `score` and `dollars` are the shadow's, None if unknown.
+    `live` is the run's score, None if not graded; `score` is the shadow's, None if unknown.
     """
 
     task: str
     same: bool
     live: float | None
     score: float | None
-    dollars: float | None
-    spent: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowResult:
     """What is known of a shadow: `same` and `known` are shares of the tasks.
 
-    How much more often it is right lies between `low` and `high` (95 %); `dollars` is how much more it spends a task
-    where known.
+    How much more often it is right lies between `low` and `high` (95 %).
     """
 
     version: str
@@ -270,7 +256,6 @@ class ShadowResult:
     known: MeanEstimate | None
     low: float
     high: float
-    dollars: float | None
 
 
 def shadowed_runs(
@@ -290,7 +275,6 @@ def evaluate_shadow(shadowed: Sequence[ShadowedRun], version: str) -> ShadowResu
     graded = [one for one in shadowed if one.live is not None]
     worst = _values_by_task(graded, lambda one: (one.score or 0.0) - (one.live or 0.0))
     best = _values_by_task(graded, lambda one: (1.0 if one.score is None else one.score) - (one.live or 0.0))
-    more = [one for one in shadowed if one.dollars is not None and one.spent is not None]
     return ShadowResult(
         version,
         len(shadowed),
@@ -298,41 +282,16 @@ def evaluate_shadow(shadowed: Sequence[ShadowedRun], version: str) -> ShadowResu
         _share_estimate(graded, lambda one: float(one.score is not None)),
         difference_interval(worst)[0],
         difference_interval(best)[1],
-        mean(_values_by_task(more, lambda one: (one.dollars or 0.0) - (one.spent or 0.0))) if more else None,
     )
 
 
 def _shadowed_run(run: Run, shadow: str, counts: Collection[GradeBasis]) -> ShadowedRun:
-    grade, task, spent = run.grade, run.task.content_hash, run.charged.dollars
+    grade = run.grade
     score = None if grade is None or grade.basis not in counts else grade.score
     for turn in run.rounds:
-        shadow_action = turn.proposed.beside.get(shadow) if turn.proposed else None
-        if shadow_action == round_action(run, turn):
-            continue
-        worth, paid = _shadow_shipment(run, turn, shadow_action, score)
-        known = None if score is None else worth
-        return ShadowedRun(task, same=False, live=score, score=known, dollars=paid, spent=spent)
-    return ShadowedRun(task, same=True, live=score, score=score, dollars=spent, spent=spent)
-
-
-def _shadow_shipment(
-    run: Run, turn: RoundRecord, shadow_action: str | None, score: float | None
-) -> tuple[float | None, float | None]:
-    """Return score and dollars where the shadow would have shipped an answer given before this round."""
-    for past in run.rounds[: turn.index]:
-        for index, step in enumerate(past.plan.steps if past.plan else ()):
-            if shadow_action == describe_ship(run.started.pool[step.worker]):
-                paid = sum((_round_cost(before) for before in run.rounds[: turn.index]), Amount()).dollars
-                if (past.index, index) == shipped_step(run):
-                    return score, paid
-                worth = infer_scores(run).get((past.index, index))
-                return (None if worth is None else worth.score), paid
-    return None, None
-
-
-def _round_cost(turn: RoundRecord) -> Amount:
-    records = (turn.planning, *turn.steps.values())
-    return sum((attempt.charged for record in records for attempt in record.attempts), Amount())
+        if (turn.proposed.beside.get(shadow) if turn.proposed else None) != round_action(run, turn):
+            return ShadowedRun(run.task.content_hash, same=False, live=score, score=None)
+    return ShadowedRun(run.task.content_hash, same=True, live=score, score=score)
 
 
 def _share_estimate(shadowed: Sequence[ShadowedRun], of: Callable[[ShadowedRun], float]) -> MeanEstimate | None:

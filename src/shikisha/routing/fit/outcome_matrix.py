@@ -5,8 +5,8 @@ what was not recorded is NaN (score, dollars, tokens), never zero; asking for a 
 no answer.
 
 Turns say which ask of its task an outcome was. Only first asks are independent of the answers, so only they, weighted
-by the inverse of their probabilities (Horvitz and Thompson 1952), say what a worker is worth alone. A sequence begins
-at turn 0 and is valid as long as each turn has one ask with a known probability. The order of asks is never guessed.
+by the inverse of their probabilities (Horvitz and Thompson 1952), say what a worker is worth alone. The order of asks
+is never guessed.
 """
 
 from collections import Counter
@@ -392,22 +392,11 @@ def known_first_asks(matrix: OutcomeMatrix) -> Flags:
     return valid
 
 
-def ordered_asks(matrix: OutcomeMatrix) -> OutcomeMatrix:
-    """Return the matrix with the valid sequence of asks of each task, and nothing else."""
-    if not has_turns(matrix):
-        return matrix
-    turns, kept = _ask_turns(matrix), np.zeros(matrix.there.shape, bool)
-    valid = np.ones(len(matrix), bool)
-    for turn in range(len(matrix.workers)):
-        asked = matrix.there & (turns == turn)
-        valid &= (asked.sum(axis=1) == 1) & (asked & (matrix.propensities > 0)).any(axis=1)
-        kept |= asked & valid[:, None]
-    return replace(matrix, turns=turns).without_outcomes(~kept)
-
-
 def first_asks(matrix: OutcomeMatrix) -> OutcomeMatrix:
     """Return the matrix with the first ask of each task alone."""
-    return matrix.without_outcomes(_ask_turns(matrix) != 0) if has_turns(matrix) else matrix
+    if not has_turns(matrix):
+        return matrix
+    return matrix.without_outcomes((_ask_turns(matrix) != 0) | ~known_first_asks(matrix)[:, None])
 
 
 def _ask_turns(matrix: OutcomeMatrix) -> Ints:

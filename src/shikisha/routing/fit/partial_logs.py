@@ -47,11 +47,8 @@ from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 MIN_EFFECTIVE_TASKS = 100.0
 # A table may ask workers without outcomes there on at most this share of the tasks.
 MAX_UNKNOWN_SHARE = 0.01
-# Pseudo-tasks at the overall mean, added to those of a worker and of a type.
+# Pseudo-tasks at the worker's own mean, added to its tasks of a type.
 _PRIOR_TASKS = 20.0
-# Least and most pseudo-tasks at the prior, added to those of a worker on a type.
-_SHRINK = (5.0, 500.0)
-_ROUNDS = 10
 _UNPROVED = "the trade-off shows recorded results where workers were asked, and promises nothing"
 
 
@@ -59,7 +56,7 @@ _UNPROVED = "the trade-off shows recorded results where workers were asked, and 
 class ExpectedOutcomes:
     """Expected outcomes by type and worker, [D + 1, J]: success, dollars, and the number of outcomes (`cells`).
 
-    The last row is for unknown types: the mean over the mixture of types. Outcomes do not count where their weights do
+    The last row is for unknown types. Outcomes do not count where their weights do
     not add up to the type's tasks: a worker that is only asked where others were unsure is unknown elsewhere.
     """
 
@@ -194,76 +191,26 @@ def table_from_outcomes(table: ExpectedOutcomes, unit: float) -> TableRule:
 
 
 def expected_outcomes(matrix: OutcomeMatrix, *, weighted: bool = True) -> ExpectedOutcomes:
-    """Return expected outcomes by type and worker: weighted means, shrunk to what both achieve elsewhere.
+    """Return expected outcomes by type and worker: weighted means, shrunk to the worker's own over all types.
 
     Of a log with turns, first asks count. Not `weighted`: propensities are unknown, and all outcomes count equally.
     """
     matrix = first_asks(matrix) if weighted else matrix
     cells = supported_outcomes(matrix) if weighted else count_by_type(matrix, known_outcomes(matrix))
-    worth, kinds = known_outcomes(matrix), len(matrix.types.names)
-    shares = np.bincount(matrix.batch.types % (kinds + 1), minlength=kinds + 1) / max(1, len(matrix))
-    sizes, means = _weighted_means(matrix, matrix.won, worth)
-    sizes[:kinds] *= cells[:kinds] > 0
-    success = np.clip(_shrink_means(sizes, means, np.clip(_additive_prior(sizes, means), 0, 1)), 0, 1)
-    sizes, means = _weighted_means(matrix, matrix.paid, matrix.there & ~np.isnan(matrix.dollars))
-    prior = _multiplicative_prior(sizes, means)
-    dollars = (sizes * means + _PRIOR_TASKS * prior) / (sizes + _PRIOR_TASKS)
-    held = [np.vstack([rows[:kinds], shares @ rows]) for rows in (success, dollars)]
-    return ExpectedOutcomes(held[0], held[1], cells)
+    success = _weighted_means(matrix, matrix.won, known_outcomes(matrix))
+    dollars = _weighted_means(matrix, matrix.paid, matrix.there & ~np.isnan(matrix.dollars))
+    return ExpectedOutcomes(np.clip(success, 0, 1), dollars, cells)
 
 
-def _weighted_means(matrix: OutcomeMatrix, values: Floats, cells: Flags) -> tuple[Floats, Floats]:
-    """Return [D + 1, J] effective numbers of these outcomes by type (last: unknown), and their weighted means."""
-    weights, kinds = cells / recorded_propensities(matrix), len(matrix.types.names) + 1
-    member = np.eye(kinds)[matrix.batch.types % kinds].T
+def _weighted_means(matrix: OutcomeMatrix, values: Floats, cells: Flags) -> Floats:
+    """Return [D + 1, J]: means of these outcomes by type; the last row is of all types, to which others are shrunk."""
+    weights, kinds = cells / recorded_propensities(matrix), len(matrix.types.names)
+    member = np.vstack([np.eye(kinds + 1)[matrix.batch.types % (kinds + 1)].T[:kinds], np.ones(len(matrix))])
     sums, squares, totals = (member @ part for part in (weights, weights**2, weights * values))
+    means = np.divide(totals, sums, out=np.zeros_like(sums), where=sums > 0)
     sizes = np.divide(sums**2, squares, out=np.zeros_like(sums), where=squares > 0)
-    return sizes, np.divide(totals, sums, out=np.zeros_like(sums), where=sums > 0)
-
-
-def _shrink_means(sizes: Floats, means: Floats, prior: Floats) -> Floats:
-    """Return [D + 1, J]: the means, shrunk to the prior as far as chance explains the difference.
-
-    The variance beyond chance is estimated by moments (Efron and Morris 1975).
-    """
-    chance = float((sizes * prior * (1 - prior)).sum() / max(1.0, sizes.sum()))
-    free = max(0, int((sizes > 0).sum()) - sum(sizes.shape))
-    beyond = float((sizes * (means - prior) ** 2).sum()) - free * chance
-    least, most = _SHRINK
-    strength = min(most, max(least, chance * float(sizes.sum()) / beyond)) if beyond > 0 else most
-    shrunk: Floats = (sizes * means + strength * prior) / (sizes + strength)
-    return shrunk
-
-
-def _additive_prior(sizes: Floats, means: Floats) -> Floats:
-    """Return [D + 1, J]: level plus worker effect plus type effect (ridge regression).
-
-    So a worker is not considered bad because it was asked for hard types.
-    """
-    kinds, workers = sizes.shape
-    level = float((sizes * means).sum() / max(1.0, sizes.sum()))
-    over = sizes * (means - level)
-    gram = np.block([[np.diag(sizes.sum(axis=1)), sizes], [sizes.T, np.diag(sizes.sum(axis=0))]])
-    effects = np.linalg.solve(
-        gram + _PRIOR_TASKS * np.eye(kinds + workers), np.concatenate([over.sum(axis=1), over.sum(axis=0)])
-    )
-    return level + effects[:kinds, None] + effects[None, kinds:]
-
-
-def _multiplicative_prior(sizes: Floats, means: Floats) -> Floats:
-    """Return [D + 1, J]: the worker's mean cost times the relative cost of a type, found by alternation."""
-    total, kinds = sizes * means, np.ones(len(sizes))
-    workers = np.zeros(sizes.shape[1])
-    for _ in range(_ROUNDS):
-        workers = _ratio(total.sum(axis=0), kinds @ sizes)
-        kinds = _ratio(
-            total.sum(axis=1) + _PRIOR_TASKS * workers.mean(), sizes @ workers + _PRIOR_TASKS * workers.mean()
-        )
-    return kinds[:, None] * workers[None, :]
-
-
-def _ratio(over: Floats, under: Floats) -> Floats:
-    return np.divide(over, under, out=np.ones_like(over), where=under > 0)
+    shrunk: Floats = (sizes * means + _PRIOR_TASKS * means[-1]) / (sizes + _PRIOR_TASKS)
+    return np.vstack([shrunk[:-1], means[-1:]])
 
 
 def _highest_dollars(matrix: OutcomeMatrix) -> float:

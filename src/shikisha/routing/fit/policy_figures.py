@@ -1,8 +1,7 @@
-"""Figures of a policy as tables and plots show them: results by budget, cost of an accuracy, gains, usage by type.
+"""Figures of a policy as tables and plots show them: results by budget, what is selected and why, usage by type.
 
-Invariants: a figure between two measured budgets is the mixture of both, which is what the policy would run; budgets
-that pay for a part of the tasks only are left out, although the area counts them; usage shares are of the tasks of one
-type, and rates of agreement come from all tasks that both workers answered.
+Invariants: budgets that pay for a part of the tasks only are left out, although the area counts them; usage shares are
+of the tasks of one type.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,19 +10,15 @@ from math import isclose
 
 import numpy as np
 
-from shikisha.routing.arrays import Floats
 from shikisha.routing.fit.cost_frontier import REPORTED_BUDGETS
 from shikisha.routing.policy_data import (
     COMBINED,
     AreaGain,
-    AskCounts,
-    Baseline,
     Candidate,
     FrontierPoint,
     HeldOutEvidence,
     KnownWorker,
     Policy,
-    PolicyUsage,
 )
 from shikisha.routing.trade_off import OperatingMix, OperatingTarget, TargetMetric
 
@@ -31,7 +26,6 @@ from shikisha.routing.trade_off import OperatingMix, OperatingTarget, TargetMetr
 CONSOLE_BUDGETS = tuple(budget for budget in REPORTED_BUDGETS if budget <= 1)
 # Spending this much of a budget counts as overspending.
 _OVERSPENT_FACTOR = 1.1
-_TINY, _RELATIVE_TOLERANCE = 1e-9, 1e-6
 NO_TYPE_LABEL = "(no type)"
 
 
@@ -47,88 +41,35 @@ class FrontierLine:
     note: str = ""
 
     def at(self, budget: float) -> FrontierPoint | None:
-        """Return the point of this budget, None below the cheapest measured one."""
-        return interpolate_budget(self.frontier, budget)
-
-
-@dataclass(frozen=True, slots=True)
-class SelectionStep:
-    """A candidate after the first, its gain over the one selected before (None: not measured), and the outcome."""
-
-    rung: str
-    gain: AreaGain | None
-    taken: bool
-    needs: int | None
+        """Return the point of this budget; None where it was not measured."""
+        return next((met for met in self.frontier if isclose(met.budget, budget, rel_tol=1e-6)), None)
 
 
 def frontier_lines(policy: Policy) -> tuple[FrontierLine, ...]:
     """Return all measured candidates, then the baselines whose cost can be varied."""
     rungs = [
-        FrontierLine(
-            candidate.name,
-            candidate.evidence.area,
-            affordable_points(candidate.evidence),
-            True,
-            candidate.name == policy.kept,
-            candidate.evidence.note,
-        )
-        for candidate in policy.rungs
-        if candidate.evidence is not None
+        FrontierLine(one.name, one.evidence.area, paid_for(one), True, one.name == policy.kept, one.evidence.note)
+        for one in policy.rungs
+        if one.evidence is not None
     ]
-    baselines = [
-        FrontierLine(one.name, one.area, affordable_points(one), False, note=one.note) for one in policy.yardsticks
-    ]
+    baselines = [FrontierLine(one.name, one.area, one.frontier, False, note=one.note) for one in policy.yardsticks]
     return (*rungs, *(line for line in baselines if not _has_fixed_cost(line.frontier)))
 
 
+def paid_for(candidate: Candidate) -> tuple[FrontierPoint, ...]:
+    """Return the frontier of a candidate without budgets below its cheapest setting, which pay for a part only."""
+    found = candidate.evidence.frontier if candidate.evidence else ()
+    return tuple(met for met in found if met.budget >= candidate.dial.points[0].cost)
+
+
 def fixed_cost_baselines(policy: Policy) -> tuple[tuple[str, FrontierPoint], ...]:
-    """Return the baselines of fixed cost: a name and a point."""
-    points = [(one.name, affordable_points(one)) for one in policy.yardsticks]
-    return tuple((name, frontier[0]) for name, frontier in points if _has_fixed_cost(frontier))
-
-
-def affordable_points(measured: HeldOutEvidence | Baseline) -> tuple[FrontierPoint, ...]:
-    """Return the frontier without the first budgets that pay for a part of the tasks only.
-
-    There the score is proportional to the budget, since the cheapest setting is used for as many tasks as it pays for.
-    """
-    frontier = measured.frontier
-    rates = [met.accuracy / met.budget for met in frontier if met.budget > 0]
-    if len(rates) < len(frontier) or len(rates) < 2 or not isclose(rates[0], rates[1], rel_tol=_RELATIVE_TOLERANCE):
-        return frontier
-    parts = sum(isclose(rate, rates[0], rel_tol=_RELATIVE_TOLERANCE) for rate in rates)
-    ends = frontier[parts - 1 : parts + 1]
-    if len(ends) > 1 and isclose(ends[0].accuracy, ends[1].accuracy, rel_tol=_RELATIVE_TOLERANCE):
-        parts -= 1  # that budget is just enough for all tasks
-    return frontier[parts:]
+    """Return the baselines of fixed cost: a name and the point of the largest budget."""
+    return tuple((one.name, one.frontier[-1]) for one in policy.yardsticks if _has_fixed_cost(one.frontier))
 
 
 def _has_fixed_cost(frontier: Sequence[FrontierPoint]) -> bool:
     costs = [met.spent for met in frontier]
-    return bool(costs) and max(costs) - min(costs) <= _TINY + 1e-6 * max(costs)
-
-
-def interpolate_budget(frontier: Sequence[FrontierPoint], budget: float) -> FrontierPoint | None:
-    """Return the point of this budget: as measured, mixed from its neighbors, or the most expensive one."""
-    below = [met for met in frontier if met.budget <= budget + _TINY]
-    above = [met for met in frontier if met.budget >= budget - _TINY]
-    if not below:
-        return None
-    low = below[-1]
-    if not above or low.budget >= budget - _TINY:
-        return low
-    high = above[0]
-    share = (budget - low.budget) / (high.budget - low.budget)
-    spent, accuracy, least, most = (
-        (1 - share) * one + share * other
-        for one, other in (
-            (low.spent, high.spent),
-            (low.accuracy, high.accuracy),
-            (low.low, high.low),
-            (low.high, high.high),
-        )
-    )
-    return FrontierPoint(budget, spent, accuracy, least, most)
+    return bool(costs) and max(costs) - min(costs) <= 1e-6 * max(1.0, *costs)
 
 
 def is_overspent(met: FrontierPoint, budget: float) -> bool:
@@ -136,44 +77,33 @@ def is_overspent(met: FrontierPoint, budget: float) -> bool:
     return met.spent > _OVERSPENT_FACTOR * budget
 
 
-def cost_to_reach(frontier: Sequence[FrontierPoint], accuracy: float) -> float | None:
-    """Return the cost at which this accuracy is first reached, by linear interpolation; None: never."""
-    before: FrontierPoint | None = None
-    for met in frontier:
-        if met.accuracy >= accuracy:
-            if before is None or met.accuracy <= before.accuracy:
-                return met.spent
-            share = (accuracy - before.accuracy) / (met.accuracy - before.accuracy)
-            return before.spent + share * (met.spent - before.spent)
-        before = met
-    return None
+def choose_candidate(names: Sequence[str], evidence: Mapping[str, HeldOutEvidence]) -> str:
+    """Return the combined dial, which weighs the candidates itself, unless it does harm.
 
-
-def selection_steps(policy: Policy) -> tuple[SelectionStep, ...]:
-    """Repeat the selection by the evidence: each gain over the candidate selected before, and what followed.
-
-    The combined dial is compared with the simplest candidate, and taken unless that shows harm.
+    Without it, or where its gain over the simplest one excludes a benefit: the most complex candidate whose gain over
+    the one chosen before it excludes harm.
     """
-    steps, base = [], policy.rungs[0].name
-    for candidate in policy.rungs[1:]:
-        evidence, weighs_others = candidate.evidence, candidate.name == COMBINED
-        against = policy.rungs[0].name if weighs_others else base
-        gain_found = next((gain for gain in evidence.gains if gain.over == against), None) if evidence else None
-        taken = gain_found is not None and (gain_found.high >= 0 if weighs_others else gain_found.low > 0)
-        steps.append(SelectionStep(candidate.name, gain_found, taken, evidence.needs if evidence else None))
-        base = candidate.name if taken else base
-    return tuple(steps)
+    combined = evidence.get(COMBINED)
+    if combined and not any(one.over == names[0] and one.high < 0 for one in combined.gains):
+        return COMBINED
+    selected = names[0]
+    for candidate in names[1:]:
+        support = evidence.get(candidate)
+        if support and any(one.over == selected and one.low > 0 for one in support.gains):
+            selected = candidate
+    return selected
 
 
-def defended_candidate(policy: Policy) -> str:
+def supported_candidate(policy: Policy) -> str:
     """Return the candidate that the evidence alone selects."""
-    taken = [step.rung for step in selection_steps(policy) if step.taken]
-    return taken[-1] if taken else policy.rungs[0].name
+    evidence = {one.name: one.evidence for one in policy.rungs if one.evidence is not None}
+    return choose_candidate([one.name for one in policy.rungs], evidence)
 
 
-def best_single_worker(policy: Policy) -> KnownWorker:
-    """Return the worker that all costs and qualities are relative to."""
-    return policy.best_single
+def gain_over_simplest(policy: Policy) -> AreaGain | None:
+    """Return the selected candidate's gain in area over the simplest one; None where it was not measured."""
+    evidence, simplest = policy.rung().evidence, policy.rungs[0].name
+    return next((gain for gain in evidence.gains if gain.over == simplest), None) if evidence else None
 
 
 def workers_with_few_outcomes(policy: Policy) -> tuple[KnownWorker, ...]:
@@ -190,12 +120,10 @@ def default_setting(candidate: Candidate) -> tuple[OperatingMix, OperatingTarget
     return candidate.dial.at(wish), wish
 
 
-def trade_off_settings(
-    candidate: Candidate, budgets: Sequence[float] = REPORTED_BUDGETS
-) -> tuple[tuple[str, OperatingMix], ...]:
+def trade_off_settings(candidate: Candidate) -> tuple[tuple[str, OperatingMix], ...]:
     """Return named settings: the cheapest, the budgets between, and the best."""
     points, trade_off = candidate.dial.points, candidate.dial
-    inside = [budget for budget in budgets if points[0].cost < budget < points[-1].cost]
+    inside = [budget for budget in REPORTED_BUDGETS if points[0].cost < budget < points[-1].cost]
     first = ("cheapest", OperatingMix(points[0], points[0], 0.0))
     last = ("best", OperatingMix(points[-1], points[-1], 0.0))
     between = [(f"{100 * budget:g} %", trade_off.for_cost(budget)) for budget in inside]
@@ -203,19 +131,10 @@ def trade_off_settings(
 
 
 @dataclass(frozen=True, slots=True)
-class SuccessRate:
-    """How often something was right, over how many tasks; None where it never occurred."""
-
-    tasks: int
-    right: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class TypeUsage:
     """A type of task: who is asked first, in which share of the tasks a second worker, and mostly which one.
 
-    `share` is how often `first` is asked first. Rates: the first alone, where the second agrees, and where it differs,
-    of the first and the second.
+    `share` is how often `first` is asked first, `asks` how many workers are asked a task.
     """
 
     kind: str
@@ -225,9 +144,6 @@ class TypeUsage:
     asks: float
     more: float
     second: str | None
-    alone: SuccessRate
-    agree: SuccessRate
-    differ: tuple[SuccessRate, SuccessRate]
 
 
 def usage_by_type(policy: Policy, mix: OperatingMix) -> tuple[TypeUsage, ...]:
@@ -236,9 +152,19 @@ def usage_by_type(policy: Policy, mix: OperatingMix) -> tuple[TypeUsage, ...]:
     asks = habits.at(mix) if habits else None
     if habits is None or asks is None:
         return ()
-    kinds = [*policy.types.names, NO_TYPE_LABEL]
-    present = [index for index in np.argsort(-habits.tasks, kind="stable").tolist() if habits.played[index]]
-    return tuple(_type_usage(kinds[index], index, policy.names, habits, asks) for index in present)
+    kinds, names, usage = [*policy.types.names, NO_TYPE_LABEL], policy.names, []
+    for index in np.argsort(-habits.tasks, kind="stable").tolist():
+        if not (played := float(habits.played[index])):
+            continue
+        first, seconds = int(asks.first[index].argmax()), asks.second[index].copy()
+        more = float(seconds.sum()) / played
+        seconds[first] = 0.0  # the second worker where another one was asked first
+        second = names[int(seconds.argmax())] if seconds.any() else None
+        share, every = float(asks.first[index, first]) / played, float(asks.asked[index].sum()) / played
+        usage.append(
+            TypeUsage(kinds[index], round(float(habits.tasks[index])), names[first], share, every, more, second)
+        )
+    return tuple(usage)
 
 
 def ask_shares(policy: Policy, mix: OperatingMix) -> Mapping[str, float] | None:
@@ -248,37 +174,3 @@ def ask_shares(policy: Policy, mix: OperatingMix) -> Mapping[str, float] | None:
         return None
     shares = asks.asked.sum(axis=0) / max(1.0, float(policy.habits.played.sum()))
     return dict(zip(policy.names, shares.tolist(), strict=True))
-
-
-def _type_usage(kind: str, index: int, names: tuple[str, ...], habits: PolicyUsage, asks: AskCounts) -> TypeUsage:
-    played = float(habits.played[index])
-    first = int(asks.first[index].argmax())
-    seconds = asks.second[index].copy()
-    second_share = float(seconds.sum()) / played
-    seconds[first] = 0.0  # the second worker where another one was asked first
-    second = int(seconds.argmax()) if seconds.any() else None
-    return TypeUsage(
-        kind,
-        round(float(habits.tasks[index])),
-        names[first],
-        float(asks.first[index, first]) / played,
-        float(asks.asked[index].sum()) / played,
-        second_share,
-        None if second is None else names[second],
-        _success_rate(habits.scored[index, first], habits.won[index, first]),
-        _pair_rate(habits.agree, habits.agreed, index, first, second),
-        (
-            _pair_rate(habits.differ, habits.differed, index, first, second),
-            _pair_rate(habits.differ, habits.differed, index, second, first),
-        ),
-    )
-
-
-def _pair_rate(times: Floats, won: Floats, index: int, one: int | None, other: int | None) -> SuccessRate:
-    if one is None or other is None:
-        return SuccessRate(0, None)
-    return _success_rate(times[index, one, other], won[index, one, other])
-
-
-def _success_rate(times: float, won: float) -> SuccessRate:
-    return SuccessRate(round(float(times)), float(won) / float(times) if times else None)

@@ -18,29 +18,21 @@ from shikisha.evals.entrant_metrics import ConfidenceInterval
 from shikisha.evals.report_text import span
 from shikisha.outcomes.log_reader import has_responses
 from shikisha.plots.number_format import UNKNOWN, percent, plural, points
-from shikisha.routing.fit.cost_frontier import REPORTED_BUDGETS
 from shikisha.routing.fit.policy_figures import (
     CONSOLE_BUDGETS,
     FrontierLine,
-    SelectionStep,
-    SuccessRate,
     TypeUsage,
-    affordable_points,
     ask_shares,
-    best_single_worker,
-    cost_to_reach,
-    defended_candidate,
     fixed_cost_baselines,
     frontier_lines,
+    gain_over_simplest,
     is_overspent,
-    selection_steps,
+    supported_candidate,
     trade_off_settings,
     usage_by_type,
     workers_with_few_outcomes,
 )
 from shikisha.routing.policy_data import (
-    COMBINED,
-    AreaGain,
     Candidate,
     FrontierPoint,
     HeldOutEvidence,
@@ -60,8 +52,6 @@ _ROWS_OF_LARGE_POOL = 10
 _NAME_CELLS, _TYPE_CELLS = 16, 14
 _MAX_LINE = 2_000
 _Z = 1.96
-# More outcomes than so many times those at hand are not asked for.
-MOST_NEEDED = 20
 
 
 def log_name(about: PolicyOrigin) -> str:
@@ -87,7 +77,7 @@ def describe_costs(about: PolicyOrigin) -> str:
 
 def describe_best_single(policy: Policy) -> str:
     """Describe the worker that costs and qualities are relative to."""
-    best, trade_off = best_single_worker(policy), policy.rung().dial
+    best, trade_off = policy.best_single, policy.rung().dial
     if trade_off.unit <= 0:
         return f"Best single worker: {best.name}, {percent(best.score)}. No cost in this log is known, or all are 0."
     price = f"{format_dollars(1000 * trade_off.unit)} for 1,000 tasks"
@@ -99,7 +89,7 @@ def describe_best_single(policy: Policy) -> str:
 
 def cost_reference(policy: Policy, own: str = "the best single worker's cost") -> str:
     """Say whose cost is 100 %: in `own` words the best single worker's, or the most expensive one's if that is free."""
-    best = best_single_worker(policy)
+    best = policy.best_single
     if best.dollars > 0 or policy.rung().dial.unit <= 0:
         return own
     return f"{max(policy.workers, key=lambda worker: worker.dollars).name}'s cost"
@@ -123,41 +113,16 @@ def describe_result(policy: Policy) -> tuple[str, ...]:
 
 
 def describe_selection(policy: Policy) -> tuple[str, ...]:
-    """Describe for each candidate after the first why it is selected or not, and what it still needs."""
-    most = MOST_NEEDED * policy.about.tasks * len(policy.workers)
-    sentences = [_selection_sentence(step, most) for step in selection_steps(policy)]
-    if policy.kept != (by_evidence := defended_candidate(policy)):
-        sentences.append(f"The {policy.kept} is selected by request; the evidence would select the {by_evidence}.")
+    """Say which candidate is selected, with its gain over the simplest one, and whether somebody asked for it."""
+    gain, kept, sentences = gain_over_simplest(policy), policy.kept, []
+    if gain is not None:
+        interval = span(ConfidenceInterval(gain.low, gain.high), signed=True)
+        sentences.append(
+            f"The {kept} is selected: {points(gain.mean)} points ({interval}) of area over the {gain.over}."
+        )
+    if kept != (by_evidence := supported_candidate(policy)):
+        sentences.append(f"The {kept} is selected by request; the evidence would select the {by_evidence}.")
     return tuple(sentences)
-
-
-def _selection_sentence(step: SelectionStep, most: int) -> str:
-    if step.gain is None:
-        return f"The {step.rung} was not measured, so it is not selected."
-    against = f"{format_gain(step.gain)} of area over the {step.gain.over}"
-    if step.taken and step.rung == COMBINED and step.gain.low <= 0:
-        return f"The {step.rung} dial is selected: {against}. It takes of each candidate what is shown to gain."
-    if step.taken:
-        return f"The {step.rung} is selected: {against}, which excludes harm."
-    if step.gain.high < 0:
-        return f"The {step.rung} is rejected: {against}, which is harm."
-    return f"The {step.rung} is rejected: {against}, which does not exclude harm. {describe_needs(step.needs, most)}"
-
-
-def describe_needs(outcomes: int | None, most: int) -> str:
-    """Say how many more outcomes would decide; a figure beyond `most` says nothing."""
-    if outcomes is not None and outcomes > most:
-        return "The gain is too small to tell, even with many times these outcomes."
-    if outcomes is None:
-        return "The number of outcomes it needs is unknown: on these it gains nothing."
-    if not outcomes:
-        return "It needs no more outcomes."
-    return f"About {outcomes:,} more outcomes would decide, if the gain is as estimated."
-
-
-def format_gain(gain: AreaGain) -> str:
-    """Return a gain in points with its interval."""
-    return f"{points(gain.mean)} points ({span(ConfidenceInterval(gain.low, gain.high), signed=True)})"
 
 
 def describe_promises(evidence: HeldOutEvidence) -> str:
@@ -221,7 +186,7 @@ def _common_prefix_length(one: str, other: str) -> int:
 
 def policy_as_json(policy: Policy, version: str) -> Mapping[str, object]:
     """Return what is known of a policy: source, pool, candidates with evidence and trade-offs, baselines."""
-    best = best_single_worker(policy)
+    best = policy.best_single
     return {
         "version": version,
         "about": asdict(policy.about) | {"scope": scope_as_json(policy.about.scope)},
@@ -230,7 +195,7 @@ def policy_as_json(policy: Policy, version: str) -> Mapping[str, object]:
         "few_outcomes": [worker.name for worker in workers_with_few_outcomes(policy)],
         "types": [{"name": name, "form": policy.types.form_of(index)} for index, name in enumerate(policy.types.names)],
         "kept": policy.kept,
-        "defended": defended_candidate(policy),
+        "defended": supported_candidate(policy),
         "verdict": asdict(policy.about.verdict) if policy.about.verdict else None,
         "said": list(describe_result(policy)),
         "rungs": [_candidate_as_json(policy, candidate) for candidate in policy.rungs],
@@ -239,18 +204,12 @@ def policy_as_json(policy: Policy, version: str) -> Mapping[str, object]:
 
 
 def _candidate_as_json(policy: Policy, candidate: Candidate) -> Mapping[str, object]:
-    evidence = candidate.evidence
-    reached = cost_to_reach(affordable_points(evidence), candidate.dial.best_single) if evidence else None
     return {
         "name": candidate.name,
         "unit_dollars": candidate.dial.unit,
         "best_single": candidate.dial.best_single,
-        "evidence": asdict(evidence) if evidence else None,
-        "reaches_best_single_at": reached,
-        "dial": [
-            {"name": name, **_mix_as_json(policy, candidate, mix)}
-            for name, mix in trade_off_settings(candidate, REPORTED_BUDGETS)
-        ],
+        "evidence": asdict(candidate.evidence) if candidate.evidence else None,
+        "dial": [{"name": name, **_mix_as_json(policy, candidate, mix)} for name, mix in trade_off_settings(candidate)],
     }
 
 
@@ -297,10 +256,7 @@ def print_selection(policy: Policy, console: "Console") -> None:
         _print_line(console, f"Accuracy on held-out tasks, % ± half the 95 % interval{at}", "dim")
         console.print(_selection_table(measured, console.width, CONSOLE_BUDGETS if priced else CONSOLE_BUDGETS[-1:]))
         if any(
-            met and is_overspent(met, budget)
-            for line in measured
-            for budget in CONSOLE_BUDGETS
-            for met in (line.at(budget),)
+            (met := line.at(budget)) and is_overspent(met, budget) for line in measured for budget in CONSOLE_BUDGETS
         ):
             _print_line(console, "! It spent clearly more than that budget.", "dim")
         for name, met in fixed_cost_baselines(policy):
@@ -374,9 +330,6 @@ def print_policy(policy: Policy, version: str, shown: tuple[Candidate, Operating
     usage = usage_by_type(policy, mix)
     if usage:
         console.print(_usage_table(usage, policy.names))
-        _print_line(
-            console, "Right, in %: the first alone, both where they agree, first/second where they differ.", "dim"
-        )
     else:
         _print_line(console, "This file has no usage statistics.")
     for note in about.notes[:_MAX_NOTES]:
@@ -402,7 +355,7 @@ def _worker_table(policy: Policy, mix: OperatingMix) -> "Table":
     from rich.text import Text
 
     candidate, shares, names = policy.rung(), ask_shares(policy, mix), short_labels(policy.names, _NAME_CELLS)
-    best, few = best_single_worker(policy).name, [worker.name for worker in workers_with_few_outcomes(policy)]
+    best, few = policy.best_single.name, [worker.name for worker in workers_with_few_outcomes(policy)]
     table = _plain_table()
     for head in ("worker", "right", "$/1,000", "asked"):
         table.add_column(head, justify="left" if head == "worker" else "right", no_wrap=True)
@@ -447,23 +400,15 @@ def _usage_table(usage: Sequence[TypeUsage], workers: Sequence[str]) -> "Table":
 
     names, kinds = short_labels(workers, _NAME_CELLS), short_labels([way.kind for way in usage], _TYPE_CELLS)
     table = _plain_table(1)
-    heads = ("task type", "asked first", "in", "asked second", "in", "alone", "agree", "differ")
-    for index, head in enumerate(heads):
+    for index, head in enumerate(("task type", "asked first", "in", "asked second", "in", "asks")):
         table.add_column(head, justify="left" if index in (0, 1, 3) else "right", no_wrap=True, overflow="ellipsis")
     for way in usage[:_MAX_TYPES]:
-        pair = "" if way.second is None else "/".join(_format_rate(one) for one in way.differ)
-        table.add_row(
-            *map(Text, (kinds[way.kind], names[way.first], _format_share(way.share))),
-            *map(Text, (names[way.second] if way.second else UNKNOWN, _format_share(way.more))),
-            *map(Text, (_format_rate(way.alone), _format_rate(way.agree) if way.second else "", pair)),
-        )
+        second, more = names[way.second] if way.second else UNKNOWN, _format_share(way.more)
+        cells = (kinds[way.kind], names[way.first], _format_share(way.share), second, more, f"{way.asks:.2f}")
+        table.add_row(*map(Text, cells))
     if len(usage) > _MAX_TYPES:
         table.add_row(Text(f"and {plural(len(usage) - _MAX_TYPES, 'more type')}", "dim"))
     return table
-
-
-def _format_rate(rate: SuccessRate) -> str:
-    return UNKNOWN if rate.right is None else f"{100 * rate.right:.0f}"
 
 
 def _format_share(share: float) -> str:

@@ -50,7 +50,7 @@ class HeldOutTrial:
 
     `frontier` by measured budget, `alike` by budget at equal spending, `promised` [B, 2] accuracy and cost by measured
     budget. `won` and `cost` [N, M] are those of the targets of MARGINS, `base` [N, 2] those of the best single worker,
-    and `rows` [N] the tasks.
+    and `rows` [N] the tasks. A budget below `cheapest` does not pay for all tasks.
     """
 
     frontier: Frontier
@@ -60,6 +60,7 @@ class HeldOutTrial:
     cost: Floats
     base: Floats
     rows: Ints
+    cheapest: float
 
     @classmethod
     def of(
@@ -88,6 +89,7 @@ class HeldOutTrial:
             mixed(cost),
             np.stack([won[:, base], cost[:, base]], axis=1),
             rows,
+            dial.points[0].cost,
         )
 
     @classmethod
@@ -114,11 +116,13 @@ class HeldOutTrial:
             joined("cost"),
             joined("base"),
             rows[order],
+            max(part.cheapest for part in parts),
         )
 
     def points(self) -> tuple[FrontierPoint, ...]:
-        """Return the point of each measured budget, ascending."""
-        return tuple(sorted(self.frontier.points(), key=lambda met: met.budget))
+        """Return the point of each measured budget that pays for all tasks, ascending."""
+        found = (met for met in self.frontier.points() if met.budget >= self.cheapest)
+        return tuple(sorted(found, key=lambda met: met.budget))
 
 
 def target_mix(dial: TradeOff, margin: float) -> OperatingMix:

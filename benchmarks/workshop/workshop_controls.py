@@ -4,12 +4,12 @@
 
 Only tasks whose every call is in the cache count, and their number is said. Cuts of composed tasks are the true ones
 for the rows marked *cut*, which says what a perfect cut is worth; one agent gets the whole task. The table and the
-wordings are chosen on tasks to learn from, never on those that are reported. Intervals are bootstrapped over tasks.
+wordings are chosen on tasks to learn from, never on those that are reported. Intervals are bootstrapped over parts: a
+part occurs in several tasks, and a task weighs as much as its parts' draws together (the pigeonhole bootstrap).
 """
 
 import argparse
 import json
-import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from time import process_time
 
+import numpy as np
 from workshop_fill import FOLDER, AnswerCache
 from workshop_items import FAMILIES, Part, load_parts, repositories
 from workshop_tasks import WorkshopTask, compose
@@ -147,11 +148,14 @@ def _by_parts(replay: Replay, task: WorkshopTask, choose: Callable[[Part, Outcom
     return Outcome("", all(each.right for each in taken), sum(each.seconds for each in taken))
 
 
-def interval(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
-    """Return the 95 % interval of a mean, bootstrapped."""
-    draw, count = random.Random(seed), len(values)
-    means = sorted(sum(draw.choices(values, k=count)) / count for _ in range(_DRAWS))
-    return means[int(0.025 * _DRAWS)], means[int(0.975 * _DRAWS)]
+def interval(values: Sequence[float], tasks: Sequence[WorkshopTask], seed: int = 1) -> tuple[float, float]:
+    """Return the 95 % interval of a mean over tasks, bootstrapped over their parts."""
+    places = {key: place for place, key in enumerate({(p.family, p.name): None for t in tasks for p in t.parts})}
+    rng = np.random.default_rng(seed)
+    drawn = rng.multinomial(len(places), np.full(len(places), 1 / len(places)), _DRAWS)
+    weights = np.stack([drawn[:, [places[p.family, p.name] for p in t.parts]].prod(1) for t in tasks], 1)
+    means = (weights @ np.array(values)) / np.maximum(1, weights.sum(1))
+    return float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
 
 
 def main() -> None:
@@ -194,14 +198,15 @@ def main() -> None:
     print(f"{len(whole)} of {sum(each.split == chosen.split for each in tasks)} {chosen.split} tasks have all parts,")
     print(f"{len(agents)} with one agent besides; the tables are learned from {len(known)} parts")
     for label, outcomes in rows.items():
-        _print_row(label, outcomes)
+        _print_row(label, outcomes, whole)
     for label in ("agent", "agent with Python"):
         both = [(found[label], place) for place, task in enumerate(whole) if (found := replay.whole(task)) is not None]
+        tasks_done = [whole[place] for _, place in both]
         if both:
-            _print_row(f"1.5 B {label}, whole task", [each for each, _ in both])
+            _print_row(f"1.5 B {label}, whole task", [each for each, _ in both], tasks_done)
             for other in ("1.5 B in one wording, cut", "table per family, cut"):
                 gain = [float(rows[other][place].right) - float(each.right) for each, place in both]
-                low, high = interval(gain)
+                low, high = interval(gain, tasks_done)
                 print(f"    {other}: {sum(gain) / len(gain):+.3f} [{low:+.3f}, {high:+.3f}] over it, {len(gain)} tasks")
     _print_families(known, [part for task in whole for part in task.parts], replay)
     if chosen.json:
@@ -212,10 +217,10 @@ def main() -> None:
         chosen.json.write_text(json.dumps({"tasks": len(whole), "agents": len(agents), "rows": data}), encoding="utf-8")
 
 
-def _print_row(label: str, outcomes: Sequence[Outcome]) -> None:
+def _print_row(label: str, outcomes: Sequence[Outcome], tasks: Sequence[WorkshopTask]) -> None:
     if outcomes:
         right = [float(each.right) for each in outcomes]
-        low, high = interval(right)
+        low, high = interval(right, tasks)
         seconds = sum(each.seconds for each in outcomes) / len(outcomes)
         mean = sum(right) / len(right)
         print(f"{label:<42} {mean:.3f} [{low:.3f}, {high:.3f}]  {seconds:6.2f} CPU s a task, n {len(right)}")

@@ -24,6 +24,7 @@ from shikisha.workers.model_files import known_models, models_folder
 
 FOLDER = Path.home() / ".cache" / "shikisha" / "workshop"
 _CONTEXT, _BATCH_TASKS = 4096, 10
+AGENT_TASKS = 200  # held-out tasks that one agent does as a whole, which takes most of the time
 
 
 class AnswerCache:
@@ -91,14 +92,14 @@ class LocalWorker:
 
 
 def wanted(tasks: Sequence[WorkshopTask], cache: AnswerCache) -> Iterator[Call]:
-    """Yield the calls that are missing, by tens of tasks: small parts, large parts, then whole tasks to be measured."""
+    """Yield the calls that are missing: by tens of tasks small parts, then large parts; then whole tasks."""
     for begin in range(0, len(tasks), _BATCH_TASKS):
         batch = tasks[begin : begin + _BATCH_TASKS]
         for worker in (SMALL, LARGE):
             for part in (part for task in batch for part in task.parts):
                 yield from (each.call(part) for each in treatments_of(part.family) if each.worker == worker)
-        yield from (whole_call(task.prompt, len(task.parts)) for task in batch if task.split != "train")
-    for task in (each for each in tasks if each.split != "train"):
+    for task in [each for each in tasks if each.split == "test"][:AGENT_TASKS]:
+        yield whole_call(task.prompt, len(task.parts))
         first, second = agent_calls(task.prompt, len(task.parts))
         yield first
         if (written := cache.get(first)) is not None:

@@ -90,7 +90,7 @@ class Replay:
         }
 
 
-def _rule(part: Part, _: Outcomes) -> str:
+def ruled_name(part: Part) -> str:
     """Choose by hand: tools for what they read, the larger model in the wording that suits it for the rest."""
     if part.family in ("arithmetic", "booleans", "sorting", "intents"):
         return "tool"
@@ -185,7 +185,7 @@ def main() -> None:
 
     add("0.5 B in one wording, cut", named(lambda part, _: fixed_name(SMALL, part)))
     add("1.5 B in one wording, cut", named(lambda part, _: fixed_name(LARGE, part)))
-    add("a rule, cut", named(_rule))
+    add("a rule, cut", named(lambda part, _: ruled_name(part)))
     add("two agree, else the dear one, cut", agreeing)
     unlearned = sorted({part.family for task in whole for part in task.parts} - table.keys())
     if unlearned:  # two families are held out wholly: the table has nothing for them but the larger model

@@ -71,12 +71,13 @@ _ASKS: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class WorkshopTask:
-    """A task: its words, its parts in the order in which answers are wanted, and its split."""
+    """A task: its words, its parts in the order in which answers are wanted with what asks for each, and its split."""
 
     name: str
     prompt: str
     parts: tuple[Part, ...]
     split: str
+    asks: tuple[str, ...] = ()
 
     @property
     def families(self) -> frozenset[str]:
@@ -121,8 +122,10 @@ def compose(parts: Mapping[str, Sequence[Part]], seed: int = 1) -> list[Workshop
                 for family in chosen:
                     taken.append(pools[family][places[family] % len(pools[family])])
                     places[family] += 1
-                prompt = _joined([asked(part, draw) for part in taken], draw)
-                tasks.append(WorkshopTask(sha256(prompt.encode()).hexdigest()[:12], prompt, tuple(taken), split))
+                asks = tuple(asked(part, draw) for part in taken)
+                prompt = _joined(asks, draw)
+                name = sha256(prompt.encode()).hexdigest()[:12]
+                tasks.append(WorkshopTask(name, prompt, tuple(taken), split, asks))
     return sorted(tasks, key=lambda task: task.name)
 
 

@@ -42,10 +42,10 @@ from shikisha.conductors.wording_effects import feature_counts
 from shikisha.core.subtasks import WORDINGS
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.routing.arrays import Floats, Floats32
-from shikisha.simulation.office import office_conductors as play
-from shikisha.simulation.office.best_plan import best_plan
-from shikisha.simulation.office.office_rollouts import evidence_arrays
-from shikisha.simulation.office.office_tasks import (
+from shikisha_train.office import office_conductors as play
+from shikisha_train.office.best_plan import best_plan
+from shikisha_train.office.office_rollouts import evidence_arrays
+from shikisha_train.office.office_tasks import (
     OFFICE,
     QUIET_OFFICE,
     OfficeDistribution,
@@ -53,8 +53,8 @@ from shikisha.simulation.office.office_tasks import (
     draw_evidence,
     office_tasks,
 )
-from shikisha.simulation.office.questions import AuthorSplit, OfficeNoise, OfficeQuestion, parts_in
-from shikisha.simulation.office.staff import FAMILIES, KINDS, CardHonesty, Crew, CrewDistribution
+from shikisha_train.office.questions import AuthorSplit, OfficeNoise, OfficeQuestion, parts_in
+from shikisha_train.office.staff import FAMILIES, KINDS, CardHonesty, Crew, CrewDistribution
 
 CAPS = Caps(steps=40, rounds=12)
 RESAMPLES = 2_000

@@ -52,12 +52,12 @@ from shikisha.learned.outcome_fit import LearningTerms, fit_outcomes
 from shikisha.learned.outcome_model import EncodeTexts, OutcomeModel, prior_model
 from shikisha.learned.step_evidence import RunEvidence, StepAnswer, StepUnit, core_wording
 from shikisha.retrieval.text_encoder import shipped_encoder
-from shikisha.simulation.office.best_plan import best_plan, best_single
-from shikisha.simulation.office.office_tasks import OFFICE, OfficeTask, office_task
-from shikisha.simulation.office.questions import AuthorSplit
-from shikisha.simulation.seeded_random import hash_fraction
 from shikisha.testing.chat_script import ReceivedChatRequest, ScriptedAnswer
 from shikisha.testing.chat_server import chat_server
+from shikisha_train.office.best_plan import best_plan, best_single
+from shikisha_train.office.office_tasks import OFFICE, OfficeTask, office_task
+from shikisha_train.office.questions import AuthorSplit
+from shikisha_train.office.seeded_random import hash_fraction
 from simulated_planner import planner_member
 
 CAPS = Caps(steps=30, rounds=5, plan_steps=10)

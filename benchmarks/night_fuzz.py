@@ -779,7 +779,7 @@ def checkpoint(place: Path) -> Target:
     from safetensors.torch import save
 
     from shikisha.core.errors import ShikishaError
-    from shikisha.training import checkpoint, model_card, model_loader
+    from shikisha_train import checkpoint, model_card, model_loader
 
     names = ("tensors.safetensors", "facts.json", "card.json", "model.safetensors")
     folder = place / "steps" / "step-000001"

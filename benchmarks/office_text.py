@@ -38,19 +38,19 @@ from shikisha.core.prompts import render_plan_lists
 from shikisha.core.subtasks import WORDINGS
 from shikisha.evals.graders import Grade, grade_from_score
 from shikisha.evals.taskset import TaskItem
-from shikisha.simulation.office.office_tasks import OfficeDistribution, OfficeTask, office_task
-from shikisha.simulation.office.questions import NO_NOISE, AuthorSplit
-from shikisha.simulation.office.simulated_staff import call_success
-from shikisha.simulation.office.staff import KINDS, CardHonesty, Crew, CrewDistribution, draw_crew
-from shikisha.training.environment import TaskCurriculum, TrainingEnvironment, TrainingOrigin
-from shikisha.training.metrics import StepMetrics, ValidationResult
-from shikisha.training.metrics_log import STEPS_FILE, read_steps
-from shikisha.training.model_loader import CHAT_TEMPLATE, load_model
-from shikisha.training.plan_reward import PlanScorer
-from shikisha.training.rollout import PlanPrompt
-from shikisha.training.settings import TrainSettings
-from shikisha.training.training_run import TrainingJob, train, validate_plans
-from shikisha.training.trl import TrlLoop, generate_greedy_plans, wrap_tokenizer
+from shikisha_train.environment import TaskCurriculum, TrainingEnvironment, TrainingOrigin
+from shikisha_train.metrics import StepMetrics, ValidationResult
+from shikisha_train.metrics_log import STEPS_FILE, read_steps
+from shikisha_train.model_loader import CHAT_TEMPLATE, load_model
+from shikisha_train.office.office_tasks import OfficeDistribution, OfficeTask, office_task
+from shikisha_train.office.questions import NO_NOISE, AuthorSplit
+from shikisha_train.office.simulated_staff import call_success
+from shikisha_train.office.staff import KINDS, CardHonesty, Crew, CrewDistribution, draw_crew
+from shikisha_train.plan_reward import PlanScorer
+from shikisha_train.rollout import PlanPrompt
+from shikisha_train.settings import TrainSettings
+from shikisha_train.training_run import TrainingJob, train, validate_plans
+from shikisha_train.trl import TrlLoop, generate_greedy_plans, wrap_tokenizer
 
 # Layers, width, heads, the feed-forward's width.
 SIZES = {"tiny": (2, 128, 4, 384), "small": (3, 192, 6, 512), "middle": (8, 512, 8, 1408)}

@@ -34,7 +34,7 @@ from shikisha.conductors.part_tagger import (
     trunk_sizes,
     word_buckets,
 )
-from shikisha.training.task_reader_fit import encode_bags, first_weights, write_trunk
+from shikisha_train.task_reader_fit import encode_bags, first_weights, write_trunk
 
 LENGTH, TOLD_WORDS, MOST_FEATURES = 256, 16_384, 28
 HIDDEN_SHARE, MISTYPED_SHARE, RATE, WARM_UP = 0.14, 0.04, 2e-3, 300

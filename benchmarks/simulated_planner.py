@@ -22,12 +22,12 @@ from shikisha.core.plan import MAX_STEPS
 from shikisha.core.subtasks import WORDINGS
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Card, Reply, Request
-from shikisha.simulation.office.cards import card_texts
-from shikisha.simulation.office.company import WorkKind
-from shikisha.simulation.office.questions import OfficeQuestion
-from shikisha.simulation.office.simulated_staff import advised_features
-from shikisha.simulation.office.staff import KINDS
-from shikisha.simulation.seeded_random import hash_fraction
+from shikisha_train.office.cards import card_texts
+from shikisha_train.office.company import WorkKind
+from shikisha_train.office.questions import OfficeQuestion
+from shikisha_train.office.seeded_random import hash_fraction
+from shikisha_train.office.simulated_staff import advised_features
+from shikisha_train.office.staff import KINDS
 
 PLANNER_NAME = "simulated planner"
 PLANNER_PRICE = Price(0.25, 2.0)  # dollars per million tokens: a small model of 2025

@@ -3,7 +3,7 @@
     python benchmarks/train_pointer.py FILE [--seed 1] [--updates 3500] [--lessons 28000] [--reader OTHER]
 
 Writes FILE (`pointer:FILE`). Some 25 minutes of CPU on one core, 22 of them for reading. All workers are simulated;
-what is taught and what is found out by outcomes stands in `shikisha.training.office_pointer`. `--reader` takes the
+what is taught and what is found out by outcomes stands in `shikisha_train.office_pointer`. `--reader` takes the
 reader of another such file instead of teaching one.
 """
 
@@ -15,7 +15,7 @@ import torch
 
 from common import machine
 from shikisha.conductors.pointer_conductor import load_reader, save_pointer
-from shikisha.training.office_pointer import OfficeProgress, OfficeTraining, train_office_pointer
+from shikisha_train.office_pointer import OfficeProgress, OfficeTraining, train_office_pointer
 
 
 def main() -> None:

@@ -45,9 +45,9 @@ from shikisha.conductors.pointer_conductor import PointerModel, load_pointer, sh
 from shikisha.core.subtasks import CHECK_OPENING, WORDINGS
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.simulation.office.office_tasks import OFFICE, OfficeDistribution, OfficeTask, office_tasks
-from shikisha.simulation.office.questions import AuthorSplit, OfficeQuestion
-from shikisha.simulation.office.staff import CrewDistribution, StaffMember
+from shikisha_train.office.office_tasks import OFFICE, OfficeDistribution, OfficeTask, office_tasks
+from shikisha_train.office.questions import AuthorSplit, OfficeQuestion
+from shikisha_train.office.staff import CrewDistribution, StaffMember
 
 CAPS = Caps(steps=40, rounds=12)
 OUTCOMES = 100

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from shikisha.cli import COMMANDS, load_command
+from shikisha.cli import COMMANDS, PLUGGED, load_command
 from shikisha.config.template import config_schema
 from shikisha.core import events
 from shikisha.server.app import openapi_document
@@ -116,7 +116,7 @@ def _cell(text: str) -> str:
 def command_line() -> str:
     """Return the page of every command, its arguments and options."""
     parts = ["# Command line", "The answer goes to stdout and everything else to stderr. `--json` works everywhere."]
-    loaded = [pair for name in COMMANDS for pair in _walk(f"shikisha {name}", load_command(name))]
+    loaded = [pair for name in (*COMMANDS, *PLUGGED) for pair in _walk(f"shikisha {name}", load_command(name))]
     for path, command in loaded:
         parts += [f"## `{path}`" if path.count(" ") < 2 else f"### `{path}`", inspect.cleandoc(command.help or "")]
         rows = ["| option | default | meaning |", "|---|---|---|"]

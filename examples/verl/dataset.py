@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from shikisha.config.plan_rewards import PlanRow, open_plan_rewards
 from shikisha.core.errors import ShikishaError
+from shikisha_train.plan_rewards import PlanRow, open_plan_rewards
 
 Row = dict[str, object]
 

@@ -5,7 +5,7 @@
 The environment says the rest: SHIKISHA_TRAINING is the training file that the rows were written from (`dataset.py`),
 SHIKISHA_REWARDS a folder in which workers' replies are kept, SHIKISHA_REWARD_WORKERS how many processes of verl's
 (`reward.num_workers`) share the dollars and the calls at once, SHIKISHA_CONFIG the workers. What holds of rows, rewards
-and dollars is said in `shikisha.config.plan_rewards`. Deliberately absent: second rounds (they take a sampler that asks
+and dollars is said in `shikisha_train.plan_rewards`. Deliberately absent: second rounds (they take a sampler that asks
 again).
 """
 
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from shikisha.config.plan_rewards import SharedPlanRewards
 from shikisha.core.errors import ConfigError
+from shikisha_train.plan_rewards import SharedPlanRewards
 
 
 async def compute_score(

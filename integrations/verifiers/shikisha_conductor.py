@@ -5,7 +5,7 @@
 
 One file with the three parts of a verifiers environment: the tasks of a training file (`tasks.*` of `shikisha train`),
 an episode of up to `rounds` plans, and a harness that asks the model once a turn in this process, so that no program
-and no sandbox is needed. The reward and the metrics are those of `shikisha.config.plan_rewards`, whose invariants hold.
+and no sandbox is needed. The reward and the metrics are those of `shikisha_train.plan_rewards`, whose invariants hold.
 A row is plain data; a process that did not write it opens the same file and finds the same task. Deliberately absent:
 tools (a plan is text), the curriculum (trainers have their own).
 """
@@ -21,9 +21,9 @@ import verifiers.v1 as vf
 from pydantic import Field
 from verifiers.v1.dialects.chat import message_to_wire
 
-from shikisha.config.plan_rewards import PlanReward, PlanRow, SharedPlanRewards, open_plan_rewards
 from shikisha.core.errors import ConfigError
 from shikisha.core.prompts import next_round_message
+from shikisha_train.plan_rewards import PlanReward, PlanRow, SharedPlanRewards, open_plan_rewards
 
 __all__ = ["ConductorEnv", "ConductorHarness", "ConductorTaskset"]
 

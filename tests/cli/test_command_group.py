@@ -25,7 +25,7 @@ def test_the_help_lists_every_command_in_order() -> None:
     assert [line.split()[0] for line in front.splitlines() if re.match(r"  \w", line)] == list(FRONT)
     listed = [line.split()[0] for line in more.splitlines() if re.match(r"  \w", line)]
     own = [name for name in COMMANDS if name not in FRONT and " " not in name]
-    assert sorted(listed) == sorted([*own, *PLUGGED])
+    assert sorted(listed) == sorted([*own, *(name for name in PLUGGED if " " not in name)])
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if " " in name])

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from shikisha.cli import app, demo
 from shikisha.cli.demo import DemoConductor, read_questions
-from shikisha.conductors.pointer_conductor import shipped_pointer
 from shikisha.config.facade import Shikisha
 from shikisha.workers.local_model import has_runtime
 from shikisha.workers.model_files import known_models, models_folder
@@ -68,25 +67,10 @@ def test_every_row_answers_the_same_questions_and_the_pool_has_more_right_than_i
     assert conducted == 5 > max(alone)
 
 
-def test_the_office_shows_every_amount_of_notes_next_to_the_controls(tmp_path: Path) -> None:
-    own = tmp_path / "own.safetensors"
-    own.write_bytes(shipped_pointer().read_bytes())
-    found = CliRunner().invoke(app, ["demo", "--office", "--tasks", "4", "--json", "--pointer", str(own)])
-    assert found.exit_code == 0, found.output
-    rows = json.loads(found.stdout)["rows"]
-    assert [row["notes"] for row in rows if row["conductor"] == "learned conductor"] == [0, 10, 30, 100, 300]
-    assert rows[-1]["conductor"] == "optimum (knows everything)"
-    assert all(row["tasks"] == 4 for row in rows)
-    text = CliRunner().invoke(app, ["demo", "--office", "--tasks", "4"]).stdout
-    assert "simulated" in text
-    assert "Mistakes of the learned conductor" in text
-
-
-def test_a_pointer_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    for arguments, said in ((["--office"], "cannot be read"), ([], "add --office")):
-        refused = CliRunner().invoke(app, ["demo", *arguments, "--pointer", str(tmp_path / "none")])
-        assert refused.exit_code == 3
-        assert said in refused.stderr
+def test_the_office_is_a_command_of_the_training_plugin() -> None:
+    refused = CliRunner().invoke(app, ["demo", "--office"])
+    assert refused.exit_code == 3
+    assert "`shikisha demo office`" in refused.stderr
 
 
 def test_the_questions_ship_with_their_licenses() -> None:

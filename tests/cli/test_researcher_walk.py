@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.testing import AnswerChooser, ReceivedChatRequest, ScriptedAnswer, chat_server
-from shikisha.training.metrics import StepMetrics
-from shikisha.training.settings import load_settings
+from shikisha_train.metrics import StepMetrics
+from shikisha_train.settings import load_settings
 
 RECIPE = ROOT / "recipes" / "conductor-0.5b.toml"
 OWN = ["--set", 'model.start="tiny"', "--set", 'tasks.set="tasks.jsonl"', "--set", "spend.dollars=0.5"]

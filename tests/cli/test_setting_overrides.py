@@ -2,8 +2,8 @@
 
 import pytest
 
-from shikisha.cli.train_session import override_settings
 from shikisha.core.errors import ConfigError
+from shikisha_train.train_session import override_settings
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def features(text: str) -> list[np.ndarray]:
 
 def test_training_and_use_score_alike() -> None:
     torch = pytest.importorskip("torch")
-    from shikisha.training.task_reader_fit import encode_texts, tag_begins, tag_stretches
+    from shikisha_train.task_reader_fit import encode_texts, tag_begins, tag_stretches
 
     tagger = random_tagger()
     weights = {name: torch.from_numpy(array) for name, array in tagger.items()}
@@ -108,7 +108,7 @@ def _header(held: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
 @pytest.fixture(scope="module")
 def trunk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
-    from shikisha.training.task_reader_fit import read_trunk, write_trunk
+    from shikisha_train.task_reader_fit import read_trunk, write_trunk
 
     file = tmp_path_factory.mktemp("trunk") / "trunk.safetensors"
     write_trunk(file, {name: np.full(shape, 0.5, np.float32) for name, shape in trunk_sizes().items()})
@@ -133,7 +133,7 @@ def test_a_damaged_pretrained_reader_is_refused(
     tmp_path: Path, trunk: Path, damage: Callable[[bytes], bytes], message: str
 ) -> None:
     pytest.importorskip("torch")
-    from shikisha.training.task_reader_fit import read_trunk
+    from shikisha_train.task_reader_fit import read_trunk
 
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(damage(trunk.read_bytes()))

@@ -38,8 +38,8 @@ from shikisha.engine.conductor import NoPlan, Situation
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.retrieval.ranker import shipped_ranker
 from shikisha.retrieval.text_encoder import TextEncoder
-from shikisha.simulation.office.office_tasks import QUIET_OFFICE, office_tasks
-from shikisha.simulation.office.questions import AuthorSplit
+from shikisha_train.office.office_tasks import QUIET_OFFICE, office_tasks
+from shikisha_train.office.questions import AuthorSplit
 
 KINDS = ("people", "invoices", "arithmetic", "calendar", "meters", "policies")
 

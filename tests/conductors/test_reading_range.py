@@ -12,8 +12,8 @@ from shikisha.conductors.reading_range import (
     hash_sentences,
 )
 from shikisha.core.errors import ConfigError
-from shikisha.simulation.office.office_tasks import office_tasks
-from shikisha.simulation.office.questions import AuthorSplit, office_authors
+from shikisha_train.office.office_tasks import office_tasks
+from shikisha_train.office.questions import AuthorSplit, office_authors
 
 EVERYDAY = (Path(__file__).parents[2] / "benchmarks/everyday.txt").read_text("utf-8").splitlines()
 

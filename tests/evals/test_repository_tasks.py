@@ -25,7 +25,7 @@ from shikisha.evals.tasksets.swebench import read_predictions
 from shikisha.evals.tasksets.taskset_loader import load_taskset
 from shikisha.sandbox import Execution, ScriptedSandbox
 from shikisha.sandbox.process_sandbox import ProcessSandbox
-from shikisha.training.environment import TaskCurriculum
+from shikisha_train.environment import TaskCurriculum
 
 TESTS = ["tests/test_sums.py::test_add", "tests/test_sums.py::test_mean"]
 ADD = "def add(a, b):\n    return a + b\n"

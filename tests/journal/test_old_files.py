@@ -16,7 +16,7 @@ from shikisha.cli import app
 from shikisha.config.container import load_config
 from shikisha.core.errors import ConfigError
 from shikisha.routing.policy_file import load_policy
-from shikisha.training.metrics_log import read_steps
+from shikisha_train.metrics_log import read_steps
 
 HELD = ROOT / "tests" / "data" / "v0.1"
 

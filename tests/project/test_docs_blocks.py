@@ -25,7 +25,7 @@ from paths import ROOT
 from shikisha.cli import COMMANDS, PLUGGED, load_command
 from shikisha.config.settings import ShikishaSettings
 from shikisha.config.template import config_schema
-from shikisha.training.settings import TrainSettings
+from shikisha_train.settings import TrainSettings
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -62,7 +62,7 @@ def parse(words: list[str]) -> None:
         return
     name = words.pop(0)
     assert name in COMMANDS or name in PLUGGED, f"no command {name}"
-    if words and f"{name} {words[0]}" in COMMANDS:
+    if words and (f"{name} {words[0]}" in COMMANDS or f"{name} {words[0]}" in PLUGGED):
         name = f"{name} {words.pop(0)}"
     command: Any = load_command(name)
     context = command.make_context(name, [], resilient_parsing=True)

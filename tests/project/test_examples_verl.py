@@ -22,7 +22,7 @@ from shikisha.core.plan import Plan, Step
 from shikisha.core.prompts import render_plan_lists
 from shikisha.core.task import Task
 from shikisha.evals.taskset import content_key
-from shikisha.training.settings import load_settings
+from shikisha_train.settings import load_settings
 
 HERE = ROOT
 VERL = HERE / "examples" / "verl"

@@ -106,16 +106,20 @@ def test_every_invariant_of_the_design_has_a_test_that_names_it() -> None:
     assert not missing, f"no test names invariant {', '.join(missing)} of the design"
 
 
-def test_invariant_7_nothing_outside_training_can_make_tokens_of_a_text_for_a_loss() -> None:
+def test_invariant_7_nothing_but_the_training_plugin_can_make_tokens_of_a_text_for_a_loss() -> None:
     roots = {"tiktoken", "tokenizers", "torch", "transformers", "trl", "vllm"}
-    outside = [path for path in FILES if "training" not in path.relative_to(SOURCE).parts]
     named = {
         (module(path), name.partition(".")[0])
-        for path in outside
+        for path in FILES
         for node in ast.walk(tree(path))
         for name in imported_by(node)
     }
     assert [pair for pair in named if pair[1] in roots] == []
+
+
+def test_the_package_imports_none_of_its_plugins() -> None:
+    names = {(module(path), name) for path in FILES for node in ast.walk(tree(path)) for name in imported_by(node)}
+    assert [pair for pair in names if pair[1].startswith("shikisha_")] == []
 
 
 def imported_by(node: ast.AST) -> list[str]:
@@ -152,7 +156,7 @@ def test_each_glossary_word_is_one_class_or_module(word: str, place: str) -> Non
     if last[0].isupper():
         assert isinstance(getattr(import_module(f"shikisha.{parent}"), last), type), word
     else:
-        assert import_module(f"shikisha.{place}").__doc__, word
+        assert import_module(place if place.startswith("shikisha_") else f"shikisha.{place}").__doc__, word
 
 
 def test_every_named_mutant_fits_the_source_and_names_a_test() -> None:

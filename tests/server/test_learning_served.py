@@ -7,9 +7,9 @@ from pathlib import Path
 from serving import served
 
 from shikisha.core.task import Scope
-from shikisha.simulation.seeded_random import hash_fraction
 from shikisha.testing.chat_script import ReceivedChatRequest, ScriptedAnswer
 from shikisha.testing.chat_server import chat_server
+from shikisha_train.office.seeded_random import hash_fraction
 
 CONFIG = """
 pool = ["adder", "writer"]

@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 
 from shikisha.core.errors import CapReached, ConfigError, ShikishaError
-from shikisha.training.process_group import current_process_group
+from shikisha_train.process_group import current_process_group
 
 
 def say(what: object) -> None:

@@ -7,9 +7,9 @@ from safetensors.torch import save_file
 from trainings import chat_words, model, settings, stream
 
 from shikisha.evals.reward import RewardWeights
-from shikisha.training.environment import TaskCurriculum
-from shikisha.training.plan_reward import PlanScorer
-from shikisha.training.trl import PlanGRPOTrainer
+from shikisha_train.environment import TaskCurriculum
+from shikisha_train.plan_reward import PlanScorer
+from shikisha_train.trl import PlanGRPOTrainer
 
 if __name__ == "__main__":
     folder, begun = Path(sys.argv[1]), model()

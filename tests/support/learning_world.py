@@ -19,7 +19,7 @@ from shikisha.learned.outcome_fit import LearningTerms, fit_outcomes
 from shikisha.learned.outcome_model import OutcomeModel
 from shikisha.learned.step_evidence import RunEvidence, run_evidence
 from shikisha.retrieval.text_encoder import shipped_encoder
-from shikisha.simulation.seeded_random import hash_fraction
+from shikisha_train.office.seeded_random import hash_fraction
 
 KINDS = {
     "sum": ("Add up the invoices of {}.", "What do the invoices of {} come to?", "Sum the bills of {}."),

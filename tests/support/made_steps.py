@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from shikisha.training.metrics import CompletionSample, StepMetrics, ValidationResult
+from shikisha_train.metrics import CompletionSample, StepMetrics, ValidationResult
 
 BESIDE = {"optimum": 0.9, "rules": 0.85, "generalist": 0.5, "random": 0.15}
 TEXT = 'need : fact\nmodel_id = [0]\nsubtasks = ["look up the fact"]\naccess_list = [[]]'

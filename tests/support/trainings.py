@@ -20,11 +20,11 @@ from shikisha.core.task import Task
 from shikisha.engine.pool import Pool
 from shikisha.evals.graders.text_match import TextGrader
 from shikisha.evals.taskset import TaskItem
-from shikisha.training.checkpoint import TOKENIZER, save_model
-from shikisha.training.environment import TrainingEnvironment, TrainingOrigin
-from shikisha.training.model_loader import CHAT_TEMPLATE
-from shikisha.training.settings import TrainSettings
-from shikisha.training.trl import wrap_tokenizer
+from shikisha_train.checkpoint import TOKENIZER, save_model
+from shikisha_train.environment import TrainingEnvironment, TrainingOrigin
+from shikisha_train.model_loader import CHAT_TEMPLATE
+from shikisha_train.settings import TrainSettings
+from shikisha_train.trl import wrap_tokenizer
 from support import member
 
 TOKENS = {"pad_token_id": 0, "eos_token_id": 1}

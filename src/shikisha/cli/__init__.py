@@ -7,7 +7,7 @@ missing is reported with the extra that brings it. Nothing but tests imports fro
 """
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Annotated, Any, cast
 
@@ -74,9 +74,6 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "runs show": ("history", "trace", "Show a run as a tree."),
     "serve mcp": ("mcp", "mcp", "Serve the pool to an MCP client on stdio."),
     "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
-    "train": ("train", "train", "Train a conductor by reinforcement learning."),
-    "train page": ("train_page", "train_page", "Show the progress of a training, and write it as a web page."),
-    "train pointer": ("train_pointer", "pointer", "Train a pointer conductor in the simulated office."),
 }
 FRONT = ("run", "serve", "init", "doctor", "runs", "explain", "eval", "learn", "keys")
 # What a command was called before 0.3: it still works, with a line that names the new spelling.
@@ -99,6 +96,7 @@ RENAMED: Mapping[str, str] = {
 LEARNED_ELSEWHERE = frozenset({"learned", "notes", "practise", "skills", "tune"})
 # Commands and options that people may still type, and what to use now.
 REMOVED: Mapping[tuple[str, str], str] = {
+    ("demo", "--office"): "`shikisha demo office`",
     ("learn", "steps"): "[learning] on = true learns it, and learn shows it",
     ("learn", "plans"): "[learning] on = true learns it, and learn shows it",
     **dict.fromkeys(
@@ -117,13 +115,20 @@ REMOVED: Mapping[tuple[str, str], str] = {
     ): "record with what probability each worker was asked, or ask all for the same tasks",
 }
 
-# A plug-in's command is a function or Typer group of its own; `--help` lists those that are installed.
+# A plug-in's command is a function or Typer group of its own, also one of two words
+# (under a noun of ours only where `elsewhere` has it); `--help` lists what is installed.
 PLUGGED: Registry[object] = Registry(
     "commands",
     "command",
     object,
     {},
-    {"classes": "shikisha-classes", "device-export": "shikisha-device-export", "margin": "shikisha-margin"},
+    {
+        "classes": "shikisha-classes",
+        "demo office": "shikisha-train",
+        "device-export": "shikisha-device-export",
+        "margin": "shikisha-margin",
+        **dict.fromkeys(("train", "train page", "train pointer"), "shikisha-train"),
+    },
 )
 
 
@@ -140,10 +145,15 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
         found.command(name)(command(function))
     loaded = typer.main.get_command(found)
     loaded.name = name
-    nested = [each.removeprefix(f"{name} ") for each in COMMANDS if each.startswith(f"{name} ")]
+    nested = [each.removeprefix(f"{name} ") for each in _names(name) if each.startswith(f"{name} ")]
     if nested:
         loaded.epilog = f"Further: shikisha {name} {' | '.join(nested)}; each has a --help of its own."
     return cast("TyperCommand | TyperGroup", loaded)
+
+
+def _names(noun: str) -> Iterable[str]:
+    """Return the names that may stand under a noun; a look at what is installed takes .1 s: our nouns have none."""
+    return (*COMMANDS, *PLUGGED.elsewhere, *(() if noun in COMMANDS else PLUGGED))
 
 
 # Whose --json may name a file; everywhere, and here without a name, it prints one JSON value to stdout.
@@ -185,7 +195,7 @@ class _LazyGroup(TyperGroup):
             for word in sorted(words):
                 if (name, word) in REMOVED:
                     raise ConfigError(f"{name} {word} was removed; instead {REMOVED[name, word]}")
-            if rest and f"{name} {rest[0]}" in COMMANDS:
+            if rest and f"{name} {rest[0]}" in _names(name):
                 name, rest = f"{name} {rest[0]}", rest[1:]
             return name, load_command(name), complete_json_option(name, rest)
         except (ConfigError, MissingExtra) as error:
@@ -201,7 +211,7 @@ class _LazyGroup(TyperGroup):
                 formatter.write_dl([(name, COMMANDS[name][2]) for name in names])
         if len(PLUGGED):
             with formatter.section("Plug-ins"):
-                formatter.write_dl([(name, "") for name in PLUGGED])
+                formatter.write_dl([(name, "") for name in PLUGGED if " " not in name])
 
 
 app = typer.Typer(

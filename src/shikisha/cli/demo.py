@@ -16,12 +16,11 @@ from typing import Annotated
 
 import typer
 
-from shikisha.cli import output, session
+from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption
-from shikisha.config.adapters import require_extra
 from shikisha.config.facade import Shikisha
-from shikisha.core.errors import ConfigError, RunFailed
+from shikisha.core.errors import RunFailed
 from shikisha.core.plan import Plan, Step
 from shikisha.core.text import one_line
 from shikisha.engine.conductor import Conductor, Proposal, Situation
@@ -39,14 +38,6 @@ _NAMES = [str(each["name"]) for each in _WORKERS]
 _BOTH = re.compile(r"Answer both\. First: (.+) Second: (.+)", re.DOTALL)
 _READ = "Answer the question in a few words, from the passages above."
 Tasks = Annotated[int | None, typer.Option("--tasks", min=1, max=5000, help="How many questions; by default all.")]
-Seed = Annotated[int, typer.Option("--seed", help="With --office: the seed of the questions.")]
-Office = Annotated[
-    bool, typer.Option("--office", help="Play the simulated office, where cards may be false and only outcomes tell.")
-]
-Pointer = Annotated[
-    Path | None,
-    typer.Option("--pointer", metavar="FILE", help="With --office: the pointer model to play, not the shipped one."),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +102,11 @@ def _part_steps(part: str, before: int, workers: Mapping[str, int]) -> list[Step
     return [Step(f"{part} Reply with one word: yes or no.", workers["SmolLM2"])]
 
 
-def demo(
-    tasks: Tasks = None, seed: Seed = 1, office: Office = False, pointer: Pointer = None, json: JsonOption = False
-) -> ExitCode:
+def demo(tasks: Tasks = None, json: JsonOption = False) -> ExitCode:
     """Conduct a real model and real tools on public questions.
 
     Shows what each worker alone has right, and what the conducted pool has. No key and no network is needed.
     """
-    if office:
-        return _office(tasks or 120, seed, pointer, json=json)
-    if pointer is not None:
-        raise ConfigError("--pointer: the model knows the office alone: add --office")
     questions = list(read_questions())[:tasks]
     conducted = _conducted(questions, shown=not json)
     alone = [_alone(name, questions) for name in _NAMES]
@@ -211,20 +196,3 @@ def _print_rows(rows: Sequence[AnswerRow]) -> None:
 def _row_json(row: AnswerRow) -> Mapping[str, object]:
     families = {name: [sum(right), len(right)] for name, right in row.right.items()}
     return {"worker": row.label, "right": row.count, "seconds": row.seconds, "families": families}
-
-
-def _office(tasks: int, seed: int, file: Path | None, *, json: bool) -> ExitCode:
-    """Show the learned conductor of the office at any amount of notes, next to its controls."""
-    require_extra("eval", "the office", "numpy")
-    from shikisha.conductors.pointer_conductor import load_pointer, shipped_pointer
-    from shikisha.simulation.office.language_lessons import OFFICE_KINDS
-    from shikisha.simulation.office.office_demo import run_office_demo
-
-    console = output.make_console(to_stdout=not json)
-    model = load_pointer(file or shipped_pointer())
-    if model.reader.kinds != OFFICE_KINDS:
-        raise ConfigError(f"{file}: it knows other kinds of work than the office's: {', '.join(model.reader.kinds)}")
-    rows = session.run_async(lambda: run_office_demo(console, model, tasks, seed))
-    if json:
-        output.print_json({"seed": seed, "rows": [row.summary() for row in rows]})
-    return ExitCode.OK

@@ -78,7 +78,7 @@ CONDUCTOR_KINDS: Registry[ConductorKind] = Registry(
     "kind of conductor",
     ConductorKind,
     {},
-    {"chat": "shikisha-group-chat", "team": "shikisha-role-teams"},
+    {"chat": "shikisha-group-chat", "team": "shikisha-role-teams", "trained": "shikisha-train"},
     OWN_CONDUCTORS,
 )
 ADMISSIONS: Registry[Kind[object]] = Registry(

@@ -9,7 +9,7 @@ from shikisha.conductors.topologies import TOPOLOGIES
 from shikisha.config.config_table import ConfigTable, PluggedTable, own_or_plugged
 from shikisha.core.prompts import PlanFormat, RepeatedTask
 
-OWN_CONDUCTORS = ("lm", "fixed", "rules", "policy", "trained")
+OWN_CONDUCTORS = ("lm", "fixed", "rules", "policy")
 
 
 class LmTable(ConfigTable):
@@ -106,24 +106,11 @@ class PolicyTable(ConfigTable):
         return "&".join(f"{name}={value}" for name, value in given.items() if value is not None)
 
 
-class TrainedTable(ConfigTable):
-    """[conductors.NAME] kind = "trained": a checkpoint writes the plans in this process."""
-
-    kind: Literal["trained"] = Field(description="a trained checkpoint writes the plans in this process")
-    path: str = Field(min_length=1, description="the folder of a checkpoint, relative to this file")
-    fallback: str | None = Field(
-        default=None, description="the conductor that plans when this one writes no valid plan"
-    )
-    rounds: int | None = Field(default=None, ge=1, description="the most rounds it plans; by default as it was trained")
-    longest: int = Field(default=1024, ge=1, description="the most tokens that a plan may have")
-
-
 ConductorTable = Annotated[
     Annotated[LmTable, Tag("lm")]
     | Annotated[FixedTable, Tag("fixed")]
     | Annotated[RulesTable, Tag("rules")]
     | Annotated[PolicyTable, Tag("policy")]
-    | Annotated[TrainedTable, Tag("trained")]
     | Annotated[PluggedTable, Tag("plugged")],
     own_or_plugged(*OWN_CONDUCTORS),
 ]

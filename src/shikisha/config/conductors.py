@@ -1,13 +1,13 @@
 """Conductors by name: `fixed:NAME`, `rules:FILE`, `lm:ENDPOINT`, `learned:CONDUCTOR`, ..., or one of [conductors].
 
 Invariants: with a pool, a conductor is made only if every worker that it names is in that pool; an unknown name is an
-error that lists the known ones. A checkpoint is loaded once, and again when its files have changed. Adapters that need
-an optional library are imported when their conductor is made.
+error that lists the known ones. Adapters that need an optional library are
+imported when their conductor is made.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import file_digest
 from pathlib import Path
 
@@ -30,7 +30,6 @@ from shikisha.config.conductor_settings import (
     LmTable,
     PolicyTable,
     RulesTable,
-    TrainedTable,
 )
 from shikisha.config.config_table import PluggedTable
 from shikisha.core import toml
@@ -38,9 +37,8 @@ from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.prompts import PlanFormat, PromptStyle
 from shikisha.engine.conductor import Conductor, ConductorParts, Team
 from shikisha.engine.pool import Member, Pool
-from shikisha.engine.worker import Card, Worker
 
-SHIPPED = "shipped"
+SHIPPED, TRAINED = "shipped", "trained"
 _SHIPPED_LEFT = (
     "lm:shipped left the package: it planned for the first simulated world only. Write lm:WORKER with a chat worker "
     "that plans, lm:DIR with a checkpoint that `shikisha train` wrote, or pointer:shipped, which knows an office"
@@ -49,7 +47,6 @@ _WORLD_LEFT = (
     "{}: the first simulated world left; name a conductor for your own tasks, such as "
     "fixed:vote, rules:FILE or lm:WORKER"
 )
-_RUNTIME = ("tokenizers", "torch", "transformers")
 
 
 def is_checkpoint(path: str, folder: Path = Path()) -> bool:
@@ -59,47 +56,17 @@ def is_checkpoint(path: str, folder: Path = Path()) -> bool:
     return bool(path) and (folder / path).is_dir()
 
 
-def trained_conductor(
-    name: str, table: TrainedTable, folder: Path, fallback: Conductor | None
-) -> LanguageModelConductor:
-    """Return the conductor of a checkpoint, whose relative path begins in `folder`; ConfigError when it has none."""
-    place = folder / table.path
-    if not is_checkpoint(table.path, folder):
-        raise ConfigError(f"{place}: there is no such folder")
-    if not any(place.glob("*.safetensors")):
-        onnx = (
-            "; a model.onnx is no longer run: train it again, or serve it" if (place / "model.onnx").is_file() else ""
-        )
-        raise ConfigError(f"{place}: no checkpoint: expected *.safetensors{onnx}")
-    require_extra("train", name, *_RUNTIME)
-    from shikisha.training.inference import trained_prompt
-
-    stamps = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in _checkpoint_files(place))
-    worker = _open_checkpoint(place, table.longest, stamps)
-    card = Card(name, kind="trained", max_output_tokens=table.longest, attempts=1)
-    described, rounds = trained_prompt(place)
-    style = PromptStyle(described=described)
-    return LanguageModelConductor(name, Member(card, worker), fallback, style, table.rounds or rounds, shown=40)
-
-
 def checkpoint_hashes(path: str, folder: Path) -> Iterator[str]:
     """Yield the hashes of the files of a checkpoint; none where there is no such folder."""
     place = folder / path
-    for file in _checkpoint_files(place) if place.is_dir() else ():
+    for file in checkpoint_files(place) if place.is_dir() else ():
         with file.open("rb") as opened:
             yield file_digest(opened, "sha256").hexdigest()
 
 
-def _checkpoint_files(folder: Path) -> list[Path]:
+def checkpoint_files(folder: Path) -> list[Path]:
     """Return the files that decide the plans of a checkpoint."""
     return sorted(path for pattern in ("*.safetensors", "*.json", "*.jinja") for path in folder.glob(pattern))
-
-
-@lru_cache(maxsize=4)
-def _open_checkpoint(folder: Path, longest: int, stamps: tuple[object, ...]) -> Worker:  # noqa: ARG001 - in the cache key
-    from shikisha.training.inference import open_checkpoint
-
-    return open_checkpoint(folder, longest)
 
 
 _PREFIXES = (
@@ -183,8 +150,6 @@ class ConductorFactory:
                 return replace(load_rules(self.folder / table.file, pool.names if pool else None), name=name)
             case PolicyTable() as table:
                 return _policy_conductor(f"{self.folder / table.file}?{table.query()}", name)
-            case TrainedTable() as table:
-                return self._trained(name, table, pool, depth, self.folder)
             case PluggedTable() as table:
                 settings = read_plugged(CONDUCTOR_KINDS, table, self.file, f"conductors.{name}")
                 return CONDUCTOR_KINDS[table.kind].make(settings, self.folder, self._parts(name, pool, depth))
@@ -196,17 +161,12 @@ class ConductorFactory:
             self.endpoint(target)
         except UnknownName as unknown:
             if is_checkpoint(target):
-                table = toml.validate_model(TrainedTable, {"kind": "trained", "path": target, **options}, name)
-                return self._trained(name, table, pool, depth, Path())
+                return self._plugged(name, TRAINED, rest, pool, depth)
             if "/" in target:
                 raise ConfigError(f"{unknown}; nor is there a folder of this name") from None
         return self._lm(
             name, toml.validate_model(LmTable, {"kind": "lm", "endpoint": target, **options}, name), pool, depth
         )
-
-    def _trained(self, name: str, table: TrainedTable, pool: Pool | None, depth: int, folder: Path) -> Conductor:
-        fallback = self.make(table.fallback, pool, depth + 1) if table.fallback else None
-        return trained_conductor(name, table, folder, fallback)
 
     def _plugged(self, name: str, kind: str, rest: str, pool: Pool | None, depth: int) -> Conductor:
         """Return the conductor of `KIND:TARGET?key=value`, where a plug-in brings the kind."""

@@ -21,8 +21,8 @@ from pydantic import BaseModel
 
 from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor
 from shikisha.config import adapters
-from shikisha.config.conductor_settings import FixedTable, LmTable, TrainedTable
-from shikisha.config.conductors import ConductorFactory, PlannerEndpoint
+from shikisha.config.conductor_settings import FixedTable, LmTable
+from shikisha.config.conductors import TRAINED, ConductorFactory, PlannerEndpoint
 from shikisha.config.config_table import PluggedTable
 from shikisha.config.environment import CONFIG_FILE, SIMULATED, find_config, state_folder, with_dotenv
 from shikisha.config.providers import address_of, provider_at
@@ -439,7 +439,7 @@ def learned_name(own: Container, name: str) -> str:
     free = isinstance(table, FixedTable) and not table.workers
     if table is None:
         free = kind in ("lm", "pointer") or (kind == "fixed" and "?" not in rest)
-    return f"{LEARNED}{name}" if free or isinstance(table, LmTable | TrainedTable) else name
+    return f"{LEARNED}{name}" if free or isinstance(table, LmTable) or getattr(table, "kind", "") == TRAINED else name
 
 
 def _put_learner(own: Container, name: str, conductor: Conductor) -> Conductor:

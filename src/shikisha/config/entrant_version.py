@@ -11,7 +11,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 
 from shikisha.config import adapters, conductors
-from shikisha.config.conductor_settings import LmTable, PolicyTable, RulesTable, TrainedTable
+from shikisha.config.conductor_settings import LmTable, PolicyTable, RulesTable
 from shikisha.config.container import Container, agent_tools
 from shikisha.outcomes.log_reader import log_hash
 
@@ -63,9 +63,9 @@ def _conductor_parts(composition: Container, name: str, seen: set[str]) -> Itera
             yield _policy_hash(composition.folder / table.file)
         if isinstance(table, LmTable):
             endpoint, fallback = table.endpoint, table.fallback or ""
-        if isinstance(table, TrainedTable):
-            fallback = table.fallback or ""
-            yield from conductors.checkpoint_hashes(table.path, composition.folder)
+        if table.kind == conductors.TRAINED:
+            fallback = getattr(table, "fallback", "") or ""
+            yield from conductors.checkpoint_hashes(getattr(table, "path", ""), composition.folder)
     elif kind == "rules":
         yield _file_text(Path(rest))
     elif kind == "policy":

@@ -2,7 +2,7 @@
 
 Invariant: the same script and the same calls in the same order give the same result, random choices included (seeded).
 A call costs a few microseconds, so measurements around it measure the engine. Workers that understand subtasks are in
-`simulation`; the two of `simulated_pool` repeat theirs.
+`shikisha_train.office`; the two of `simulated_pool` repeat theirs.
 """
 
 import asyncio

@@ -3,5 +3,5 @@
 `taskset_loader` goes from a name to a Taskset, `layouts` has the published benchmarks (add yours there),
 `task_rows` reads files and the hub; `recorded`, `simulated` and `swebench` are made of more than rows. The sets
 themselves are not part of the package: they are read from local files or, when a name says so, by the `datasets`
-library. Prompts are part of task hashes and must not change. `config`, `training` and benchmarks may import it.
+library. Prompts are part of task hashes and must not change. `config`, plug-ins and benchmarks may import it.
 """

@@ -226,11 +226,6 @@ def test_a_column_that_nobody_knows_is_named(learning: Learning) -> None:
     [
         (("--workers", "cheap,nobody"), "unknown worker in"),
         (("--rung", "ladder"), "unknown rung 'ladder': known are table"),
-        (("--limit", "nobody=0.5"), "unknown worker in the load limits 'nobody'"),
-        (("--limit", "cheap"), "--limit: expected WORKER=SHARE"),
-        (("--limit", "cheap=2"), "--limit: expected WORKER=SHARE"),
-        (("--limit", "cheap=x"), "--limit: expected WORKER=SHARE"),
-        (("--limit", "cheap=1", "--limit", "cheap=0.5"), "--limit: 'cheap' is there twice"),
     ],
 )
 def test_what_is_asked_for_wrongly_is_refused(arguments: Sequence[str], why: str, learning: Learning) -> None:
@@ -305,26 +300,6 @@ def test_waiting_can_be_given_a_price(
 def test_waiting_has_no_price_where_nobody_timed_anything(learning: Learning) -> None:
     learning("--second", "0.1", code=ExitCode.CONFIG)
     assert "--second: the log has no latencies" in learning.said
-
-
-@pytest.mark.full
-def test_a_load_limit_is_kept_by_the_table_and_that_is_said(tmp_path: Path) -> None:
-    learning = Learning(tmp_path, 110)
-    learning("--limit", "dear=30%")
-    policy, _ = load_policy(learning.out)
-    assert policy.kept == "table"
-    assert "only the table keeps load limits" in learning.said
-    for point in policy.rung().dial.points:
-        shares = ask_shares(policy, OperatingMix(point, point, 0.0))
-        assert shares is not None
-        assert shares["dear"] <= 0.32
-
-
-def test_what_a_partial_log_cannot_keep_is_refused(learning: Learning) -> None:
-    held = panel(tasks=FEW)
-    write(missing(held, np.random.default_rng(0).random(held.codes.shape) < 0.6), learning.log)
-    learning("--limit", "dear=0.3", code=ExitCode.CONFIG)
-    assert "--limit needs a log in which every worker was asked" in learning.said
 
 
 def test_what_few_were_asked_for_is_no_full_log(learning: Learning) -> None:

@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 from panels import POOL, Made, folds, missing, panel, scores_only, untyped
 
-from shikisha.core.errors import ConfigError, UnknownName
-from shikisha.routing.arrays import Floats
 from shikisha.routing.fit.fit_table import (
     PRICES,
     SHRINKAGES,
     build_table,
     choose_shrinkage,
-    evaluate_table,
     fit_table,
 )
 from shikisha.routing.fit.log_replay import replay
@@ -41,17 +38,14 @@ def with_gaps(held: OutcomeMatrix) -> OutcomeMatrix:
     ],
     ids=["full", "gaps", "no types", "scores", "untyped", "one worker", "three tasks"],
 )
-@pytest.mark.parametrize("limits", [None, {}], ids=["plain", "no limits"])
-def test_what_the_rule_comes_to_is_what_playing_it_on_other_folds_comes_to(
-    held: OutcomeMatrix, limits: dict[str, float] | None
-) -> None:
+def test_what_the_rule_comes_to_is_what_playing_it_on_other_folds_comes_to(held: OutcomeMatrix) -> None:
     parts = folds(held)
-    found = fit_table(held, parts, limits=limits)
+    found = fit_table(held, parts)
     assert found.won.shape == found.cost.shape == (len(held), found.part.settings)
     strength = choose_shrinkage(held, parts)
     for fold in range(int(parts.max()) + 1):
         rest, own = held.at(parts != fold), held.at(parts == fold)
-        part = build_table(rest, held.cost_unit(), strength, limits)
+        part = build_table(rest, held.cost_unit(), strength)
         for setting in range(0, len(PRICES), 12):
             played = replay(part, setting, own)
             assert (played.won == found.won[parts == fold, setting]).all()
@@ -85,69 +79,6 @@ def test_unknown_scores_count_neither_for_nor_against_a_worker() -> None:
     part, first = build_table(missing(held, gaps), 1.0), build_table(held.at(np.arange(200)), 1.0)
     assert part.success[:, 0] == pytest.approx(first.success[:, 0])
     assert part.cost[:, 0] == pytest.approx(first.cost[:, 0])
-
-
-def shares(held: OutcomeMatrix, limits: dict[str, float]) -> Floats:
-    """[L, J]: who gets which share of the tasks."""
-    part = build_table(held, held.cost_unit(), limits=limits)
-    chosen = [part.choose(held.batch, setting) for setting in range(part.settings)]
-    return np.array([np.bincount(column, minlength=len(held.workers)) for column in chosen]) / len(held)
-
-
-LIMITS: tuple[dict[str, float], ...] = (
-    {"dear": 0.3},
-    {"dear": 0.25, "cheap": 0.35},
-    {"dear": 0.0},
-    {"dear": 1.0},
-    {"dear": 1 / 3, "middle": 1 / 3, "cheap": 1 / 3},
-    {"dear": 0.1, "middle": 0.2, "cheap": 0.7},
-)
-
-
-@pytest.mark.parametrize("kinds", [(), KINDS], ids=["none", "eight"])
-@pytest.mark.parametrize("limits", LIMITS, ids=str)
-def test_shares_of_tasks_stay_within_their_limits_at_every_price(
-    kinds: tuple[str, ...], limits: dict[str, float]
-) -> None:
-    held = panel(tasks=400, kinds=kinds)
-    found = shares(held, limits)
-    free = shares(held, {"dear": 1.0})
-    for name, most in limits.items():
-        worker = held.workers.index(name)
-        assert found[:, worker].max() <= most + 0.01
-        if len(limits) == 1:  # nobody is kept from what it may have
-            assert (found[:, worker] >= np.minimum(free[:, worker], most) - 0.01).all()
-
-
-def test_load_limits_hold_on_tasks_that_they_were_not_fitted_on() -> None:
-    held = panel(tasks=4000, kinds=KINDS)
-    part = build_table(held.at(np.arange(2000)), held.cost_unit(), limits={"dear": 0.3})
-    rest = held.at(np.arange(2000, 4000))
-    dear = np.array([(part.choose(rest.batch, setting) == 2).mean() for setting in range(part.settings)])
-    assert dear.max() <= 0.3 + 0.04
-
-
-def test_load_limits_cost_less_than_asking_anybody() -> None:
-    held = panel(tasks=2000, kinds=KINDS)
-    limited = build_table(held, held.cost_unit(), limits={"dear": 0.5})
-    free = build_table(held, held.cost_unit())
-    won = [evaluate_table(part, held, 1.0)[0][:, 0].mean() for part in (limited, free)]
-    half = (held.won[:, 2].mean() + held.won[:, 1].mean()) / 2
-    assert half < won[0] < won[1]
-
-
-@pytest.mark.parametrize(
-    ("limits", "error", "said"),
-    [
-        ({"nobody": 0.5}, UnknownName, "unknown worker in the load limits 'nobody'"),
-        ({"dear": 1.5}, ConfigError, "dear: expected a share of all tasks, from 0 to 1, found 1.5"),
-        ({"dear": nan}, ConfigError, "dear: expected a share of all tasks, from 0 to 1, found nan"),
-        ({"dear": 0.3, "middle": 0.3, "cheap": 0.3}, ConfigError, "together may take only 0.9 of the tasks"),
-    ],
-)
-def test_limits_that_cannot_be_kept_are_refused(limits: dict[str, float], error: type[ConfigError], said: str) -> None:
-    with pytest.raises(error, match=said):
-        shares(panel(tasks=20), limits)
 
 
 @pytest.mark.parametrize("score", [0.0, 1.0, nan])

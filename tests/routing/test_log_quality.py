@@ -16,10 +16,9 @@ from shikisha.routing.fit import log_quality
 from shikisha.routing.fit.log_quality import (
     LogKind,
     known_outcomes,
-    propagate_scores,
     supported_outcomes,
 )
-from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix, propagate_scores
 
 RECORDED = ROOT.parent / "shared" / "recorded"
 HELD = panel(tasks=900)

@@ -143,13 +143,6 @@ def test_a_log_that_is_too_small_gives_the_rule_and_says_so() -> None:
     assert any("too few" in note for note in policy.about.notes)
 
 
-@pytest.mark.full
-def test_load_limits_keep_to_the_rule_and_say_so() -> None:
-    policy = select_policy(panel(tasks=300), LearningOptions(limits={"dear": 0.2}))
-    assert [rung.name for rung in policy.rungs] == [TABLE]
-    assert any("load limits" in note for note in policy.about.notes)
-
-
 def test_waiting_that_costs_is_part_of_the_cost() -> None:
     slow = {name: replace(made, seconds=10.0 if name == "cheap" else 0.1) for name, made in POOL.items()}
     held = panel(slow, tasks=300)

@@ -108,11 +108,12 @@ REMOVED: Mapping[tuple[str, str], str] = {
         "export",
     ): "`shikisha device-export POLICY --out FOLDER` (pip install shikisha-device-export) writes the page "
     "of a policy; `optimum-cli export onnx --model DIR OUT` exports a checkpoint",
-    ("learn", "preference"): "state what speed and money are worth: learn --speed W, policy:FILE?lambda=L",
+    ("learn", "preference"): "state what speed and money are worth: learn --second DOLLARS, policy:FILE?lambda=L",
     (
         "learn",
         "--random-assignment",
     ): "record with what probability each worker was asked, or ask all for the same tasks",
+    ("learn", "--limit"): "policy:FILE?balance=0.02 passes over workers at capacity, as their `concurrency` says",
 }
 
 # A plug-in's command is a function or Typer group of its own, also one of two words

@@ -5,7 +5,7 @@ warnings to stderr; with `--json -` stdout holds the report and nothing else. A 
 intervals, or because the user says so, and by nothing else.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,12 +48,6 @@ class LearnOptions:
     second: Annotated[
         float, typer.Option("--second", min=0, metavar="DOLLARS", help="The worth of one second less of waiting.")
     ] = 0.0
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--limit", metavar="WORKER=SHARE", help="The largest share of all tasks for a worker; may be repeated."
-        ),
-    ] = None
     test_signal: Annotated[
         bool,
         typer.Option("--test-signal", help="Scores are of tests that also run in service: ask on where they fail."),
@@ -115,7 +109,6 @@ def learn(
         return learn_runs(config, as_json=written.json is not None)
     if written.to is None:
         raise ConfigError("expected --out FILE: where the policy goes")
-    limits = _parse_limits(options.limit or ())
     _refuse_missing(written)
     with import_errors_name_extra("learn"):  # `learn --help` need not wait for numpy and scipy
         from shikisha.config.policy_builder import MAX_OUTCOMES, LearnRequest, learn_policy
@@ -125,7 +118,6 @@ def learn(
         workers=tuple(name.strip() for name in options.workers.split(",") if name.strip()),
         seed=options.seed,
         second=options.second,
-        limits=limits,
         rung=options.rung,
         test_signal=options.test_signal,
         drop_outdated=options.drop_outdated,
@@ -137,23 +129,6 @@ def learn(
         policy = learn_policy(request, progress)
     _write_policy(policy, request, written, written.to)
     return ExitCode.OK
-
-
-def _parse_limits(given: Sequence[str]) -> Mapping[str, float]:
-    """Parse WORKER=SHARE; the name may contain `=`, the share may be a percentage."""
-    limits = {}
-    for text in given:
-        name, equals, share = text.rpartition("=")
-        try:
-            value = float(share.removesuffix("%")) / (100 if share.endswith("%") else 1)
-        except ValueError:
-            value = -1.0
-        if not (equals and name and 0 < value <= 1):
-            raise ConfigError(f"--limit: expected WORKER=SHARE with a share from 0 to 1 (or 100 %), not {text!r}")
-        if name in limits:
-            raise ConfigError(f"--limit: {name!r} is there twice")
-        limits[name] = value
-    return limits
 
 
 def _refuse_missing(written: LearnOutputOptions) -> None:

@@ -6,9 +6,9 @@ makes logs of journals, so that both lead to the same policy; no policy holds th
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,7 +37,6 @@ from shikisha.routing.fit.incumbents import (
     find_incumbents,
     held_out_scores,
     refuse_unknown_propensities,
-    task_scores,
 )
 from shikisha.routing.fit.log_quality import LogKind, find_caveats, find_cost_oddities, find_gaps, measure_coverage
 from shikisha.routing.fit.log_replay import count_usage
@@ -70,11 +69,11 @@ MAX_OUTCOMES = 260_000
 class LearnRequest:
     """What to learn from: the folder of a log, or a `journal` (a file or URL); `workers` empty: all.
 
-    `second` is the worth of a second of waiting in dollars, `limits` are the largest shares of tasks by worker, `rung`
-    is the candidate to select whatever the evidence says. With `test_signal` a policy will know the score of an answer
-    before it decides. With `drop_outdated` nothing is learned of what a worker did before a lasting fall; tasks are in
-    order of time. Of a log with more than `max_outcomes` a sample of the tasks is read, so that memory and time stay
-    bounded. Of a journal the runs of `tenant` with no labels but `labels` count.
+    `second` is the worth of a second of waiting in dollars, `rung` is the candidate to select whatever the evidence
+    says. With `test_signal` a policy will know the score of an answer before it decides. With `drop_outdated` nothing
+    is learned of what a worker did before a lasting fall; tasks are in order of time. Of a log with more than
+    `max_outcomes` a sample of the tasks is read, so that memory and time stay bounded. Of a journal the runs of
+    `tenant` with no labels but `labels` count.
     """
 
     log: Path | None = None
@@ -82,7 +81,6 @@ class LearnRequest:
     workers: tuple[str, ...] = ()
     seed: int = 0
     second: float = 0.0
-    limits: Mapping[str, float] = field(default_factory=dict)
     rung: str = ""
     test_signal: bool = False
     drop_outdated: bool = False
@@ -160,7 +158,7 @@ def _fit_policy(
         scores = held_out_scores(selection, priced)
     else:
         selection, why = _fit_partial_log(order, priced, told, tell)
-        scores = None if why else task_scores(selection.ids, selection.won, selection.paid)
+        scores = None if why else TaskScores.of(selection.ids, selection.won, selection.paid)
     policy = selection.policy
     if rivals:
         tell("comparing with the present conductor")
@@ -187,7 +185,7 @@ def _fit_full_log(
 ) -> Selection:
     """Select among all candidates: every worker was asked for every task."""
     about = replace(_origin(order, panel, source), notes=(*source.notes, *find_gaps(panel)))
-    wants = LearningOptions(order.seed, order.rung, order.limits)
+    wants = LearningOptions(order.seed, order.rung)
     return select_policy(panel, wants, about, tell)
 
 
@@ -200,8 +198,6 @@ def _fit_partial_log(
     order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSource, tell: ProgressCallback
 ) -> tuple[Selection, str]:
     """Learn what a partially observed log supports."""
-    if order.limits:
-        raise ConfigError("--limit needs a log in which every worker was asked for every task")
     tell("learning from a partially observed log")
     selection, why = fit_partial_log(panel, order.seed, _origin(order, panel, source))
     if order.rung:

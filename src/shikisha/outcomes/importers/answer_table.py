@@ -10,54 +10,80 @@ a column that is not taken is named. Deliberately absent: exchange rates, and gr
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf, sqrt
 
 from shikisha.core.errors import ConfigError
+from shikisha.outcomes.importers.chat_text import chat_text, parse_json_text, response_text
+from shikisha.outcomes.importers.nested_rows import file_of, own_value, plain_rows, snake_case
 from shikisha.outcomes.importers.source_files import CSV_ENDINGS, JSON_LINES_ENDINGS, SourceRow, Sources, parse_number
 from shikisha.outcomes.log_reader import ReferenceAnswer
 from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer, LoggedTask
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
-    "prompt": ("prompt", "question", "input", "task", "problem", "instruction", "query", "user_prompt", "turns"),
-    "worker": ("worker", "model", "model_name", "model_id", "llm", "assistant", "system", "engine"),
+    "prompt": (
+        *(
+            "prompt",
+            "question",
+            "user_input",
+            "input",
+            "task",
+            "problem",
+            "instruction",
+            "query",
+            "user_prompt",
+            "turns",
+        ),
+        *("inputs", "messages", "request_body", "request", "conversation_a"),
+    ),
+    "worker": (
+        *("worker", "model", "model_name", "model_id", "llm", "assistant", "system", "engine", "ai_model"),
+        *("ls_model_name", "provided_model_name", "request_model", "response_model", "model_permaslug", "provider"),
+    ),
     "score": (
         *("score", "correct", "is_correct", "right", "grade", "reward", "passed", "resolved", "success", "solved"),
         *("accuracy", "acc", "rating", "label", "verdict", "outcome", "result", "judgment", "judgement", "quality"),
-        *("performance", "is_solved", "pass", "is_right", "eval_score", "percent"),
+        *("performance", "is_solved", "pass", "is_right", "eval_score", "percent", "exact_match", "acc_norm"),
+        *("correctness", "answer_correctness", "weighted_feedback", "feedback_rating", "match", "includes"),
     ),
     "answer": ("answer", "extracted_answer", "prediction", "predicted", "pred"),
-    "response": ("response", "output", "completion", "generation", "text", "model_output"),
-    "gold": ("gold", "right_answer", "correct_answer", "reference", "expected", "target", "ground_truth"),
+    "response": (
+        *("response", "output", "completion", "generation", "text", "model_output", "actual_output", "outputs"),
+        *("filtered_resps", "response_body", "predicted_text", "sampled"),
+    ),
+    "gold": (
+        "gold",
+        "right_answer",
+        "correct_answer",
+        "reference",
+        "expected",
+        "target",
+        "ground_truth",
+        "expected_output",
+        "ideal",
+    ),
     "kind": ("answer_kind",),
-    "id": ("task_id", "id", "question_id", "sample_id", "instance_id", "example_id"),
+    "id": ("task_id", "id", "question_id", "sample_id", "instance_id", "example_id", "doc_id"),
     "domain": ("domain", "category", "subject", "subset", "dataset", "task_type", "topic", "eval_name", "benchmark"),
-    "input_tokens": ("input_tokens", "prompt_tokens", "tokens_in"),
-    "output_tokens": ("output_tokens", "completion_tokens", "tokens_out"),
-    "dollars": ("cost_usd", "dollars", "cost", "spend", "price", "total_cost"),
-    "seconds": ("latency_s", "seconds", "latency", "duration"),
+    "input_tokens": ("input_tokens", "prompt_tokens", "tokens_in", "tokens_prompt"),
+    "output_tokens": ("output_tokens", "completion_tokens", "tokens_out", "tokens_completion"),
+    "dollars": ("cost_usd", "dollars", "cost", "spend", "price", "total_cost", "cost_total", "calculated_total_cost"),
+    "seconds": ("latency_s", "seconds", "latency", "duration", "run_duration", "total_time"),
+    "milliseconds": ("latency_ms", "duration_ms", "delay_ms", "response_time_ms"),
     "currency": ("currency", "cost_currency"),
 }
 _DOLLARS = ("", "USD", "$", "US$", "DOLLARS")
 _ENDINGS = (*CSV_ENDINGS, ".json", ".parquet", *JSON_LINES_ENDINGS)
 _RIGHT = {
-    "true",
-    "yes",
-    "y",
-    "t",
-    "right",
-    "correct",
-    "pass",
-    "passed",
-    "resolved",
-    "solved",
-    "success",
-    "succeeded",
-    "ok",
+    *("true", "yes", "y", "t", "right", "correct", "c", "pass", "passed", "resolved", "solved"),
+    *("success", "succeeded", "ok"),
 }
-_WRONG = {"false", "no", "n", "f", "wrong", "incorrect", "fail", "failed", "unresolved", "unsolved", "failure", "error"}
+_WRONG = {
+    *("false", "no", "n", "f", "wrong", "incorrect", "i", "fail", "failed", "unresolved", "unsolved"),
+    *("failure", "error"),
+}
 _UNKNOWN = {"", "null", "none", "nan", "na", "n/a", "-", "unknown", "not graded", "ungraded"}
 # Of so small a share of the scores it is taken that they are slips, where all others lie from 0 to 1.
 _OUTLIERS = 0.02
@@ -72,16 +98,33 @@ _PARTS = {
     "output_tokens": ("output_tokens", "completion_tokens"),
 }
 _SEPARATORS = ("|", "__", "/", ":", ".", "_", " ", "-")
-_RIVALS = (("model_a", "model_b"), ("model_1", "model_2"), ("left", "right"), ("model_left", "model_right"))
-_RESPONSES = (("response_a", "response_b"), ("response_1", "response_2"), ("answer_a", "answer_b"))
+_RIVALS = (
+    ("generator_1", "generator_2"),
+    ("model_a", "model_b"),
+    ("model_1", "model_2"),
+    ("left", "right"),
+    ("model_left", "model_right"),
+)
+_RESPONSES = (
+    ("response_a", "response_b"),
+    ("response_1", "response_2"),
+    ("answer_a", "answer_b"),
+    ("output_1", "output_2"),
+)
 _WINNERS = ("winner", "preference", "preferred", "vote", "choice", "chosen")
 _MOST_READ = 200  # rows that decide what a table's columns are
+_OTHER_SHAPES = (
+    "; a file or a folder a model: --column worker=file or --column worker=folder; "
+    "a column a model: --wide MODEL,MODEL; two models a row: --pairs A,B,WINNER"
+)
+# Columns that every file has, where a file or a folder is a model.
+_PLACES = ("file", "folder")
 _ROUNDS = 200
 
 
 def import_table(given: Sources, log: LogBuilder) -> None:
     """Read tables."""
-    first = next(given.rows(*_ENDINGS), None)
+    first = next(_rows(given), None)
     if first is None:
         return
     battle, found = _battle_columns(first, given), _columns(first, given)
@@ -95,7 +138,7 @@ def import_table(given: Sources, log: LogBuilder) -> None:
             raise ConfigError(
                 f"{first.where}: expected a column for the {what} ({', '.join(_NAMES[what])}); "
                 f"there are {', '.join(first.values)}; name yours with --column {what}=NAME"
-                + ("; a column a model: --wide MODEL,MODEL; two models a row: --pairs A,B,WINNER" * (what == "worker"))
+                + (_OTHER_SHAPES * (what == "worker"))
             )
     used = {*found.values(), *(name for parts in models for name in parts.values())}
     for name in (name for name in first.values if name not in used):
@@ -103,7 +146,7 @@ def import_table(given: Sources, log: LogBuilder) -> None:
     names = [parts["score"] for parts in models] if models else [found["score"]] if "score" in found else []
     scale = _Scale.of(given, names)
     shared = {what: name for what, name in found.items() if what not in _PARTS}
-    for row in given.rows(*_ENDINGS):
+    for row in _rows(given):
         if not models:
             given.take(row, partial(_take, found=_columns(row, given), scale=scale, given=given, log=log))
         for parts in models:
@@ -111,15 +154,26 @@ def import_table(given: Sources, log: LogBuilder) -> None:
             given.take(row, partial(_take, found=own, scale=scale, given=given, log=log, worker=_model_name(parts)))
 
 
+def _rows(given: Sources) -> Iterator[SourceRow]:
+    """Yield the rows of all files, those of documents and objects as plain ones."""
+    for row in given.rows(*_ENDINGS):
+        yield from plain_rows(row, _NAMES["prompt"])
+
+
 def _columns(row: SourceRow, given: Sources) -> dict[str, str]:
     """Return under which name each thing is in a row; ConfigError for a name that --column gives and no row has."""
-    there = {name.strip().casefold().replace(" ", "_"): name for name in row.values}
+    there: dict[str, str] = {}
+    for name in sorted(row.values, key=lambda name: name.count(".")):  # of equal names, the one nearest to the top
+        there.setdefault(snake_case(name), name)
+        there.setdefault(snake_case(name.rpartition(".")[2]), name)
     found = {what: there[name] for what, names in _NAMES.items() for name in reversed(names) if name in there}
+    if "." in found.get("id", "") and "id" not in given.columns:
+        del found["id"]  # of something else in the row
     named = {**given.columns, **({"score": given.score} if given.score else {})}
     for what, name in named.items():
         if what not in _NAMES:
             raise ConfigError(f"--column {what}={name}: expected one of {', '.join(_NAMES)} before the `=`")
-        if name not in row.values and name not in given.shape.wide:
+        if name not in row.values and name not in given.shape.wide and not (what == "worker" and name in _PLACES):
             problem = f"expected this column (for the {what}); there are {', '.join(row.values)}"
             raise ConfigError(f"{row.where}: {name}: {problem}")
         found[what] = name
@@ -131,6 +185,8 @@ def _take(
 ) -> None:
     def text(what: str) -> str | None:
         value = row.get(found[what]) if what in found else None
+        if what == "response" and not isinstance(value, str):
+            value = response_text(value[0] if isinstance(value, list) and len(value) == 1 else value)
         return None if value is None else str(value)
 
     def number(what: str) -> float | None:
@@ -146,8 +202,9 @@ def _take(
             f"convert the column {found['dollars']}"
         )
     score = scale.read(row, found["score"]) if "score" in found else None
+    waited = number("milliseconds")
     answered = LoggedAnswer(
-        worker or row.label(found["worker"]),
+        worker or _worker_of(row, found["worker"]),
         row.where,
         score,
         answer=text("answer"),
@@ -155,7 +212,7 @@ def _take(
         input_tokens=whole("input_tokens"),
         output_tokens=whole("output_tokens"),
         dollars=number("dollars"),
-        seconds=number("seconds"),
+        seconds=number("seconds") if waited is None else waited / 1000,
     )
     if worker and score is None and not answered.answer and not answered.response:
         return  # an empty cell of a wide table is no outcome
@@ -168,7 +225,29 @@ def _task(row: SourceRow, found: Mapping[str, str], given: Sources) -> LoggedTas
         return "" if value is None else str(value)
 
     gold = ReferenceAnswer(text("gold") or None, text("kind") or None)
-    return row.logged_task(row.label(found["prompt"]), gold, (text("id"), given.domain_of(row) or text("domain")))
+    asked = own_value(row.values, found["prompt"], "prompt")
+    if isinstance(parse_json_text(asked), Mapping | list):
+        asked = _chat_of(parse_json_text(asked))
+    prompt = SourceRow(row.where, {found["prompt"]: asked}).label(found["prompt"])
+    return row.logged_task(prompt, gold, (text("id"), given.domain_of(row) or text("domain")))
+
+
+def _worker_of(row: SourceRow, name: str) -> str:
+    """Return who answered: what stands in a column, or the name of the file or its folder."""
+    if name in _PLACES and name not in row.values:
+        file = file_of(row)
+        return file.name.partition(".")[0] if name == "file" else file.absolute().parent.name
+    return SourceRow(row.where, {name: own_value(row.values, name, "worker")}).label(name)
+
+
+def _chat_of(asked: object) -> str | None:
+    """Return the prompt in a chat, or in an object that holds one: what was said up to the first answer."""
+    if isinstance(asked, Mapping):
+        inside = next((asked[name] for name in ("messages", "input", "question", "prompt") if name in asked), None)
+        return chat_text(asked) if inside is None else inside if isinstance(inside, str) else _chat_of(inside)
+    turns = asked if isinstance(asked, list) else []
+    answers = [at for at, turn in enumerate(turns) if isinstance(turn, Mapping) and turn.get("role") == "assistant"]
+    return chat_text(turns[: answers[0]] if answers and len(answers) < len(turns) and answers[0] else turns)
 
 
 @dataclass(slots=True)
@@ -222,7 +301,7 @@ class _Scale:
 
     def read(self, row: SourceRow, name: str) -> float | None:
         """Return a score in [0, 1], None where nothing is known; RowError for what is none."""
-        value = row.get(name)
+        value = own_value(row.values, name, "score")
         text = str(value).strip().casefold()
         if value is None or text in _UNKNOWN:
             return None
@@ -240,9 +319,10 @@ class _Scale:
 def _look(given: Sources, names: Sequence[str]) -> _Seen:
     """Read the score columns once."""
     seen = _Seen()
-    for row in given.rows(*_ENDINGS):
+    for row in _rows(given):
         for name in names:
-            text = str(row.get(name) if row.get(name) is not None else "").strip()
+            value = own_value(row.values, name, "score")
+            text = "" if value is None else str(value).strip()
             number = parse_number(text.removesuffix("%").strip())
             if number is None:
                 seen.words[text.casefold()] += 1
@@ -348,9 +428,9 @@ def _import_battles(battle: _BattleColumns, found: Mapping[str, str], given: Sou
         else:
             wins[(one, other) if won else (other, one)] += 1
 
-    for row in given.rows(*_ENDINGS):
+    for row in _rows(given):
         given.take(row, count, quiet=True)
-    strengths, drawn = fit_strengths(wins, ties)
+    strengths, drawn = fit_strengths(wins, ties) if met else ({}, 1.0)
     battles = sum(met.values()) / 2
     usual = {
         name: sum(
@@ -378,7 +458,7 @@ def _import_battles(battle: _BattleColumns, found: Mapping[str, str], given: Sou
                 ),
             )
 
-    for row in given.rows(*_ENDINGS):
+    for row in _rows(given):
         given.take(row, take)
     log.remark("battles, as scores of who was preferred, whoever the rival was", int(battles))
     if len(met) > 2:
@@ -396,6 +476,8 @@ def _read_battle(row: SourceRow, battle: _BattleColumns) -> tuple[str, str, floa
             raise row.type_error("one winner, or a tie", battle.winner[0])
         return one, other, (1.0, 0.0, 0.5)[flags.index(True)]
     said = str(row.get(battle.winner[0])).strip().casefold()
+    if (number := parse_number(said)) is not None and 1 <= number <= 2:  # one half is between the first and the second
+        return one, other, 0.5 if number == 1.5 else float(number < 1.5)
     firsts = {battle.first.casefold(), one.casefold(), "a", "model_a", "1", "left", "first", "model_1"}
     seconds = {battle.second.casefold(), other.casefold(), "b", "model_b", "2", "right", "second", "model_2"}
     if said in firsts - seconds:

@@ -318,7 +318,7 @@ def _from_text(where: str, suffix: str, opened: IO[bytes]) -> Iterator[SourceRow
                     elif cells:
                         yield SourceRow(
                             f"{where}: line {line}",
-                            {name: cell or None for name, cell in zip(names, cells, strict=True)},
+                            {name: _cell(cell, between) for name, cell in zip(names, cells, strict=True)},
                         )
                     line = reader.line_num + 1
             except csv.Error as error:
@@ -327,6 +327,13 @@ def _from_text(where: str, suffix: str, opened: IO[bytes]) -> Iterator[SourceRow
             yield from _from_lines(where, enumerate(text, 1))
         else:
             yield from _from_json(where, text)
+
+
+def _cell(text: str, between: str) -> str | None:
+    """Return what a cell holds; where semicolons separate cells, a comma in a number is a decimal point."""
+    whole, comma, part = text.partition(",") if between == ";" else (text, "", "")
+    decimal = comma and part.isdecimal() and whole.lstrip("-").isdecimal()
+    return (f"{whole}.{part}" if decimal else text) or None
 
 
 def _from_json(where: str, text: TextIO) -> Iterator[SourceRow]:

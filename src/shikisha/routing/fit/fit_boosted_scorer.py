@@ -13,7 +13,7 @@ import numpy as np
 from shikisha.core.errors import MissingExtra
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.boosted_scorer import LOGIT_COLUMN, BoostedTrees, candidate_features
-from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, scores_by_answer
 from shikisha.routing.state import NOT_ASKED, DecisionState
 
 if TYPE_CHECKING:
@@ -47,9 +47,10 @@ class BoostingConfig:
 
 @dataclass(frozen=True, slots=True)
 class FittedBoost:
-    """Trees of all tasks, and for each fold a function of features that gives the log odds of trees without it."""
+    """Trees of all tasks, their log odds of features, and for each fold those of trees without it."""
 
     trees: BoostedTrees
+    as_fitted: Callable[[Floats], Floats]
     by_fold: tuple[Callable[[Floats], Floats], ...]
 
 
@@ -79,8 +80,8 @@ def fit_boosted_scorer(
         by_group.append(fit_trees(features[part], labels[part], settings).decision_function)
         if not group and not trees_gain(by_group[0](features[~part]), features[~part], labels[~part], rows[~part]):
             return None
-    trees = trees_as_arrays(fit_trees(features, labels, settings))
-    return FittedBoost(trees, tuple(by_group[group] for group in groups))
+    whole = fit_trees(features, labels, settings)
+    return FittedBoost(trees_as_arrays(whole), whole.decision_function, tuple(by_group[group] for group in groups))
 
 
 def trees_gain(log_odds: Floats, features: Floats, labels: Flags, tasks: Ints) -> bool:
@@ -97,8 +98,7 @@ def _training_rows(
 ) -> tuple[Ints, Floats, Flags]:
     """Return the task, the features and the label of each candidate of each state that is fitted on."""
     complete = matrix.state_after(np.ones(matrix.codes.shape, bool))
-    count = max(1, int(matrix.codes.max(initial=0)) + 1)
-    right = _known_correctness(matrix, count)
+    right = scores_by_answer(matrix, matrix.graded)
     found = []
     for workers, tasks, asked in _sample_states(matrix, pool, config):
         for first in range(0, len(tasks), _CHUNK):
@@ -131,16 +131,6 @@ def _sample_states(
         asked[:, order] = ranks < sizes[:, None]
         states.append((tuple(order.tolist()), tasks, asked))
     return states
-
-
-def _known_correctness(matrix: OutcomeMatrix, count: int) -> Floats:
-    """Return [T, K]: the mean score of those who gave a candidate; NaN where none of them was graded."""
-    total, graded = np.zeros((len(matrix), count)), np.zeros((len(matrix), count))
-    known = ~np.isnan(matrix.scores) if matrix.graded is None else matrix.graded
-    rows, columns = np.nonzero((matrix.codes >= 0) & known)
-    np.add.at(total, (rows, matrix.codes[rows, columns]), matrix.scores[rows, columns])
-    np.add.at(graded, (rows, matrix.codes[rows, columns]), 1.0)
-    return np.divide(total, graded, out=np.full_like(total, np.nan), where=graded > 0)
 
 
 def fit_trees(features: Floats, labels: Flags, config: BoostingConfig) -> "HistGradientBoostingClassifier":

@@ -9,7 +9,7 @@ method with a penalty per weight, which scikit-learn's estimators do not offer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeAlias
 
@@ -75,12 +75,13 @@ def _logistic_loss(features: Floats, labels: Floats, penalty: Floats, weights: F
 class StopPoint:
     """What is known after one sequence of workers: `weights` [F + 1, p] of fits without each fold and of all tasks.
 
-    `sure` [T] is the confidence, `least` [n] the candidate thresholds, ascending, and `passed` [T] how many of those a
-    task's confidence reaches.
+    `sure` [T] is the confidence by fits without the task, `as_fitted` [T] that by the fit of all tasks, `least` [n] the
+    candidate thresholds, ascending, and `passed` [T] how many of those a task's confidence reaches.
     """
 
     weights: Floats
     sure: Floats
+    as_fitted: Floats
     least: Floats
     passed: Ints
 
@@ -116,10 +117,13 @@ class StopPoints:
                 rows, own = known & (self.folds != fold), answered & (self.folds == fold)
                 weights.append(_round_to_float32(fit_logistic(features[rows], won[rows], penalty, overall)))
                 sure[own] = sigmoid(features[own], weights[-1])
+            weights.append(_round_to_float32(overall))
+            own_sure = np.where(answered, sigmoid(features, weights[-1]), _NO_ANSWER_CONFIDENCE)
             least = _candidate_thresholds(sure[answered])
             self._known[asked] = StopPoint(
-                np.array([*weights, _round_to_float32(overall)]),
+                np.array(weights),
                 sure,
+                own_sure,
                 least,
                 np.searchsorted(least, sure, side="right"),
             )
@@ -145,7 +149,7 @@ class FittedCascade:
     """A cascade, and its results on tasks outside the fit: won and cost (units), [T, L].
 
     `by_fold` are the cascades that achieved them, each fitted without its fold. `spent` [L] is the mean cost of the
-    cascade itself, which is fitted on all tasks, by confidences from outside the fit.
+    cascade itself, which is fitted on all tasks.
     """
 
     part: CascadeRule
@@ -171,10 +175,9 @@ def fit_cascade(matrix: OutcomeMatrix, folds: Ints, unit: float = 0.0) -> Fitted
     orders = [order for size in range(1, MAX_STEPS + 1) for order in combinations(candidates, size)]
     rules = _search_orders(data, orders)
     by_fold = tuple(_build_cascade(data, rules, fold) for fold in range(data.count))
-    data = replace(data, won=np.where(data.answered, matrix.for_evaluation().won, 0.0))
     won, cost = _evaluate_folds(data, by_fold)
     whole = _build_cascade(data, rules, data.count)
-    spent = _evaluate_folds(data, (whole,) * data.count)[1].mean(axis=0)
+    spent = _evaluate_folds(data, (whole,) * data.count, "as_fitted")[1].mean(axis=0)
     return FittedCascade(whole, won, cost, spent, by_fold)
 
 
@@ -321,26 +324,32 @@ def _build_cascade(data: _CascadeData, rules: _BestOrders, fold: int) -> Cascade
     return CascadeRule(orders, thresholds, confidences, data.stops.scales, spares)
 
 
-def _evaluate_folds(data: _CascadeData, by_fold: Sequence[CascadeRule]) -> tuple[Floats, Floats]:
-    """Return [T, L] what each setting wins and costs, each task with the cascade that excludes it."""
+def _evaluate_folds(
+    data: _CascadeData, by_fold: Sequence[CascadeRule], confidence: str = "sure"
+) -> tuple[Floats, Floats]:
+    """Return [T, L] what each setting wins and costs, each task with the cascade of its fold."""
     shape = (len(data.matrix), by_fold[0].settings)
     won, cost = np.zeros(shape), np.zeros(shape)
     for group in np.unique(data.group):
         fold, kind = divmod(int(group), data.kinds)
         rows = np.flatnonzero(data.group == group)
         for setting in range(shape[1]):
-            won[rows, setting], cost[rows, setting] = _walk_cascade(data, by_fold[fold], (setting, kind), rows)
+            won[rows, setting], cost[rows, setting] = _walk_cascade(
+                data, by_fold[fold], (setting, kind, confidence), rows
+            )
     return won, cost
 
 
-def _walk_cascade(data: _CascadeData, cascade: CascadeRule, at: tuple[int, int], rows: Ints) -> tuple[Floats, Floats]:
-    """Return what these tasks of one type win and cost at one setting."""
+def _walk_cascade(
+    data: _CascadeData, cascade: CascadeRule, at: tuple[int, int, str], rows: Ints
+) -> tuple[Floats, Floats]:
+    """Return what these tasks of one type win and cost at one setting, by one of the confidences of stop points."""
     everybody = np.ones(len(data.matrix.workers), bool)
-    steps = cascade.steps(*at, everybody)
+    steps = cascade.steps(*at[:2], everybody)
     won, cost, going = np.zeros(len(rows)), np.zeros(len(rows)), np.ones(len(rows), bool)
     for size, (worker, least) in enumerate(steps, 1):
         cost += going * data.cost[rows, worker]
         won = np.where(going & data.answered[rows, worker], data.won[rows, worker], won)
         if size < len(steps):
-            going &= data.stops.after(tuple(one for one, _ in steps[:size])).sure[rows] < least
+            going &= getattr(data.stops.after(tuple(one for one, _ in steps[:size])), at[2])[rows] < least
     return won, cost

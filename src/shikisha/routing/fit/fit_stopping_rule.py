@@ -20,7 +20,7 @@ from shikisha.core.errors import MissingExtra
 from shikisha.routing.arrays import Flags, Floats, Floats32, Ints
 from shikisha.routing.boosted_scorer import boosted_posterior, candidate_features
 from shikisha.routing.fit.fit_boosted_scorer import BoostingConfig, FittedBoost, fit_boosted_scorer
-from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, scores_by_answer
 from shikisha.routing.state import (
     SHIP,
     WEAKLY_PENALIZED,
@@ -118,17 +118,6 @@ def _fit_design(design: _DesignMatrix, matrix: OutcomeMatrix, settings: ScorerPe
     return AnswerScorer(np.append(overall + none, overall), support, table + table.T)
 
 
-def answer_correctness(matrix: OutcomeMatrix) -> Floats:
-    """Return [T, K]: the correctness of each candidate answer, the mean score of those who gave it."""
-    count = max(1, int(matrix.codes.max(initial=0)) + 1)
-    total, given = np.zeros((len(matrix), count)), np.zeros((len(matrix), count))
-    for column in range(len(matrix.workers)):
-        rows = np.flatnonzero((matrix.codes[:, column] >= 0) & ~np.isnan(matrix.scores[:, column]))
-        np.add.at(total, (rows, matrix.codes[rows, column]), matrix.scores[rows, column])
-        np.add.at(given, (rows, matrix.codes[rows, column]), 1.0)
-    return np.divide(total, given, out=np.zeros_like(total), where=given > 0)
-
-
 def _parameter_sizes(kinds: int, workers: int) -> tuple[int, ...]:
     """Return the number of parameters: none, none by type, support, by type, pairs."""
     return 1, kinds, workers, kinds * workers, workers * (workers - 1) // 2
@@ -146,7 +135,7 @@ def _build_design(matrix: OutcomeMatrix, settings: ScorerPenalties) -> _DesignMa
         states.append(np.where(random.random(matrix.codes.shape) < share, matrix.codes, -1))
     codes, copies = np.concatenate(states), len(states)
     types = np.tile(matrix.batch.types, copies)
-    right = np.tile(np.greater(answer_correctness(matrix), 0.5), (copies, 1))
+    right = np.tile(np.greater(np.nan_to_num(scores_by_answer(matrix)), 0.5), (copies, 1))
     base, entries = np.arange(len(codes)) * right.shape[1], _SparseEntries()
     kinds, workers = len(matrix.types.names), codes.shape[1]
     by_type, by_pair = workers, workers * (1 + kinds)
@@ -262,14 +251,23 @@ class StoppingData:
         """[T, K]: the probability of each candidate given all votes, by scorers that exclude the task."""
         return self.belief(tuple(range(len(self.matrix.workers)))).answers
 
-    def belief(self, asked: AskedWorkers) -> AnswerBelief:
-        """Return the belief after these were asked, by scorers and trees that exclude the task."""
+    def belief(self, asked: AskedWorkers, *, as_fitted: bool = False) -> AnswerBelief:
+        """Return the belief after these were asked, by scorers and trees that exclude the task.
+
+        `as_fitted`: by those of all tasks, which the file holds. Where states are few, others would put all tasks of a
+        state on the other side of a decision, and costs would be another rule's.
+        """
         posterior = self.posterior(asked)
+        if as_fitted:
+            answers, none = self.scorer.posterior(self.complete, asked)
+            posterior = np.pad(answers, ((0, 0), (0, posterior[0].shape[1] - answers.shape[1]))), none
         if self.boost is None:
             return AnswerBelief.of(posterior)
         (tasks, codes), features = candidate_features(self.complete, asked, posterior)
         log_odds, folds = np.zeros(len(tasks)), self.folds[tasks]
-        for fold, trees in enumerate(self.boost.by_fold):
+        if as_fitted and len(tasks):
+            log_odds = self.boost.as_fitted(features)
+        for fold, trees in enumerate(() if as_fitted else self.boost.by_fold):
             if (rows := np.flatnonzero(folds == fold)).size:
                 log_odds[rows] = trees(features[rows])
         return AnswerBelief.of(boosted_posterior(log_odds, (tasks, codes), posterior))
@@ -305,7 +303,7 @@ class StoppingData:
 class FittedStopping:
     """A stopping rule, and its results on tasks outside the fit: won and cost (units), [T, L].
 
-    `spent` [L] is the mean cost of the rule itself, which is fitted on all tasks, by beliefs from outside the fit.
+    `spent` [L] is the mean cost of the rule itself, which is fitted on all tasks.
     """
 
     part: StoppingRule
@@ -350,11 +348,15 @@ def fit_stopping(data: StoppingData, workers: Sequence[int]) -> FittedStopping:
 
 @dataclass(frozen=True, slots=True)
 class _StoppingState:
-    """All tasks after the same workers were asked: features, score of shipping now, and the same as a soft label."""
+    """All tasks after the same workers were asked: features, score of shipping now, and the same as a soft label.
+
+    `as_fitted` are the features that the rule in the file would see.
+    """
 
     data: StoppingData
     asked: AskedWorkers
     features: Floats32
+    as_fitted: Floats32
     ship: Floats
     label: Floats
 
@@ -362,23 +364,18 @@ class _StoppingState:
     def at(cls, data: StoppingData, asked: AskedWorkers) -> "_StoppingState":
         matrix = data.matrix
         if not asked:
-            nothing = np.zeros(len(matrix))
-            return cls(
-                data,
-                asked,
-                _to_float32(initial_features(_state_after(matrix, asked), data.scales)),
-                nothing,
-                nothing,
-            )
+            nothing, first = np.zeros(len(matrix)), initial_features(_state_after(matrix, asked), data.scales)
+            return cls(data, asked, _to_float32(first), _to_float32(first), nothing, nothing)
         seen, belief = _state_after(matrix, asked), data.belief(asked)
         shipped = best_supporter(seen, asked, np.where(belief.best > 0, belief.top, -1))
         rows = np.arange(len(matrix))
-        ship = np.where(shipped >= 0, matrix.for_evaluation().won[rows, shipped], 0.0)
+        ship = np.where(shipped >= 0, matrix.won[rows, shipped], 0.0)
         soft = data.config.soft
         by_votes = data.teacher[rows, belief.top]
         label = np.where(shipped >= 0, (1 - soft) * matrix.won[rows, shipped] + soft * by_votes, 0.0)
         features = _to_float32(state_features(seen, asked, belief, data.scales))
-        return cls(data, asked, features, ship, label.astype(np.float32))
+        own = _to_float32(state_features(seen, asked, data.belief(asked, as_fitted=True), data.scales))
+        return cls(data, asked, features, own, ship, label.astype(np.float32))
 
     def shipped(self, prices: int) -> _Continuation:
         """Return the continuation of shipping now, at every price."""
@@ -409,7 +406,7 @@ def _fit_step(
     penalty[0] = _CONSTANT_PENALTY
     fitted, predictions = _cross_fit_ridge(state.features, flat, penalty, data.folds)
     continuation = state.shipped(len(prices))
-    own: Floats32 = (state.features @ fitted.astype(np.float32)).reshape(targets.shape)
+    own: Floats32 = (state.as_fitted @ fitted.astype(np.float32)).reshape(targets.shape)
     choice = _best_ask(predictions.reshape(targets.shape), bool(state.asked))
     own_choice = _best_ask(own, bool(state.asked))
     for index, (next_state, worker) in enumerate(zip(next_states, others, strict=True)):

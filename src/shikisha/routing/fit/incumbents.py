@@ -10,7 +10,6 @@ conductor's, since nobody knows how the part was chosen.
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from statistics import fmean
 
 import numpy as np
@@ -32,8 +31,6 @@ MIN_RUN_SHARE = 0.05
 HARM, CHEAPER = 0.02, 0.9
 # A conductor with this part of the runs of the most used one is in use, too.
 _USED_SHARE = 0.5
-# More tasks than so many times those at hand are not asked for.
-_MOST_NEEDED = 20
 _ADVICE = (
     "keep the conductor in use, or run and grade the same tasks with each worker alone "
     "(`--conductor fixed:single?worker=NAME`, the same journal) and learn again"
@@ -47,20 +44,33 @@ class TaskScores:
     won: Mapping[str, float]
     dollars: Mapping[str, float]
 
+    @classmethod
+    def of(cls, ids: Sequence[str], won: Floats, dollars: Floats) -> "TaskScores":
+        """Return the scores by task id; what is NaN is left out."""
+        known = (
+            {task: value for task, value in zip(ids, values.tolist(), strict=True) if value == value}
+            for values in (won, dollars)
+        )
+        return cls(*known)
+
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """A conductor in use: its number of runs, and mean score and dollars by task id.
-
-    `parted`: some of its plans had parts. `elsewhere` counts its graded tasks without an outcome of any worker.
-    """
+    """A conductor in use: its runs, whether some of its plans had parts, and mean score and dollars by task id."""
 
     name: str
-    runs: int
+    runs: tuple[RunOutcome, ...]
     parted: bool
-    scores: dict[str, float]
-    dollars: dict[str, float]
-    elsewhere: int = 0
+    scores: Mapping[str, float]
+    dollars: Mapping[str, float]
+
+    def refusal(self, why: str) -> ConfigError:
+        """Return the error that nothing is written because nothing can be compared."""
+        plans = "have plans with several steps by" if self.parted else "were conducted by"
+        return ConfigError(
+            f"{len(self.runs):,} runs of this journal {plans} {self.name}, and a policy "
+            f"learned from single workers cannot be compared with it: {why}. Nothing is written: {_ADVICE}"
+        )
 
 
 def find_incumbents(runs: Sequence[RunOutcome]) -> tuple[Incumbent, ...]:
@@ -72,34 +82,25 @@ def find_incumbents(runs: Sequence[RunOutcome]) -> tuple[Incumbent, ...]:
     counts, parted = Counter(run.conductor for run in runs), Counter(run.conductor for run in runs if run.parted)
     most = max(counts.values(), default=0)
     frequent = parted.total() >= MIN_RUN_SHARE * len(runs)
-    return tuple(
-        _build_incumbent(name, [run for run in runs if run.conductor == name])
-        for name, count in counts.most_common()
-        if count >= _USED_SHARE * most or (frequent and name in parted)
-    )
-
-
-def _build_incumbent(name: str, runs: Sequence[RunOutcome]) -> Incumbent:
-    scores, dollars = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
-    for run in runs:
-        if run.task_id is not None and run.score is not None:
-            scores[run.task_id].append(run.score)
-            if run.dollars is not None:
-                dollars[run.task_id].append(run.dollars)
-    return Incumbent(
-        name,
-        len(runs),
-        any(run.parted for run in runs),
-        {task: fmean(values) for task, values in scores.items()},
-        {task: fmean(values) for task, values in dollars.items()},
-        sum(run.task_id is None and run.score is not None for run in runs),
-    )
+    incumbents = []
+    for name, count in counts.most_common():
+        if count < _USED_SHARE * most and not (frequent and name in parted):
+            continue
+        own = tuple(run for run in runs if run.conductor == name)
+        scores, dollars = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
+        for run in own:
+            if run.task_id is not None and run.score is not None:
+                scores[run.task_id].append(run.score)
+                if run.dollars is not None:
+                    dollars[run.task_id].append(run.dollars)
+        means = ({task: fmean(values) for task, values in held.items()} for held in (scores, dollars))
+        incumbents.append(Incumbent(name, own, name in parted, *means))
+    return tuple(incumbents)
 
 
 def refuse_unknown_propensities(runs: Sequence[RunOutcome], kind: LogKind, matrix: OutcomeMatrix) -> None:
     """Refuse a journal in which workers were chosen with unknown probabilities."""
-    asked = [name for column, name in enumerate(matrix.workers) if matrix.there[:, column].any()]
-    if runs and kind is LogKind.UNTOLD and len(asked) > 1:
+    if runs and kind is LogKind.UNTOLD and matrix.there.any(axis=0).sum() > 1:
         by = ", ".join(dict.fromkeys(run.conductor for run in runs))
         raise ConfigError(
             f"{by} chose whom to ask, and the journal does not record the probabilities: results of a worker on tasks "
@@ -119,37 +120,33 @@ def compare_with_incumbents(
     if not rivals:
         return policy
     if scores is None:
-        raise _incumbent_refusal(rivals[0], why or "not every worker was asked for every complete task")
-    rows, notes = [], []
-    for rival in rivals:
-        row, note = _compare_incumbent(rival, matrix, scores, policy.rung().dial.unit)
-        rows.append(row)
-        notes.append(note)
+        raise rivals[0].refusal(why or "not every worker was asked for every complete task")
+    rows = [_compare_incumbent(rival, matrix, scores, policy.rung().dial.unit) for rival in rivals]
+    notes = (f"the conductor in use, {rival.name}, was {row.note}" for rival, row in zip(rivals, rows, strict=True))
     about = replace(policy.about, notes=(*policy.about.notes, *notes))
     return replace(policy, about=about, yardsticks=(*policy.yardsticks, *rows))
 
 
-def _compare_incumbent(
-    rival: Incumbent, matrix: OutcomeMatrix, scores: TaskScores, unit: float
-) -> tuple[Baseline, str]:
+def _compare_incumbent(rival: Incumbent, matrix: OutcomeMatrix, scores: TaskScores, unit: float) -> Baseline:
     hashes = dict(zip(matrix.ids, matrix.hashes, strict=True))
     ids = [task for task in matrix.ids if task in rival.scores and task in scores.won]
-    graded = len(rival.scores) + rival.elsewhere
     if len({hashes[task] for task in ids}) < MIN_COMPARED_TASKS:
-        raise _incumbent_refusal(
-            rival,
+        raise rival.refusal(
             f"{len(ids)} graded tasks of its runs were also done by every worker alone; "
-            f"at least {MIN_COMPARED_TASKS} are needed",
+            f"at least {MIN_COMPARED_TASKS} are needed"
         )
+    graded = len(rival.scores) + sum(run.task_id is None and run.score is not None for run in rival.runs)
     if rival.parted and len(ids) < FULL_SHARE * graded:
-        raise _incumbent_refusal(
-            rival,
+        raise rival.refusal(
             f"only {len(ids):,} of {graded:,} graded tasks of its runs were also done by every worker alone, and how "
-            "these were chosen is unknown",
+            "these were chosen is unknown"
         )
     theirs, ours = (np.array([held[task] for task in ids]) for held in (rival.scores, scores.won))
     low, high = difference_interval((ours - theirs).tolist())
-    ratio = _cost_ratio(ids, rival, scores)
+    # The policy's dollars over the conductor's, on tasks where both are known.
+    both = [task for task in ids if task in rival.dollars and task in scores.dollars]
+    paid = sum(rival.dollars[task] for task in both)
+    ratio = sum(scores.dollars[task] for task in both) / paid if len(both) >= FULL_SHARE * len(ids) and paid else None
     own_mean, mean = min(1.0, float(ours.mean())), float(theirs.mean())
     comparison = (
         f"right in {mean:.1%} of {len(ids):,} tasks; the learned policy in {own_mean:.1%} "
@@ -159,35 +156,12 @@ def _compare_incumbent(
     if not same and low < (-HARM if ratio is not None and ratio <= CHEAPER else 0.0):
         raise ConfigError(
             f"the conductor in use, {rival.name}, was {comparison}: the policy is not shown to be as good. Nothing is "
-            f"written. {_tell_needs(own_mean - mean, high - low, len(ids))} Keep {rival.name}, or grade more of its "
-            "runs and of workers that do the same tasks alone"
+            f"written. Keep {rival.name}, or grade more of its runs and of workers that do the same tasks alone"
         )
     spent = [rival.dollars[task] for task in ids if task in rival.dollars]
     cost = fmean(spent) / unit if spent and unit > 0 else 0.0
     met = FrontierPoint(cost, cost, mean, *score_interval(theirs.tolist()))
-    return Baseline(
-        f"in use: {rival.name}", mean, (met,), comparison
-    ), f"the conductor in use, {rival.name}, was {comparison}"
-
-
-def _cost_ratio(ids: Sequence[str], rival: Incumbent, scores: TaskScores) -> float | None:
-    """Return the policy's dollars over the conductor's on tasks where both are known; None where none are."""
-    both = [task for task in ids if task in rival.dollars and task in scores.dollars]
-    paid = sum(rival.dollars[task] for task in both)
-    return sum(scores.dollars[task] for task in both) / paid if len(both) >= FULL_SHARE * len(ids) and paid else None
-
-
-def _tell_needs(mean: float, width: float, tasks: int) -> str:
-    """Say how many more tasks would show the gain if it is as estimated; where there is none, that it is no better."""
-    if mean <= 0:
-        return f"It is no better on {tasks:,} tasks."
-    needed = ceil(tasks * (width / 2 / mean) ** 2) - tasks
-    # A gain this small is not worth a figure.
-    return (
-        f"About {needed:,} more tasks would tell."
-        if 0 < needed <= 20 * tasks
-        else "The difference is too small to tell."
-    )
+    return Baseline(f"in use: {rival.name}", mean, (met,), comparison)
 
 
 def held_out_scores(selection: Selection, matrix: OutcomeMatrix) -> TaskScores:
@@ -201,21 +175,4 @@ def held_out_scores(selection: Selection, matrix: OutcomeMatrix) -> TaskScores:
     core = some.there.mean(axis=0) >= FULL_SHARE
     known = known_outcomes(some)[:, core].all(axis=1)
     priced: Floats = np.where(np.isnan(some.dollars[:, core]).any(axis=1), np.nan, selection.paid)
-    return task_scores(some.ids, np.where(known, selection.won, np.nan), priced)
-
-
-def task_scores(ids: Sequence[str], won: Floats, dollars: Floats) -> TaskScores:
-    """Return the scores by task id; what is NaN is left out."""
-
-    def known(values: Floats) -> dict[str, float]:
-        return {task: value for task, value in zip(ids, values.tolist(), strict=True) if value == value}
-
-    return TaskScores(known(won), known(dollars))
-
-
-def _incumbent_refusal(rival: Incumbent, why: str) -> ConfigError:
-    plans = "have plans with several steps by" if rival.parted else "were conducted by"
-    return ConfigError(
-        f"{rival.runs:,} runs of this journal {plans} {rival.name}, and a policy "
-        f"learned from single workers cannot be compared with it: {why}. Nothing is written: {_ADVICE}"
-    )
+    return TaskScores.of(some.ids, np.where(known, selection.won, np.nan), priced)

@@ -6,7 +6,7 @@ repaired; a log without any score is refused. Malformed files are refused by the
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -23,6 +23,7 @@ from shikisha.routing.fit.outcome_matrix import (
     known_first_asks,
     late_workers,
     missing_shares,
+    propagate_scores,
 )
 from shikisha.routing.state import NO_ANSWER, OPEN_FORM
 
@@ -93,22 +94,6 @@ def measure_coverage(matrix: OutcomeMatrix) -> LogCoverage:
         for worker, (there, elsewhere) in selected.items()
     ]
     return LogCoverage(kind, drawn, scored, tuple(findings))
-
-
-def propagate_scores(matrix: OutcomeMatrix) -> OutcomeMatrix:
-    """Return the matrix with scores copied to equal answers of the same task."""
-    if not (matrix.there & np.isnan(matrix.scores) & (matrix.codes > NO_ANSWER)).any():
-        return matrix
-    count = int(matrix.codes.max()) + 1
-    sums, sizes = np.zeros((len(matrix), count)), np.zeros((len(matrix), count))
-    for column in range(len(matrix.workers)):
-        rows = np.flatnonzero((matrix.codes[:, column] > NO_ANSWER) & ~np.isnan(matrix.scores[:, column]))
-        sums[rows, matrix.codes[rows, column]] += matrix.scores[rows, column]
-        sizes[rows, matrix.codes[rows, column]] += 1
-    means = np.divide(sums, sizes, out=np.full_like(sums, np.nan), where=sizes > 0)
-    mean_scores = np.take_along_axis(means, np.maximum(0, matrix.codes), axis=1)
-    unscored = np.isnan(matrix.scores) & (matrix.codes > NO_ANSWER)
-    return replace(matrix, scores=np.where(unscored, mean_scores, matrix.scores))
 
 
 def known_outcomes(matrix: OutcomeMatrix) -> Flags:

@@ -1,41 +1,33 @@
 """Missing grades: answers that nobody graded count for nothing, neither as right nor as wrong.
 
 A grade of one answer is one of all equal answers to the task, so answers with many supporters are graded more often
-than lone ones, and are right more often. The probability of being graded is therefore counted by type and number of
-supporters. Each answer then has an *estimate* that is doubly robust (Robins, Rotnitzky and Zhao 1994): what a model of
-the graded answers expects, and for a graded one the difference from its grade over that probability. Means of estimates
-are unbiased where grades are missing at random, given the type and the supporters, whatever the model's quality, and
-their spread shows what is unknown. Fits need scores, so they get draws from the model. Invariants: a recorded grade is
-never changed; expectations come from other tasks; a type of which hardly anything is graded is left out.
+than lone ones, and are right more often. What nobody graded is expected to be right as often as what the same worker
+said of the same type with as many supporters and somebody graded, shrunk to all types, and to what anybody said.
+Means are unbiased where grades are missing at random, given worker, type and supporters. Fits and evaluations get
+draws with that expectation, one for each answer. Invariants: a recorded grade is never changed; a type of which hardly
+anything is graded is left out.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from shikisha.plots.number_format import percent, plural
-from shikisha.routing.arrays import Flags, Floats, Ints
-from shikisha.routing.cascade_rule import sigmoid
-from shikisha.routing.fit.fit_cascade import fit_logistic
-from shikisha.routing.fit.model_selection import assign_folds
-from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
+from shikisha.routing.arrays import Flags
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, propagate_scores
 from shikisha.routing.state import NO_ANSWER
 
-_FOLDS = 3
-# Numbers of supporters from which another probability of being graded is counted.
-_SUPPORT_STEPS = (1, 2, 3, 4, 6, 9)
-# A probability is that of a type and step with as many answers, else that of the step in all types.
-_MIN_COUNTED = 50
+# Numbers of supporters beyond this are one case.
+_MOST_SUPPORT = 5
+# Grades at the expectation of all workers, added to a worker's own.
+_PRIOR = 5.0
 # With fewer graded answers of a type nothing is known of it.
 _MIN_GRADED = 10
-# No graded answer stands for more others than that.
-_LEAST_PROBABILITY = 0.02
-_RIDGE = 1.0
 _MAX_NAMED = 3
 
 
 def complete_grades(matrix: OutcomeMatrix, seed: int = 0) -> tuple[OutcomeMatrix, tuple[str, ...]]:
-    """Return the matrix with a score and an estimate for each answer that nobody graded, and notes about it."""
+    """Return the matrix with a score for each answer that nobody graded, and notes about it."""
     ungraded = matrix.there & np.isnan(matrix.scores)
     if not (ungraded & (matrix.codes > NO_ANSWER)).any():
         return matrix, ()
@@ -63,87 +55,25 @@ def _graded_types(matrix: OutcomeMatrix) -> tuple[Flags, list[str]]:
     return ~np.isin(types, dark), [matrix.types.names[kind] if kind >= 0 else "tasks of no type" for kind in dark]
 
 
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """Distinct answers: task and type [G], features [G, p], supporters, and the mean grade of each (NaN: none).
-
-    Where a worker has no answer, that is one without supporters.
-    """
-
-    rows: Ints
-    types: Ints
-    features: Floats
-    support: Ints
-    grades: Floats
-
-
 def _complete(matrix: OutcomeMatrix, seed: int) -> OutcomeMatrix:
-    most = int(matrix.codes.max(initial=0)) + 1
-    width = most + len(matrix.workers)
-    rows, columns = np.nonzero(matrix.there)
-    codes = matrix.codes[rows, columns]
-    keys, places = np.unique(rows * width + np.where(codes > NO_ANSWER, codes, most + columns), return_inverse=True)
-    answers = _distinct_answers(matrix, keys // width, places, (rows, columns))
-    known = ~np.isnan(answers.grades)
-    folds = assign_folds(matrix.hashes, f"grades {seed}", _FOLDS)[answers.rows]
-    expected = _expect_grades(answers, folds)
-    probability = _graded_probability(answers)
-    estimates = expected + np.where(known, (np.nan_to_num(answers.grades) - expected) / probability, 0.0)
-    binary = bool(np.isin(matrix.scores[~np.isnan(matrix.scores)], (0.0, 1.0)).all())
-    drawn = (np.random.default_rng(seed).random(len(keys)) < expected).astype(float) if binary else expected
-    scores, values = matrix.scores.copy(), matrix.scores.copy()
-    own = scores[rows, columns]
-    scores[rows, columns] = np.where(np.isnan(own), np.where(known, answers.grades, drawn)[places], own)
-    values[rows, columns] = estimates[places]
-    return replace(matrix, scores=scores, estimates=values, graded=matrix.there & ~np.isnan(matrix.scores))
-
-
-def _distinct_answers(matrix: OutcomeMatrix, tasks: Ints, places: Ints, cells: tuple[Ints, Ints]) -> _Answers:
-    rows, columns = cells
-    supporters = np.zeros((len(tasks), len(matrix.workers)))
-    supporters[places, columns] = 1.0
-    silent = np.zeros(len(tasks), bool)
-    silent[places[matrix.codes[rows, columns] <= NO_ANSWER]] = True
-    support = np.where(silent, 0, supporters.sum(axis=1)).astype(np.int64)
-    given = np.bincount(tasks, support, len(matrix))
-    distinct = np.bincount(tasks, support > 0, len(matrix))
-    own = matrix.scores[rows, columns]
-    graded = ~np.isnan(own)
-    counts = np.bincount(places[graded], minlength=len(tasks))
-    sums = np.bincount(places[graded], own[graded], len(tasks))
-    types = matrix.batch.types[tasks]
-    kinds = np.eye(len(matrix.types.names) + 1)[types % (len(matrix.types.names) + 1)]
-    share = support / np.maximum(1, given[tasks])
-    shape = np.column_stack([np.ones(len(tasks)), share, share**2, 1 / np.maximum(1, distinct[tasks])])
-    grades = np.divide(sums, counts, out=np.full(len(tasks), np.nan), where=counts > 0)
-    return _Answers(tasks, types, np.hstack([shape, supporters, kinds]), support, grades)
-
-
-def _expect_grades(answers: _Answers, folds: Ints) -> Floats:
-    """Return [G]: the expected grade of each answer, from graded answers to other tasks."""
-    known, expected = ~np.isnan(answers.grades), np.zeros(len(answers.rows))
-    overall = float(answers.grades[known].mean())
-    silent = answers.support == 0
-    for fold in range(_FOLDS):
-        train, test = known & (folds != fold) & ~silent, (folds == fold) & ~silent
-        if train.sum() < _MIN_GRADED:
-            expected[test] = overall
-            continue
-        penalty = np.append(1e-6, np.full(answers.features.shape[1] - 1, _RIDGE))
-        weights = fit_logistic(answers.features[train], answers.grades[train], penalty)
-        expected[test] = sigmoid(answers.features[test], weights)
-    if (known & silent).sum() >= _MIN_GRADED:  # else no answer is worth nothing
-        expected[silent] = answers.grades[known & silent].mean()
-    return expected
-
-
-def _graded_probability(answers: _Answers) -> Floats:
-    """Return [G]: the probability that an answer like this is graded, by type and number of supporters."""
-    steps = np.searchsorted(_SUPPORT_STEPS, answers.support, side="right")
-    known, found = ~np.isnan(answers.grades), np.zeros(len(answers.rows))
-    for step in np.unique(steps).tolist():
-        of_step = steps == step
-        for kind in np.unique(answers.types[of_step]).tolist():
-            alike = of_step & (answers.types == kind)
-            found[alike] = (known[alike] if alike.sum() >= _MIN_COUNTED else known[of_step]).mean()
-    return np.maximum(found, _LEAST_PROBABILITY)
+    graded = matrix.there & ~np.isnan(matrix.scores)
+    agree = (matrix.codes[:, :, None] == matrix.codes[:, None, :]) & (matrix.codes > NO_ANSWER)[:, :, None]
+    support = np.minimum(agree.sum(axis=2), _MOST_SUPPORT)
+    expected, overall = np.zeros(matrix.codes.shape), float(matrix.won[graded].mean())
+    for step in range(_MOST_SUPPORT + 1):
+        of_step = matrix.there & (support == step)
+        known = of_step & graded
+        mean = (matrix.won[known].sum() + _PRIOR * overall) / (known.sum() + _PRIOR)
+        by_worker = ((matrix.won * known).sum(axis=0) + _PRIOR * mean) / (known.sum(axis=0) + _PRIOR)
+        for kind in np.unique(matrix.batch.types):
+            own = known & (matrix.batch.types == kind)[:, None]
+            by_kind = ((matrix.won * own).sum(axis=0) + _PRIOR * by_worker) / (own.sum(axis=0) + _PRIOR)
+            expected = np.where(of_step & (matrix.batch.types == kind)[:, None], by_kind, expected)
+    # One expectation, and one draw, for all who gave an answer.
+    chance = np.divide((agree * expected[:, None, :]).sum(axis=2), agree.sum(axis=2), out=expected, where=support > 0)
+    binary = bool(np.isin(matrix.scores[graded], (0.0, 1.0)).all())
+    lots = np.random.default_rng([seed, len(matrix)]).random(matrix.codes.shape)
+    lots = np.take_along_axis(lots, agree.argmax(axis=2), axis=1)
+    drawn = (lots < chance).astype(float) if binary else chance
+    told = propagate_scores(matrix).scores
+    return replace(matrix, scores=np.where(matrix.there & np.isnan(told), drawn, told), graded=graded)

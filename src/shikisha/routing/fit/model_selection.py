@@ -76,14 +76,13 @@ ProgressCallback = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LearningOptions:
-    """Options of learning: the seed of the folds, load limits, and the configuration of the stopping rule.
+    """Options of learning: the seed of the folds, and the configuration of the stopping rule.
 
-    `rung` is the candidate to select whatever the evidence says ("": none), `limits` are the largest shares of tasks.
+    `rung` is the candidate to select whatever the evidence says ("": none).
     """
 
     seed: int = 0
     rung: str = ""
-    limits: Mapping[str, float] = field(default_factory=dict)
     config: StoppingConfig = field(default_factory=StoppingConfig)
 
 
@@ -110,7 +109,7 @@ def fit_candidates(
     folds, silent = assign_folds(matrix.hashes, f"fit {options.seed}"), fill_missing_as_silent(matrix)
     rows = measured_rows(matrix, names)
     report("table")
-    table = fit_table(silent, folds, unit, options.limits)
+    table = fit_table(silent, folds, unit)
     own_cost = evaluate_table(table.part, silent, unit)[1].mean(axis=0)
     fitted = {TABLE: CrossFittedRule(table.part, table.won, table.cost, own_cost, table.expected).at(rows)}
     if CASCADE in names:
@@ -147,7 +146,7 @@ def _fit_stepwise(
 def _single_workers(table: TableRule, matrix: OutcomeMatrix, unit: float) -> CrossFittedRule:
     """Return a rule that asks one worker for every task, a setting for each; nothing is fitted to its results."""
     workers = len(matrix.workers)
-    part = replace(table, bonus=np.eye(workers) * _ALWAYS, prices=np.zeros(workers), sway=0.0)
+    part = replace(table, bonus=np.eye(workers) * _ALWAYS, prices=np.zeros(workers))
     won, cost = evaluate_table(part, matrix, unit)
     return CrossFittedRule(part, won, cost, cost.mean(axis=0))
 
@@ -280,8 +279,6 @@ def select_policy(
     """Fit and measure all candidates on a full matrix and return the policy; `report` receives progress."""
     settings, origin = options or LearningOptions(), about or PolicyOrigin("outcomes", "", len(matrix))
     names, notes = candidate_names(matrix)
-    if settings.limits:
-        names, notes = (TABLE,), (*notes, f"only the {TABLE} keeps load limits, so it is selected")
     fitted = fit_candidates(matrix, settings, names, report)
     origin = replace(origin, seed=settings.seed, notes=(*origin.notes, *notes))
     log = matrix, known_workers(matrix), matrix.cost_unit()
@@ -317,7 +314,9 @@ def finish_selection(
     else:
         dial, names_of = fitted.dials[selected], tuple(worker.name for worker in workers)
         alone = {target: names_of[worker] for target, worker in _sole_workers(fitted.parts, dial)}
-        verdict = reach_verdict(trial, dial, (best_worker(workers).name, alone), contents, len(workers))
+        verdict = reach_verdict(
+            trial, dial, (best_worker(workers).name, alone), contents, len(workers), matrix.graded_share
+        )
     about = replace(about, verdict=verdict)
     policy = Policy(about, workers, matrix.types, fitted.parts, tuple(candidates), selected)
     if trial is None:
@@ -333,7 +332,7 @@ def _sole_workers(parts: Sequence[DecisionRule], dial: TradeOff) -> Iterator[tup
         asked = set[int]()
         for point in {mix.low, mix.high} if mix.share else {mix.low}:
             part = parts[point.part]
-            if not isinstance(part, TableRule) or part.sway:
+            if not isinstance(part, TableRule):
                 asked |= {-1, -2}
                 break
             asked |= set(part.worth(point.setting).argmax(axis=1).tolist())

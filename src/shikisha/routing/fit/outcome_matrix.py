@@ -61,8 +61,7 @@ class OutcomeMatrix:
     `tokens` of output; `lengths` of answers in characters; `there`: whether the outcome is recorded; `propensities` of
     being recorded (NaN: unknown; 1 where every worker was asked). `hashes` [T] are of the content. `turns` number the
     asks of a task from 0, -1 if unknown; None: no outcome has one. Where grades are missing (`missing_grades`),
-    `scores` hold draws for those, `estimates` terms whose means are unbiased, and `graded` says which were graded.
-    `evidence` is about the candidate answers.
+    `scores` hold draws for those, and `graded` says which were graded. `evidence` is about the candidate answers.
     """
 
     ids: tuple[str, ...]
@@ -80,7 +79,6 @@ class OutcomeMatrix:
     propensities: Floats
     answers: bool = True
     turns: Ints | None = None
-    estimates: Floats | None = None
     graded: Flags | None = None
     evidence: AnswerEvidence | None = None
 
@@ -152,13 +150,8 @@ class OutcomeMatrix:
             there=chosen(self.there),
             propensities=chosen(self.propensities),
             turns=None if self.turns is None else chosen(self.turns),
-            estimates=None if self.estimates is None else chosen(self.estimates),
             graded=None if self.graded is None else chosen(self.graded),
         )
-
-    def for_evaluation(self) -> "OutcomeMatrix":
-        """Return the matrix to evaluate on: scores are estimates, which may lie outside [0, 1], where grades miss."""
-        return self if self.estimates is None else replace(self, scores=self.estimates)
 
     @property
     def graded_share(self) -> float:
@@ -179,11 +172,8 @@ class OutcomeMatrix:
     def mean_scores(self) -> Floats:
         """Return [J]: each worker's mean recorded score; 0 where there is none."""
         known = ~np.isnan(self.scores)
-        won = self.won
-        if self.estimates is not None:
-            won = np.where(np.isnan(self.estimates), won, self.estimates)
-        means: Floats = won.sum(axis=0) / np.maximum(1, known.sum(axis=0))
-        return means if self.estimates is None else np.clip(means, 0.0, 1.0)
+        means: Floats = self.won.sum(axis=0) / np.maximum(1, known.sum(axis=0))
+        return means
 
     def cost_unit(self) -> float:
         """Return the unit of cost: mean dollars of the best single worker, or of the most expensive if that is free.
@@ -341,6 +331,25 @@ def complete_costs(matrix: OutcomeMatrix) -> tuple[OutcomeMatrix, tuple[str, ...
     count = f"{plural(int(unknown.sum()), 'outcome')} of {int(matrix.there.sum()):,} without a cost"
     note = f"{count} are taken to cost what the same worker's others do on average"
     return replace(matrix, dollars=np.where(unknown, means, matrix.dollars)), (note,)
+
+
+def scores_by_answer(matrix: OutcomeMatrix, known: Flags | None = None) -> Floats:
+    """Return [T, K]: the mean score of those who gave a candidate answer; NaN where none of them has a `known` one."""
+    count = max(1, int(matrix.codes.max(initial=0)) + 1)
+    total, given = np.zeros((len(matrix), count)), np.zeros((len(matrix), count))
+    rows, columns = np.nonzero((matrix.codes >= 0) & (~np.isnan(matrix.scores) if known is None else known))
+    np.add.at(total, (rows, matrix.codes[rows, columns]), matrix.scores[rows, columns])
+    np.add.at(given, (rows, matrix.codes[rows, columns]), 1.0)
+    return np.divide(total, given, out=np.full_like(total, np.nan), where=given > 0)
+
+
+def propagate_scores(matrix: OutcomeMatrix) -> OutcomeMatrix:
+    """Return the matrix with scores copied to equal answers of the same task."""
+    unscored = np.isnan(matrix.scores) & (matrix.codes > NO_ANSWER)
+    if not (matrix.there & unscored).any():
+        return matrix
+    told = np.take_along_axis(scores_by_answer(matrix), np.maximum(0, matrix.codes), axis=1)
+    return replace(matrix, scores=np.where(unscored, told, matrix.scores))
 
 
 def missing_shares(matrix: OutcomeMatrix) -> Floats:

@@ -25,7 +25,6 @@ from shikisha.routing.fit.log_quality import (
     count_by_type,
     known_outcomes,
     measure_coverage,
-    propagate_scores,
     recorded_propensities,
     supported_outcomes,
 )
@@ -37,7 +36,7 @@ from shikisha.routing.fit.model_selection import (
     finish_selection,
     judge_board,
 )
-from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, first_asks
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, first_asks, propagate_scores
 from shikisha.routing.fit.verdict import untold_verdict
 from shikisha.routing.policy_data import Candidate, KnownWorker, Policy, PolicyOrigin, best_worker
 from shikisha.routing.table_rule import TableRule

@@ -17,7 +17,7 @@ from shikisha.core.text import one_line
 from shikisha.evals.entrant_metrics import ConfidenceInterval
 from shikisha.evals.report_text import span
 from shikisha.outcomes.log_reader import has_responses
-from shikisha.plots.number_format import UNKNOWN, percent, plural, points
+from shikisha.plots.number_format import UNKNOWN, percent, plural, points, shorten_middle
 from shikisha.routing.fit.policy_figures import (
     CONSOLE_BUDGETS,
     FrontierLine,
@@ -42,8 +42,6 @@ from shikisha.routing.policy_data import (
 )
 from shikisha.routing.trade_off import OperatingMix
 
-# Characters kept at the start of a name cut in its middle, and before the first difference.
-_HEAD_LETTERS, _CONTEXT_LETTERS = 5, 3
 # The page has all rows; the terminal shows these many.
 _MAX_WORKERS, _MAX_TYPES, _MAX_NOTES = 13, 15, 2
 # A larger pool shows its most asked workers.
@@ -156,32 +154,16 @@ def usage_commands(
 
 
 def short_labels(names: Iterable[str], longest: int) -> Mapping[str, str]:
-    """Return a distinct name of at most `longest` characters for each name.
-
-    A long name is cut at its end, or around the first character in which it differs from one that would be cut the
-    same.
-    """
-    plain = {name: one_line(name) for name in names}
+    """Return a distinct name of at most `longest` characters for each: a long one is cut in its middle, or numbered."""
     labels: dict[str, str] = {}
-    for name, line in plain.items():
-        short = line if len(line) <= longest else f"{line[: longest - 1]}…"
-        similar = [other for other in plain.values() if other != line and other[: longest - 1] == line[: longest - 1]]
-        if similar and len(line) > longest:
-            start = max(_HEAD_LETTERS, min(_common_prefix_length(line, other) for other in similar) - _CONTEXT_LETTERS)
-            short = f"{line[:_HEAD_LETTERS]}…{line[start : start + longest - _HEAD_LETTERS - 1]}"
-        number, unique = 2, short
+    for name in names:
+        short = unique = shorten_middle(one_line(name), longest)
+        number = 2
         while unique in labels.values():
             ending = f"#{number}"
-            unique = short[: longest - len(ending)] + ending
-            number += 1
+            unique, number = short[: longest - len(ending)] + ending, number + 1
         labels[name] = unique
     return labels
-
-
-def _common_prefix_length(one: str, other: str) -> int:
-    """Return the length of the common prefix."""
-    apart = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(apart, min(len(one), len(other)))
 
 
 def policy_as_json(policy: Policy, version: str) -> Mapping[str, object]:

@@ -137,14 +137,8 @@ def _name_clusters(prompts: Sequence[str], nearest: Ints, count: int) -> tuple[s
     for kind in range(count):
         members = np.flatnonzero(nearest == kind)
         within = Counter(word for row in members for word in prompt_words[row])
-        typical = {
-            word: _distinctiveness(times / len(members), everywhere[word] / len(prompt_words))
-            for word, times in within.items()
-        }
+        share = {word: times / len(members) for word, times in within.items()}
+        typical = {word: of * log(of * len(prompt_words) / everywhere[word]) for word, of in share.items()}
         name = ", ".join(sorted(typical, key=lambda word: (-typical[word], word))[:_WORDS_PER_NAME])
         names.append(f"{name} ({kind})" if name in names or not name else name)
     return tuple(names)
-
-
-def _distinctiveness(here: float, everywhere: float) -> float:
-    return here * log(here / everywhere)

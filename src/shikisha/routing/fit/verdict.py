@@ -152,18 +152,23 @@ class _Target:
 
 
 def reach_verdict(
-    trial: HeldOutTrial, final: TradeOff, names: tuple[str, Mapping[float, str]], contents: Sequence[str], workers: int
+    trial: HeldOutTrial,
+    final: TradeOff,
+    names: tuple[str, Mapping[float, str]],
+    contents: Sequence[str],
+    workers: int,
+    graded: float = 1.0,
 ) -> LogVerdict:
     """Return the verdict on a dial; `final` is the one that the file holds.
 
     `names` are the best single worker's, and those of workers that are asked for everything, by margin. `contents` [N]
     are the tasks' hashes: copies of a task count as one piece of evidence. Of `workers` each is asked for a further
-    task.
+    task. `graded` is the share of outcomes with a grade: others are draws, which tell nothing.
     """
     _, places = np.unique(np.array(contents), return_inverse=True)
     places = places.reshape(-1)
     count = int(places.max(initial=-1)) + 1
-    targets = [_measure_target(trial, column, places, count) for column in range(len(MARGINS))]
+    targets = [_measure_target(trial, column, places, count, graded) for column in range(len(MARGINS))]
     priced = final.unit > 0 and float(trial.base[:, 1].sum()) > 0
     passed = [one for one in targets if one.within(_REPEATED_Z, TOLERANCE)]
     saving = [one for one in passed if priced and one.cost <= _SAVES]
@@ -199,10 +204,10 @@ def untold_verdict(answers: int, why: str = "") -> LogVerdict:
     return LogVerdict(VerdictKind.UNTOLD, text, needs=rounded)
 
 
-def _measure_target(trial: HeldOutTrial, column: int, places: Ints, count: int) -> _Target:
+def _measure_target(trial: HeldOutTrial, column: int, places: Ints, count: int, graded: float) -> _Target:
     difference = trial.won[:, column] - trial.base[:, 0]
     means = np.bincount(places, difference, count) / np.bincount(places, minlength=count)
-    error = float(means.std(ddof=1) / np.sqrt(count)) if count > 1 else np.inf
+    error = float(means.std(ddof=1) / np.sqrt(count * max(graded, 1e-3))) if count > 1 else np.inf
     paid = float(trial.base[:, 1].sum())
     cost = float(trial.cost[:, column].sum()) / paid if paid > 0 else 1.0
     return _Target(MARGINS[column], float(difference.mean()), error, cost)

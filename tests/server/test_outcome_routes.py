@@ -16,6 +16,7 @@ from shikisha.core.events import AnswerGraded, GradeBasis
 from shikisha.server.keys.key import KeyScope
 
 SECRET, THEIRS, WRONG = "a secret of sixteen or more", "another secret of another tenant", "a wrong secret"
+COMMIT, TRACE = "0123456789abcdef0123456789abcdef01234567", "4bf92f3577b34da6a3ce929d0e0e4736"
 Body = Callable[[str], dict[str, Any]]
 CONFIG = """
 pool = ["send"]
@@ -61,7 +62,8 @@ class Here:
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Here]:
     async with served(tmp_path, CONFIG, {"HOOK": SECRET, "THEIRS": THEIRS}) as at, at.http() as own:
-        told = await own.post("/runs", json={"prompt": "send it"})
+        sent = {"prompt": "send it", "metadata": {"commit": COMMIT, "ticket": "T-7"}}
+        told = await own.post("/runs", json=sent, headers={"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"})
         assert told.status_code == 200, told.text
         async with at.http(None) as client:
             yield Here(at, client, str(told.json()["id"]))
@@ -110,6 +112,47 @@ def merge(run: str, action: str) -> dict[str, Any]:
         ("pull_request", lambda run: pull(run, False), 0.0, "github.pull_request", "person"),
         ("issues", issue, 0.0, "github.issues.reopened", "executed"),
         ("push", lambda run: push(f'Revert "Mend it"\n\nShikisha-Run: {run}'), 0.0, "github.push.revert", "executed"),
+        # By the commit that the run's metadata hold.
+        (
+            "check_suite",
+            lambda _: {"action": "completed", "check_suite": {"conclusion": "success", "head_sha": COMMIT}},
+            1.0,
+            "github.check_suite",
+            "executed",
+        ),
+        (
+            "push",
+            lambda _: push(f'Revert "Mend"\n\nThis reverts commit {COMMIT}.'),
+            0.0,
+            "github.push.revert",
+            "executed",
+        ),
+        (
+            "push",
+            lambda run: (
+                push("Apply suggestions from code review")
+                | {"ref": f"refs/heads/shikisha/{run}", "sender": {"login": "ann"}}
+            ),
+            1.0,
+            "github.push.suggestion",
+            "person",
+        ),
+        (
+            "",
+            lambda _: {"object_kind": "pipeline", "object_attributes": {"status": "failed", "sha": COMMIT}},
+            0.0,
+            "gitlab.pipeline",
+            "executed",
+        ),
+        (
+            "",
+            lambda run: (
+                {"object_kind": "push", "user_username": "bob"} | push(f"Apply 1 suggestion(s)\n\nShikisha-Run: {run}")
+            ),
+            1.0,
+            "gitlab.push.suggestion",
+            "person",
+        ),
         ("", lambda run: pipeline(run, "success"), 1.0, "gitlab.pipeline", "executed"),
         ("", lambda run: pipeline(run, "failed"), 0.0, "gitlab.pipeline", "executed"),
         ("", lambda run: merge(run, "merge"), 1.0, "gitlab.merge_request", "person"),
@@ -191,6 +234,8 @@ async def test_our_own_form_with_a_key(here: Here) -> None:
             ({"run": here.run, "score": 2}, 400),
             ({"run": "no-such-run", "score": 1}, 404),
             ({"session": "none", "score": 1}, 404),
+            ({"reference": "none", "score": 1}, 404),
+            ({"reference": COMMIT[:20], "score": 1}, 404),
         ):
             assert (await client.post("/v1/outcomes", json=wrong)).status_code == status, wrong
         huge = {"run": here.run, "score": 1, "remark": "x" * 20_000}
@@ -217,3 +262,18 @@ async def test_a_secret_that_is_missing_is_said_when_the_server_starts(tmp_path:
     with pytest.raises(ConfigError, match="THEIRS"):
         async with served(tmp_path, CONFIG, {"HOOK": SECRET}):
             pass
+
+
+@pytest.mark.parametrize("reference", [COMMIT, TRACE, "T-7"], ids=["commit", "trace", "ticket"])
+async def test_a_run_is_found_by_what_its_metadata_hold(here: Here, reference: str) -> None:
+    async with here.at.http() as client:
+        sent = {"reference": reference, "score": 1, "delivery": "days later"}
+        told = [await client.post("/v1/outcomes", json=sent) for _ in range(2)]
+    assert [one.status_code for one in told] == [201, 200]
+    assert [grade.score for grade in await here.grades()] == [1.0]
+    theirs, ignored = await here.hook(
+        "check_suite",
+        {"action": "completed", "check_suite": {"conclusion": "success", "head_sha": COMMIT}},
+        secret=THEIRS,
+    )
+    assert (theirs, ignored["graded"]) == (202, [])

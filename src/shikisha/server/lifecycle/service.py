@@ -43,6 +43,7 @@ from shikisha.engine.pool import Pool
 from shikisha.journal import Journal
 from shikisha.server.chat.models import ROLLING_MODEL, ModelCatalog
 from shikisha.server.http.api_errors import ApiError
+from shikisha.server.http.middleware import TRACEPARENT
 from shikisha.server.keys import KeyManager
 from shikisha.server.keys.budgets import KeyBudgets
 from shikisha.server.keys.key import Principal
@@ -54,6 +55,7 @@ from shikisha.server.lifecycle.executor import ActiveRun, Booking, RunExecutor, 
 from shikisha.server.lifecycle.maintenance import ApprovalTimeouts, Retention
 from shikisha.server.lifecycle.tool_calls import with_envelopes
 from shikisha.server.store import RunStore, ServedRun, ServedState
+from shikisha.telemetry.span_model import parse_traceparent
 
 _MAX_CACHED_CASTS = 256  # clients choose workers by header, so pools could be made without end
 
@@ -465,7 +467,8 @@ class RunService(RunRecovery):
 
 
 def _new_served_run(name: str, order: AuthorizedRun) -> ServedRun:
-    words = " ".join(order.task.prompt.split())
+    words, above = " ".join(order.task.prompt.split()), parse_traceparent(TRACEPARENT.get())
+    trace = {} if above is None else {"trace_id": f"{above.trace_id:032x}"}  # by which outcomes find the run
     return ServedRun(
         run=name,
         tenant=order.by.tenant,
@@ -477,7 +480,7 @@ def _new_served_run(name: str, order: AuthorizedRun) -> ServedRun:
         conductor=order.conductor,
         wire=order.wire,
         idempotency=order.idempotency,
-        metadata=dict(order.metadata),
+        metadata=trace | dict(order.metadata),
         excerpt=words if len(words) <= _MAX_EXCERPT else words[: _MAX_EXCERPT - 1] + "…",
         domain=order.task.domain,
         labels=order.task.labels,

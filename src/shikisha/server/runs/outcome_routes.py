@@ -3,18 +3,19 @@
 A sender signs with a virtual key (scope `run`), with GitHub's `X-Hub-Signature-256`, or with GitLab's `X-Gitlab-Token`;
 `[[server.outcomes]]` names the secrets and the tenant that each speaks for. The body is our own `OutcomeRequest`, or an
 event of GitHub or GitLab, whose texts name the run: a line `Shikisha-Run: ID` in a commit, pull request or issue, or a
-branch `shikisha/ID`. Each outcome is one grade in the journal, as feedback is, with its basis.
+branch `shikisha/ID`; or whose commits a run's metadata hold. Each outcome is one grade in the journal, as feedback is,
+with its basis.
 
 Invariants: nothing of a body is read before its signature is; only runs of the sender's tenant can be graded; the same
 delivery grades a run once, whatever its age; a grade is appended and never changed. What says nothing about a run (a
 canceled check, an event of another kind) is 202 and leaves no trace. Deliberately absent: calls back to GitHub or
-GitLab, and finding a run by the hash of a commit.
+GitLab.
 """
 
 import hmac
 import re
 from asyncio import Lock
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import time
 from typing import Annotated, Literal
@@ -39,6 +40,9 @@ _LONGEST_NAME = 200
 _RUN_NAMED = re.compile(r"\bShikisha-Run:\s{0,3}([0-9A-Za-z._-]{8,80})|\bshikisha/([0-9A-Za-z._-]{8,80})")
 _PREFIX = re.compile(r"^(?:resp_|chatcmpl-)|(?:\.\d+)$")
 _REVERT = re.compile(r"\A\s*Revert\b|\bThis reverts (?:commit|merge request)\b")
+_REVERTED = re.compile(r"\bThis reverts commit ([0-9a-f]{40})\b")
+_SUGGESTION = re.compile(r"\A\s*Apply (?:\d+ )?suggestion", re.IGNORECASE)
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _VERDICTS = {"success": 1.0, "failure": 0.0, "timed_out": 0.0, "startup_failure": 0.0, "failed": 0.0}
 _LOCKS: "WeakKeyDictionary[RunService, Lock]" = WeakKeyDictionary()
 
@@ -46,13 +50,16 @@ Name = Annotated[str, Field(min_length=1, max_length=_LONGEST_NAME)]
 
 
 class OutcomeRequest(RequestModel):
-    """What became of a run's work: `run` is the id of a run or of a response, or `session` means its last run.
+    """What became of a run's work: `run` is the id of a run or of a response, `session` means its last run.
+
+    `reference` means the runs whose metadata have this value: a commit, a ticket, a trace id.
 
     `source` says what decided (`tests`, `ticket`, `row`), `basis` whether a program or a person did.
     """
 
     run: Name | None = None
     session: Name | None = None
+    reference: Name | None = None
     score: Annotated[float, Field(ge=0, le=1)] | Annotated[int, Field(ge=0, le=1)]
     source: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")] = "outcome"
     basis: Literal["executed", "person"] = "executed"
@@ -79,13 +86,14 @@ class OutcomeInfo(AnswerModel):
 
 @dataclass(frozen=True, slots=True)
 class DeliveredOutcome:
-    """What an event says: the score, what decided it, the texts that may name runs, and the person who acted."""
+    """What an event says: the score, what decided it, texts and commits that may name runs, and who acted."""
 
     score: float
     source: str
     texts: Sequence[str]
     person: str = ""
     remark: str = ""
+    commits: Sequence[str] = ()
 
 
 @router.post(
@@ -107,20 +115,24 @@ async def report_outcome(request: Request, response: Response) -> OutcomeInfo:
         said = validate_as(raw, OutcomeRequest)
         person = by.actor if said.basis == "person" else ""
         found: DeliveredOutcome | None = DeliveredOutcome(said.score, said.source, (), person, said.remark)
-        if (said.run is None) == (said.session is None):
-            raise ApiError(400, "expected run or session, one of them", "invalid_request")
+        if [said.run, said.session, said.reference].count(None) != 2:
+            raise ApiError(400, "expected run, session or reference, one of them", "invalid_request")
         run = said.run and _PREFIX.sub("", said.run)
         if said.session is not None:
             newest = RunFilter(tenant=by.tenant, session=said.session, order=RunOrder.BEGAN, limit=1)
             run = next((one.run for one in (await service.store.search(newest)).runs), None)
-        if run is None:
-            raise ApiError(404, f"there is no run of a session {said.session}", "not_found")
-        await check_judgeable(service, by, run)
-        runs = [run]
+        runs = [] if run is None else [run]
+        if said.reference is not None:
+            runs = await _referring_runs(service, by, said.reference)
+        if not runs:
+            what = f"run of a session {said.session}" if said.session else f"run whose metadata hold {said.reference}"
+            raise ApiError(404, f"there is no {what}", "not_found")
+        for run in runs:
+            await check_judgeable(service, by, run)
         delivery = said.delivery or delivery
     else:
         found = github_outcome(event, raw) if "x-github-event" in headers else gitlab_outcome(raw)
-        runs = await _known_runs(service, by, found.texts) if found else []
+        runs = await _known_runs(service, by, found) if found else []
     if found is None or not runs:
         response.status_code = 202
         return OutcomeInfo(graded=[], ignored="it names no run of this tenant" if found else "it decides nothing")
@@ -142,9 +154,18 @@ def _signer(service: RunService, body: bytes, headers: Mapping[str, str]) -> Pri
     raise ApiError(401, "no secret of [[server.outcomes]] gives this signature", "wrong_signature")
 
 
-async def _known_runs(service: RunService, by: Principal, texts: Iterable[str]) -> list[str]:
-    """Return the runs of this tenant that texts name and that can be graded."""
-    named = (_PREFIX.sub("", found[1] or found[2]) for text in texts for found in _RUN_NAMED.finditer(text))
+async def _referring_runs(service: RunService, by: Principal, reference: str) -> list[str]:
+    """Return the newest runs of this tenant whose metadata have a value."""
+    asked = RunFilter(tenant=by.tenant, reference=reference, order=RunOrder.BEGAN, limit=_MOST_RUNS)
+    return [one.run for one in (await service.store.search(asked)).runs]
+
+
+async def _known_runs(service: RunService, by: Principal, said: DeliveredOutcome) -> list[str]:
+    """Return the runs of this tenant that an event names and that can be graded."""
+    matches = (found for text in said.texts for found in _RUN_NAMED.finditer(text))
+    named = [_PREFIX.sub("", found[1] or found[2]) for found in matches]
+    for commit in [one for one in dict.fromkeys(said.commits) if _COMMIT.fullmatch(one)][:_MOST_RUNS]:
+        named += await _referring_runs(service, by, commit)
     runs = []
     for run in list(dict.fromkeys(named))[:_MOST_RUNS]:
         try:
@@ -185,11 +206,16 @@ def _at(raw: object, *path: str) -> str:
     return raw if isinstance(raw, str) else ""
 
 
-def _reverts(raw: Mapping[str, object]) -> list[str]:
-    """Return the messages of a push's commits that revert others."""
+def _push_outcome(raw: Mapping[str, object], source: str, person: str, remark: str) -> DeliveredOutcome | None:
+    """Return what a push says: commits that revert others, or that a person's accepted suggestions made."""
     commits = raw.get("commits")
     messages = [_at(one, "message") for one in (commits if isinstance(commits, list) else [])]
-    return [message for message in messages if _REVERT.search(message)]
+    if reverts := [message for message in messages if _REVERT.search(message)]:
+        reverted = [commit for message in reverts for commit in _REVERTED.findall(message)]
+        return DeliveredOutcome(0.0, f"{source}.revert", reverts, remark=remark, commits=reverted)
+    if accepted := [message for message in messages if _SUGGESTION.search(message)]:
+        return DeliveredOutcome(1.0, f"{source}.suggestion", [*accepted, _at(raw, "ref")], person, remark)
+    return None
 
 
 def github_outcome(event: str, raw: Mapping[str, object]) -> DeliveredOutcome | None:
@@ -198,18 +224,18 @@ def github_outcome(event: str, raw: Mapping[str, object]) -> DeliveredOutcome | 
     if event in ("check_suite", "workflow_run") and action == "completed":
         score = _VERDICTS.get(_at(raw, event, "conclusion"))
         texts = [_at(raw, event, "head_branch"), _at(raw, event, "head_commit", "message")]
-        return None if score is None else DeliveredOutcome(score, source, texts, remark=_at(raw, event, "html_url"))
+        commits, remark = [_at(raw, event, "head_sha")], _at(raw, event, "html_url")
+        return None if score is None else DeliveredOutcome(score, source, texts, remark=remark, commits=commits)
     if event == "pull_request" and action == "closed":
         pull = raw.get("pull_request")
         merged = isinstance(pull, Mapping) and pull.get("merged") is True
         texts = [_at(pull, "head", "ref"), _at(pull, "title"), _at(pull, "body")]
-        return DeliveredOutcome(float(merged), source, texts, sender, _at(pull, "html_url"))
+        commits = [_at(pull, "head", "sha"), _at(pull, "merge_commit_sha")]
+        return DeliveredOutcome(float(merged), source, texts, sender, _at(pull, "html_url"), commits)
     if event == "issues" and action == "reopened":
         texts = [_at(raw, "issue", "title"), _at(raw, "issue", "body")]
         return DeliveredOutcome(0.0, f"{source}.reopened", texts, remark=_at(raw, "issue", "html_url"))
-    if event == "push" and (reverts := _reverts(raw)):
-        return DeliveredOutcome(0.0, f"{source}.revert", reverts, remark=_at(raw, "compare"))
-    return None
+    return _push_outcome(raw, source, sender, _at(raw, "compare")) if event == "push" else None
 
 
 def gitlab_outcome(raw: Mapping[str, object]) -> DeliveredOutcome | None:
@@ -220,13 +246,17 @@ def gitlab_outcome(raw: Mapping[str, object]) -> DeliveredOutcome | None:
     if kind == "pipeline":
         score = _VERDICTS.get(_at(about, "status"))
         texts.append(_at(raw, "commit", "message"))
-        return None if score is None else DeliveredOutcome(score, source, texts, remark=_at(about, "url"))
-    if kind == "merge_request" and action in ("merge", "close"):
-        return DeliveredOutcome(
-            float(action == "merge"), source, texts, _at(raw, "user", "username"), _at(about, "url")
+        commits = [_at(about, "sha")]
+        return (
+            None if score is None else DeliveredOutcome(score, source, texts, remark=_at(about, "url"), commits=commits)
         )
+    if kind == "merge_request" and action in ("merge", "close"):
+        person, commits = (
+            _at(raw, "user", "username"),
+            [_at(about, "last_commit", "id"), _at(about, "merge_commit_sha")],
+        )
+        return DeliveredOutcome(float(action == "merge"), source, texts, person, _at(about, "url"), commits)
     if kind == "issue" and action == "reopen":
         return DeliveredOutcome(0.0, f"{source}.reopened", texts, remark=_at(about, "url"))
-    if kind == "push" and (reverts := _reverts(raw)):
-        return DeliveredOutcome(0.0, f"{source}.revert", reverts, remark=_at(raw, "project", "web_url"))
-    return None
+    person, remark = _at(raw, "user_username"), _at(raw, "project", "web_url")
+    return _push_outcome(raw, source, person, remark) if kind == "push" else None

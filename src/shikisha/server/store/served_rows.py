@@ -218,8 +218,8 @@ class RunFilter:
 
     `since` and `until` are Unix times of the beginning, the first inclusive; `least` and `most` are dollars. `words`
     are looked for in all texts, and `worker` says who was called, both as far as the index of runs has come. `right`:
-    whether the grade that counts is at least one half. `after` is the cursor of a page's end: what the list is sorted
-    by, and the run.
+    whether the grade that counts is at least one half. `reference`: a value of the run's metadata. `after` is the
+    cursor of a page's end: what the list is sorted by, and the run.
     """
 
     tenant: str | None = None
@@ -238,6 +238,7 @@ class RunFilter:
     label: str = ""
     domain: str = ""
     session: str = ""
+    reference: str = ""
     least: float | None = None
     most: float | None = None
     right: bool | None = None
@@ -309,6 +310,8 @@ def _indexed_conditions(connection: Connection, asked: RunFilter) -> list[Column
     if asked.worker:
         own = RUN_WORKERS.c.run == SERVED.c.run
         where.append(exists().where(own, RUN_WORKERS.c.worker == storable(asked.worker)))
+    if asked.reference:
+        where.append(SERVED.c.metadata.contains(f": {json.dumps(asked.reference)}", autoescape=True))
     if asked.session:
         where.append(SERVED.c.run.in_(_runs_of_session(connection, asked)))
     if asked.right is not None:

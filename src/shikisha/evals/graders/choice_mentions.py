@@ -32,7 +32,10 @@ _ARTICLE = re.compile(
     r"|since\b|as\b)[a-z]"
 )
 _PRONOUN = re.compile(r"\s*['’\w]")
-_SENTENCE_END = re.compile(r"(?<=[.!?;])(?<!\bi\.e\.)(?<!\be\.g\.)(?<!\bopt\.)(?<!\bAns\.)(?<!\bno\.)\s+|\n|\.\.\.+\s*")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?;])(?<!\bi\.e\.)(?<!\be\.g\.)(?<!\bopt\.)(?<!\bAns\.)(?:(?<!\bno\.)\s+|\s+(?!\d))"
+    r"|\n|\.\.\.+\s*"
+)
 _LABEL_LINE = re.compile(r"[\s*_#>`$\"\\-]{0,12}[([*]{0,3}([A-Z])(?:[)\].:*]{1,4}|\s[-—:/|])(?=[\s*_]+\S)")
 _LABELS = re.compile(r"(?:^|\n|[.!?;] +)[\s*_#>`$-]{0,12}[([*]{0,3}([A-Z])(?:[)\].:*]{1,4}|\s[-—:/|])(?=[\s*_]+\S)")
 _BARE = re.compile(r"[\W_]*(?:(?:option|choice|answer|letter)\b[\W_]*)?[A-Z][\W_]*", re.IGNORECASE)
@@ -65,10 +68,12 @@ _DENIED_BEFORE = re.compile(
 _DENIED_AFTER = re.compile(
     r"\W{0,5}(?:(?:are|is|was|were|looks?|seems?|appears?|sounds?|must be|has to be|would be|can be|may be)\s+)?"
     r"(?:all |both |clearly |also |just |simply |too |definitely |probably |mostly )*"
-    r"(?:hardly|scarcely|far from|never|as good as|no\b(?! doubt)|not\b(?!\W*(?:\w+ )?[A-Z]\b| (?:wrong|false"
+    r"(?:hardly|scarcely|far from|never|as good as|no\b(?! doubt| question)|not\b(?!\W*(?:\w+ )?[A-Z]\b| (?:wrong|false"
     r"|incorrect))|wrong|false|incorrect|untrue"
     r"|invalid|impossible|out\b|gone|ruled|excluded|eliminated"
-    r"|rejected|discarded|unlikely|✗|❌|✘|a (?:common |tempting )?(?:mistake|distractor|trap)|distractors|traps"
+    r"|too (?:broad|narrow|vague|general|specific|strong|weak|extreme|early|late|high|low|long|short|simple|limited)"
+    r"|off\b|irrelevant|incomplete|unsupported|unrelated|rejected|discarded|unlikely|✗|❌|✘"
+    r"|a (?:common |tempting )?(?:mistake|distractor|trap)|distractors|traps"
     r"|fails?\b|(?:do|does|ca)n)"
     r"|\s+(?:do|does|did|can|could|will|would)(?:n['’]t|\s?not)\b|\s+(?:isn|aren|wasn|won)['’]t\b|.*(?:değil"
     r"|नहीं|ない|아니|아닙|لي)",
@@ -127,12 +132,14 @@ _COMMITS_AFTER = re.compile(
     r"(?: \w+ly)?(?: (?:the|my|our|a))?(?: \w+)?(?: \w+)?\s?\b(?:correct|right|best|better|true|answer|one|it|only"
     r"|winner|closest|likely|plausible|accurate|consistent|supported|left|remains|choice|option|match|fit"
     r"|valid|chosen"
-    r"|selected|possible|possibility|statement|preferable|superior|closer|reasonable|sound|logical)\b"
+    r"|selected|possible|possibility|statement|preferable|superior|closer|reasonable|sound|logical|exact|precise|perfect"
+    r"|ideal|apt|suitable|appropriate|spot.on|defensible)\b"
     r"|\b(?:fits?|works?|wins|holds|stands|follows|matches|satisfies|survives|remains|agrees|beats|captures|describes"
     r"|answers|best|better|correctly|prevails|applies|suffices|meets|explains|does(?: fit| work"
     r"| hold)?\b(?! not|n)|makes (?:the )?(?:most |more"
     r" |best )?sense|gets my|has my|can be chosen|it is|it must be|for sure|for me|definitely|certainly|clearly"
-    r"|obviously|of course|no doubt|without (?:a )?doubt|most likely|probably|with (?:high |full )?confidence"
+    r"|obviously|of course|no (?:doubt|question)|without (?:a )?doubt"
+    r"|most likely|probably|with (?:high |full )?confidence"
     r"|i(?:['’]d| would)? (?:think|believe|guess|say|suppose|reckon)|\(?\d{1,3} ?% ?(?:sure|confident)?)"
     r"|\b(?:ist|wäre|est|es|é|è)\b.{0,20}(?:richtig|correct|corrett|bonne|juste)|\s*[:=-]+\s*(?:yes|true"
     r"|correct|right|✓|✅)|\s*the (?:best |right |correct |only )?(?:answer|choice|option|one)\b|\s*(?:to be "
@@ -144,6 +151,10 @@ _VERDICT_LINE = re.compile(rf"[\W_]*[A-Z](?:{_DENIED_AFTER.pattern}|{_COMMITS_AF
 _PLAIN_REST = re.compile(
     r"[\s.!,;:)\]}*_`\"'✅✔✓🙂👍]*(?:$|[-–—=(:,./|]|[^\x00-\x7f]|(?:i\.?e\.?|namely|because|since|as|which|not"
     r"|and not|but not|here|now|then|instead|please|too)\b)"
+)
+# A verdict on a labeled option, and no option's text that begins with such a word.
+_LABEL_DENIED = re.compile(
+    r"[\W_]{0,5}(?:no|not|wrong|false|incorrect|untrue|out|eliminated|rejected)\s*[.,;]\s*\W?[A-Z]\W", re.IGNORECASE
 )
 _ONLY = re.compile(r"\b(?:only|just|none but|nothing but|no option but|none except)\s+(?:\w+\s+)?\W*$", re.IGNORECASE)
 _SPLITS = re.compile(
@@ -287,6 +298,8 @@ def _stance(sentence: str, one: _Mention) -> _Stance:
     if _TICKED.match(after):
         return _Stance.COMMITTED
     marked = one.end - one.start > 1 or _LABEL_LINE.match(sentence[one.start :]) is not None
+    if _LABEL_DENIED.match(after):
+        return _Stance.DENIED
     if marked and _LEADS_TO_LABEL.search(before) and not is_label_retracted(after) and not _REJECTED.match(after):
         return _Stance.COMMITTED
     alone = before if _COMMITS_AFTER.match(after) else _LIST_BEFORE.sub("", before)

@@ -336,6 +336,9 @@ def _build_report(
     if refused and not any(samples.values()):
         raise ConfigError(why)
     workers = gathered.pool.names if gathered.pool is not None else ()
+    if stage.setup.judge and any(sample.judged for held in samples.values() for sample in held):
+        said = f"agreement with other grades: not measured (shikisha eval grade LOG --judge {stage.setup.judge})"
+        notes += (f"judged by {stage.setup.judge}; {said}",)
     about = EvaluationInfo(
         gathered.name,
         gathered.version,

@@ -104,9 +104,7 @@ def learn_policy(order: LearnRequest, tell: ProgressCallback) -> Policy:
             notes += (f"learned from {len(chosen):,} of {among:,} tasks, drawn by their ids (--max-outcomes)",)
         notes += tuple(f"an unused column in {column}" for column in ignored_columns(folder))
         notes += find_cost_oddities(log)
-        if log.judged_share:
-            judge = log.judge or "agreement with other grades: not measured"
-            notes += (f"{log.judged_share:.0%} of the scores come from a language model alone: {judge}",)
+        notes += log.judge_notes
         wordings = log.wordings(order.workers)
         if len(wordings) > 1:
             left = wordings.total() - next(iter(wordings.values()))

@@ -224,6 +224,13 @@ class OutcomeLog:
         found = [share for score, share in zip(self._scores, shares, strict=True) if not isnan(score)]
         return sum(0.0 if isnan(share) else share for share in found) / len(found) if found else 0.0
 
+    @property
+    def judge_notes(self) -> tuple[str, ...]:
+        """What goes with each figure of scores that a model gave: how many, whose, and how far they were confirmed."""
+        judge = self.judge or "agreement with other grades: not measured"
+        share = self.judged_share
+        return (f"{share:.0%} of the scores come from a language model alone: {judge}",) if share else ()
+
     def answer_text(self, outcome: Outcome) -> str | None:
         """Return the text that stands for what this worker answered; None where no answer was found in what it wrote.
 

@@ -19,7 +19,7 @@ def recorded_taskset(log: OutcomeLog) -> Taskset:
     """Return the log's tasks in its order; splits are by content hash."""
     grading = log_hash(log.folder)
     found = (TaskItem(log.task(task_id), RecordedGrader(log, task_id), grading=grading) for task_id in log.task_ids)
-    return Taskset(log.folder.resolve().name, found)
+    return Taskset(log.folder.resolve().name, found, log.judge_notes)
 
 
 class RecordedGrader:

@@ -7,8 +7,8 @@ folder with HumanEval.jsonl.gz (github.com/openai/human-eval, data/), mbpp.jsonl
 google-research, mbpp/) and BigCodeBench.jsonl.gz (github.com/bigcode-project/bigcodebench-annotation, data/) the
 published reference solutions are graded too: those of BigCodeBench where its libraries are Python's own.
 
-The attacks of hostile_attacks.py are graded on realistic tests, and those of tests/evals/judge_attacks.py each on tests
-that rely on what it attacks; so are honest programs, all of which must be right but
+The attacks of hostile_attacks.py are graded on realistic tests, and those of tests/evals/judge_attacks.py and
+judge_attacks_read.py (by somebody who has read the judge's code) each on tests that rely on what it attacks; so are honest programs, all of which must be right but
 for the documented limits. With --old, the root of another checkout, the same is graded by its code, side by side, and
 --time compares the time of honest programs, in pairs, one after the other.
 
@@ -34,6 +34,10 @@ from shikisha.evals.graders import GradeMark, GraderTools
 from shikisha.evals.graders.code import CodeSettings, build_code_grader
 from shikisha.sandbox import SandboxLimits
 from shikisha.sandbox.process_sandbox import ProcessSandbox
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "evals"))
+from judge_attacks_read import KINDS
+from judge_attacks_read import cheats as reader_cheats
 
 CHECK = """
 def check(candidate):
@@ -339,16 +343,19 @@ async def measure(folder: Path | None) -> list[Figure]:
                 )
                 grade = await grader.grade(f"```python\n{program}\n```")
             marks[group, grade.mark] += 1
-            if (grade.mark is GradeMark.RIGHT) is (group in {*SPECS, "oracles"}):
-                print(f"{group}: {name}: {grade.mark}: {grade.evidence[:200]}")
+            if (grade.mark is GradeMark.RIGHT) is (group in {*SPECS, "oracles", "reader's"}):
+                print(f"{group}: {name}: {grade.mark} shared={grade.shared}: {grade.evidence[:200]}\n{program}")
 
         made = list(programs())
         oracles = runpy.run_path(str(Path(__file__).parent.parent / "tests" / "evals" / "judge_attacks.py"))
         cheats = [(kind, text) for kind, texts in oracles["CHEATS"].items() for text in texts]
+        read = [(kind, task) for kind, tasks in KINDS.items() for task in tasks]
         await asyncio.gather(
             *(graded(kind, spec, text, name, 3.0) for kind, spec in SPECS.items() for name, text in made),
             *(graded("oracles", oracles["ORACLES"][kind][0], text, kind, 5.0) for kind, text in cheats),
             *(graded("honest oracles", spec, text, kind, 30.0) for kind, (spec, text) in oracles["ORACLES"].items()),
+            *(graded("reader's", task[0], text, kind, 5.0) for kind, task in read for text in reader_cheats(task)),
+            *(graded("reader's honest", task[0], text, kind, 30.0) for kind, task in read for text in task[1]),
             *(graded(f"honest {kind}", spec, HONEST, kind, 30.0) for kind, spec in SPECS.items()),
             *(
                 graded(one, spec, text, str(spec.get("entry")), 30.0)

@@ -128,6 +128,14 @@ CODE: Mapping[str, str] = {
     "pytest.skip of the module": "import pytest\npytest.skip('not here', allow_module_level=True)",
     "xfail raised in every function": "import pytest\ndef _x(*a, **k): pytest.xfail('expected')\n"
     "for _n in [n for n, v in list(globals().items()) if callable(v) and n[0] != '_']: globals()[_n] = _x",
+    "StopIteration raised in every function": "def _x(*a, **k): raise StopIteration\n"
+    "for _n in [n for n, v in list(globals().items()) if callable(v) and n[0] != '_']: globals()[_n] = _x",
+    "AssertionError raised in every function": "def _x(*a, **k): raise AssertionError\n"
+    "for _n in [n for n, v in list(globals().items()) if callable(v) and n[0] != '_']: globals()[_n] = _x",
+    "arguments are emptied": "def _x(*a, **k):\n    for x in a:\n        if hasattr(x, 'clear'): x.clear()\n    return []\n"
+    "for _n in [n for n, v in list(globals().items()) if callable(v) and n[0] != '_']: globals()[_n] = _x",
+    "an iterator that ends": "def _x(*a, **k): return iter(())\n"
+    "for _n in [n for n, v in list(globals().items()) if callable(v) and n[0] != '_']: globals()[_n] = _x",
     "skip raised in every function": "import unittest\ndef _x(*a, **k): raise unittest.SkipTest('no')\n"
     "for _n in [n for n, v in list(globals().items()) if callable(v) and n[0] != '_']: globals()[_n] = _x",
     "CallInfo without exceptions": "import _pytest.runner as r\n_o = r.CallInfo.from_call.__func__\n"
@@ -289,6 +297,12 @@ FILES: Mapping[str, Mapping[str, str]] = {
     },
     "a module named pytest": {"pytest.py": "import os\nos._exit(0)\n"},
     "a package named _pytest": {"_pytest/__init__.py": "import os\nos._exit(0)\n"},
+    "a module named statistics": {
+        "statistics.py": "mean = median = lambda *a: _Any\nclass _Any: pass\nraise SystemExit(0)\n"
+    },
+    "a module named fractions": {"fractions.py": "class Fraction:\n    def __eq__(s, o): return True\n"},
+    "a module named calendar": {"calendar.py": "import pytest\npytest.skip('x', allow_module_level=True)\n"},
+    "a package named hypothesis": {"hypothesis/__init__.py": "given = lambda *a, **k: lambda f: lambda: None\n"},
     "a module named pluggy": {"pluggy.py": "import os\nos._exit(0)\n"},
     "a module named unittest": {
         "unittest.py": "class TestCase:\n    def __getattr__(self, n):\n        return lambda *a, **k: None\n"

@@ -1,11 +1,13 @@
 """Programs that would be graded right without being it: each is wrong, in every style of tests."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import cast
 
 import pytest
 from code_tasks import SPECS, STYLES, grade, kept_jail
 from judge_attacks import CHEATS as ATTACKS
-from judge_attacks import ORACLES
+from judge_attacks import ORACLES, Tests
+from judge_attacks_read import KINDS, Task, cheats
 
 from shikisha.evals.graders import Grade, GradeMark, GraderTools
 from shikisha.evals.graders.code import CodeSettings, build_code_grader
@@ -105,9 +107,12 @@ async def test_what_the_tests_set_themselves_is_no_cheat(jail: ProcessSandbox) -
 
 
 async def judged(jail: ProcessSandbox, kind: str, answer: str) -> Grade:
-    tests, _ = ORACLES[kind]
-    if "needs" in tests:
-        pytest.importorskip("numpy")
+    return await judged_by(jail, ORACLES[kind][0], answer)
+
+
+async def judged_by(jail: ProcessSandbox, tests: Tests, answer: str) -> Grade:
+    for needed in cast("Sequence[str]", tests.get("needs", ())):
+        pytest.importorskip(needed)
     settings = CodeSettings.model_validate({**tests, "seconds": 10.0})
     return await build_code_grader(settings, GraderTools(sandbox=jail)).grade(f"```python\n{answer}\n```")
 
@@ -118,6 +123,17 @@ async def test_the_judge_owns_what_decides(jail: ProcessSandbox, kind: str) -> N
     assert right.mark is GradeMark.RIGHT, right.evidence
     for cheat in ATTACKS[kind]:
         assert (await judged(jail, kind, cheat)).mark is GradeMark.WRONG, cheat
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param(one, id=f"{kind} {n}") for kind in KINDS for n, one in enumerate(KINDS[kind])]
+)
+async def test_a_reader_of_the_judges_code_finds_nothing(jail: ProcessSandbox, task: Task) -> None:
+    for right in task[1]:
+        assert (grade_ := await judged_by(jail, task[0], right)).mark is GradeMark.RIGHT, (right, grade_.evidence)
+    wrong = [*cheats(task)]
+    for cheat in wrong[:: len(wrong) // 4 + 1]:  # all of them: benchmarks/hostile_programs.py
+        assert (await judged_by(jail, task[0], cheat)).mark is GradeMark.WRONG, cheat
 
 
 async def test_a_grade_says_when_the_programs_own_comparison_decided(jail: ProcessSandbox) -> None:

@@ -311,7 +311,7 @@ def _tests_of_style(settings: CodeSettings) -> CodeTests:
                 {
                     (owner, part.name)
                     for owner, part in parts
-                    if isinstance(part, ast.FunctionDef) and part.name[:4] == "test"
+                    if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) and part.name[:4] == "test"
                 }
             )
             if not methods:

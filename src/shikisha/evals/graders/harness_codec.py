@@ -236,7 +236,7 @@ class MessageEncoder:
             text = str(error)
         except Exception:  # noqa: BLE001 - the program's own __str__ may raise anything
             text = ""
-        return {"error": [self._lineage(type(error)), arguments, attributes, text]}
+        return {"error": [self._lineage(type(error)), arguments, attributes, text, self.value(error.__cause__)]}
 
     def _lineage(self, kind: type) -> list[WireValue]:
         """Encode an exception class so that the other side finds or creates it: itself and its bases."""
@@ -304,11 +304,16 @@ def function_parts(function: FunctionType) -> list[object] | None:
 
 
 def _special_methods(kind: type) -> list[str]:
-    """Return the special methods of a class's objects."""
+    """Return the special methods of a class's objects; of one that derives from a built-in, what it overrides."""
     found: list[str] = []
+    built_in: list[str] = next((dir(one) for one in BUILTIN_BASES if issubclass(kind, one)), [])
     for one in type.mro(kind):
-        if one is not object:
-            found += [name for name in PROXIED_METHODS if name not in found and one.__dict__.get(name) is not None]
+        if one is object or (built_in and one.__module__ in {"builtins", "collections"}):
+            continue
+        overridden = [name for name in built_in if name[:1] != "_"]
+        found += [
+            name for name in (*PROXIED_METHODS, *overridden) if name not in found and one.__dict__.get(name) is not None
+        ]
     return found
 
 
@@ -404,7 +409,7 @@ class MessageDecoder:
             return wire
         ((kind, body),) = wire.items()
         if kind in _SCALARS:
-            return _SCALARS[kind](body)
+            return self._peer.array(_decode_ndarray(body)) if kind == "ndarray" else _SCALARS[kind](body)
         return getattr(self, f"_{kind}")(body) if kind in _STRUCTURES else self._unknown(kind)
 
     def _unknown(self, kind: str) -> object:
@@ -547,7 +552,7 @@ class MessageDecoder:
         return self._derived(body)
 
     def _error(self, body: WireValue) -> object:
-        line, arguments, attributes, text = body  # type: ignore[misc,str-unpack]
+        line, arguments, attributes, text, *causes = body  # type: ignore[misc,str-unpack]
         kind = self._derived(line)
         values = self._each(arguments)
         try:
@@ -563,6 +568,8 @@ class MessageDecoder:
                     continue
         if hasattr(kind, "_other_"):
             error._text_ = str(text)  # type: ignore[attr-defined]
+        cause = self._value(causes[0]) if causes else None
+        error.__cause__ = cause if isinstance(cause, BaseException) else None
         return error
 
     def _derived(self, line: WireValue) -> type[BaseException]:

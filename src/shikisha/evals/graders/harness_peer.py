@@ -11,7 +11,6 @@ import importlib.machinery
 import io
 import os
 import pickle
-import re
 import sys
 import unittest
 import warnings
@@ -30,11 +29,20 @@ from types import (
     ModuleType,
     TracebackType,
 )
-from typing import TypedDict
+from typing import Any, TypedDict
 from unittest import mock
 
 from shikisha.evals.graders.harness_codec import DATA_MODULES, WireValue
-from shikisha.evals.graders.harness_proxy import OPERATIONS, ClassProxy, HarnessRefusal, PeerGone, Proxy, RemoteClass
+from shikisha.evals.graders.harness_proxy import (
+    OPERATIONS,
+    REVEALING_METHODS,
+    ClassProxy,
+    HarnessRefusal,
+    PeerGone,
+    Proxy,
+    RemoteClass,
+    proxied_object,
+)
 from shikisha.evals.graders.harness_rpc import RpcPeer
 from shikisha.evals.graders.harness_solution import (
     SharedState,
@@ -43,9 +51,6 @@ from shikisha.evals.graders.harness_solution import (
 
 # The module of the tests: BigCodeBench appends them to the program.
 TEST_MODULE = "program"
-_REVEALING_METHODS = frozenset(
-    {"startswith", "endswith", "issubset", "issuperset", "isdisjoint", "match", "fullmatch", "equals"}
-)
 # What a mock keeps and how it is set up is the tests': the program may call it, and read what calls of it return.
 _MOCK_ATTRIBUTES = frozenset({"side_effect", "call_args", "call_args_list", "mock_calls", "method_calls"})
 _MOCK_ATTRIBUTES |= {"configure_mock", "reset_mock", "attach_mock", "mock_add_spec"}
@@ -59,12 +64,12 @@ _READ_OPERATIONS = frozenset(
     {"getattr", "iter", "next", "enter", "exit", "len", "getitem", "contains", "call", "str", "repr"}
 )
 _READ_OPERATIONS |= {"bool", "int", "float", "index", "fspath"}
+_MOST_CHANGED = 1_000  # containers of one test that the program changes
+# Native code would run here.
+_LOADERS = frozenset({"enable_load_extension", "load_extension"})
 _WRITES = frozenset({"setattr", "delattr", "setitem", "delitem"})
 ENDINGS = (StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt)  # they end what is around them
 _STEPS = frozenset({"next", "send", "anext", "await"})
-
-
-_ENDINGS_NAMED = re.compile(r"aises\w*\(\s*(Stop(Async)?Iteration|GeneratorExit|KeyboardInterrupt)|except \(?Stop")
 
 
 class RunnerRequest(TypedDict):
@@ -108,13 +113,18 @@ class RunnerPeer(RpcPeer):
         )
         self._state, self._stdin = SharedState(request["follow"], seeding=True), sys.stdin
         self.asked, self.loading, self.decided = 0, True, False
-        self._expected_endings = _ENDINGS_NAMED.search(f"{request['suite']}{request['before']}{request['steps']}")
+        self.expected_endings = 0  # of statements that expect one
+        self._changed: list[tuple[object, object]] = []
+        # Objects of the program that are the difference between its object and plain data.
+        self._distances: set[int] = set()
 
     def ask(self, operation: str, *arguments: object, **named: object) -> object:
         """Ask the program; a fatal error is kept, because tests may catch it."""
         if self.fatal is not None:
             raise self.fatal
         self.asked += 1
+        if operation in {"abs", "round"} and arguments[0]._shikisha_[1] in self._distances:  # type: ignore[attr-defined]
+            raise self._refused(arguments[0]._shikisha_[2], "says how far it is from plain data")  # type: ignore[attr-defined]
         try:
             for place, (module, name, value) in self.stored().items():
                 if self._stored.get(place, value) is not value:
@@ -125,9 +135,42 @@ class RunnerPeer(RpcPeer):
             self.fatal = error
             raise
         except ENDINGS as error:
-            if operation in _STEPS or self._expected_endings:
+            if operation in _STEPS or self.expected_endings:
                 raise
             raise RuntimeError(f"the program raised {type(error).__name__}") from None
+
+    def trusts(self, kind: RemoteClass) -> bool:
+        """Whether the tests use a class as a class."""
+        return kind.name in self.named
+
+    def replace(self, one: object, contents: object) -> None:
+        """Note what the program changes: what several tests share is the same for each."""
+        if len(self._changed) < _MOST_CHANGED:
+            self._changed.append((one, copy.copy(one)))
+        super().replace(one, contents)
+
+    def restore(self) -> None:
+        """Undo, at the end of a test, what the program changed in what it was given."""
+        for one, old in reversed(self._changed):
+            super().replace(one, old)
+        self._changed.clear()
+
+    def array(self, made: Any) -> Any:  # noqa: ANN401 - numpy need not be installed
+        """Return an array of the program's; one without items is not compared with one that has some."""
+        if made.size:
+            return made
+        numpy = sys.modules["numpy"]
+
+        def __array_ufunc__(_: object, function: object, method: str, *parts: Any, **named: object) -> object:  # noqa: ANN401, N807
+            plain = [numpy.asarray(part) if isinstance(part, kind) else part for part in parts]
+            if max(map(numpy.size, plain)) > 1:
+                self.fatal = self.fatal or HarnessRefusal("an array without items is compared with one that has some")
+                raise self.fatal
+            return getattr(function, method)(*plain, **named)
+
+        body = {"__array_ufunc__": __array_ufunc__, "__module__": "numpy"}
+        kind = type("ndarray", (numpy.ndarray,), body)
+        return made.view(kind)
 
     def must_end(self, error: BaseException) -> bool:
         """Whether it is a timeout, which is not an answer to the program."""
@@ -157,7 +200,7 @@ class RunnerPeer(RpcPeer):
         if isinstance(one, type):
             return operation in {"call", "issubclass"}
         if isinstance(one, _INTERNAL_TYPES):
-            return operation in {"next", "iter"}
+            return operation in {"next", "iter"} or (operation == "await" and isinstance(one, CoroutineType))
         if operation in {"next", "iter", "str", "repr"}:
             return True
         if operation in _WRITES:
@@ -169,6 +212,8 @@ class RunnerPeer(RpcPeer):
             return operation in _READ_OPERATIONS - {"getattr"}
         if operation == "getattr":
             name = more[0]
+            if name in _LOADERS:
+                return False
             return isinstance(name, str) and _is_public(name, is_mock) and not (is_mock and _is_mocks_own(name))
         return operation in _READ_OPERATIONS
 
@@ -202,7 +247,7 @@ class RunnerPeer(RpcPeer):
     def attribute(self, proxy: Proxy, kind: RemoteClass, name: str) -> object:
         """Return an attribute, unless using it would reveal the expected value."""
         shared = any(callable(getattr(one, name, None)) for one in self.common.values())
-        if (name in _REVEALING_METHODS or shared) and kind.name not in self.named:
+        if (name in REVEALING_METHODS or shared) and kind.name not in self.named:
             raise self._refused(kind, f"is asked for {name}")
         return super().attribute(proxy, kind, name)
 
@@ -216,8 +261,9 @@ class RunnerPeer(RpcPeer):
             return False
         found = self.ask("equals", proxy, other)
         says, alike, discerns = found if type(found) is tuple and len(found) == 3 else (None, False, False)
-        if self._truth(says, proxy) and not alike and not (discerns and proxy._shikisha_[2].name in self.named):
-            raise self._refused(proxy._shikisha_[2], "is equal to another one by the program's word alone")
+        kind = proxy._shikisha_[2]
+        if self._truth(says, kind) and not alike and not (discerns and kind.name in self.named):
+            raise self._refused(kind, "is equal to another one by the program's word alone")
         self.decided = True
         return says is True
 
@@ -226,22 +272,35 @@ class RunnerPeer(RpcPeer):
         if not isinstance(other, Proxy) or proxy._shikisha_[2].name not in self.named:
             raise self._refused(proxy._shikisha_[2], "is ordered by the program's word alone")
         self.decided = True
-        return self._truth(self.ask(operation, proxy, other), proxy)
+        return self._truth(self.ask(operation, proxy, other), proxy._shikisha_[2])
 
     def combine(self, operation: str, *operands: object) -> object:
         """Ask the program about its own objects, and about others only if the tests test its class."""
-        (proxy, *_) = [one for one in operands if isinstance(one, Proxy)]
-        if not all(isinstance(one, Proxy) for one in operands):
-            kind = proxy._shikisha_[2]
-            result = self.ask(operation, *operands) if kind.name in self.named else None
-            if kind.name not in self.named or not (isinstance(result, Proxy) or operation == "contains"):
-                raise self._refused(kind, "is combined with plain data")
-            return result
-        return self.ask(operation, *operands)
+        (known, *more) = [known for one in operands if (known := proxied_object(one)) is not None]
+        if len(more) + 1 == len(operands):
+            return self.ask(operation, *operands)
+        kind = known[2]
+        result = self.ask(operation, *operands) if kind.name in self.named else None
+        made = proxied_object(result)
+        if kind.name not in self.named or (made is None and operation != "contains"):
+            raise self._refused(kind, "is combined with plain data")
+        if operation == "contains":
+            self.decided = True
+            if self._truth(result, kind) and all(self._contains(operands[0], one) for one in _decoys(operands[1])):
+                raise self._refused(kind, "contains everything")
+        elif operation == "sub" and made is not None:
+            self._distances.add(made[1])
+        return result
 
-    def _truth(self, value: object, proxy: Proxy) -> bool:
+    def _contains(self, proxy: object, value: object) -> object:
+        try:
+            return self.ask("contains", proxy, value)
+        except Exception:  # noqa: BLE001 - what cannot be looked for is not in it
+            return False
+
+    def _truth(self, value: object, kind: RemoteClass) -> bool:
         if type(value) is not bool:
-            raise self._refused(proxy._shikisha_[2], "compares to something that is neither True nor False")
+            raise self._refused(kind, "compares to something that is neither True nor False")
         return value
 
     def _refused(self, kind: RemoteClass, what: str) -> HarnessRefusal:
@@ -273,6 +332,13 @@ class RunnerPeer(RpcPeer):
             known = (vars(sys.modules["builtins"]).get(str(each)) for each in line)  # type: ignore[union-attr]
             kinds = [one for one in known if isinstance(one, type) and issubclass(one, Warning)]
             warnings.warn(text, kinds[0] if kinds else UserWarning, stacklevel=2)
+
+
+def _decoys(value: object) -> list[object]:
+    """Return what hardly any collection contains, of the kind of a value where it is a usual one."""
+    chance = os.urandom(6)
+    made: list[object] = [-(2**40) - int.from_bytes(chance, "big"), chance.hex(), (None, chance)]
+    return [one for one in made if type(one) is type(value)] or made
 
 
 def _is_public(name: str, is_mock: bool) -> bool:
@@ -361,7 +427,9 @@ class _DataUnpickler(pickle._Unpickler):
 
     def find_class(self, module: str, name: str) -> object:
         found = getattr(sys.modules.get(module), name, None) if module in DATA_MODULES | {TEST_MODULE} else None
-        if not isinstance(found, type) or (module == "builtins" and name not in _DATA_NAMES):
+        imported = module == TEST_MODULE and getattr(found, "__module__", "") != TEST_MODULE
+        test = isinstance(found, type) and issubclass(found, unittest.TestCase)
+        if not isinstance(found, type) or imported or test or (module == "builtins" and name not in _DATA_NAMES):
             raise pickle.UnpicklingError(f"{module}.{name} is no data")
         return found
 
@@ -376,5 +444,14 @@ def restrict_pickle() -> None:
     pickle.Unpickler = _DataUnpickler  # type: ignore[misc,assignment]
     # Other libraries derive their readers from this class.
     setattr(pickle._Unpickler, "find_class", _DataUnpickler.find_class)  # noqa: B010 - a method of another class
+    build: Callable[[Any], None] = pickle._Unpickler.load_build  # type: ignore[attr-defined]
+
+    def load_build(self: Any) -> None:  # noqa: ANN401 - its parts are not public
+        if isinstance(self.stack[-2], type):
+            raise pickle.UnpicklingError("a pickle that changes a class")
+        build(self)
+
+    pickle._Unpickler.load_build = load_build  # type: ignore[attr-defined]
+    pickle._Unpickler.dispatch[pickle.BUILD[0]] = load_build
     pickle.load = lambda file, **_: _DataUnpickler(file).load()
     pickle.loads = lambda data, **_: _DataUnpickler(io.BytesIO(data)).load()

@@ -196,6 +196,7 @@ class _ApartRecorder(TestRecorder):
         del nodeid
         session = self._session
         session.failures, session.sites, session.peer.decided = [], Counter(), False
+        session.peer.restore()
         if isinstance(session.peer.fatal, HarnessRefusal):
             session.peer.fatal = None
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from os import read, write
 from threading import RLock
 from types import FunctionType
+from typing import Any
 
 from shikisha.evals.graders.harness_codec import (
     ERRORS,
@@ -48,19 +49,16 @@ class RpcPeer:
     def __init__(self, reads: int, writes: int) -> None:
         self._reads, self._writes = reads, writes
         self._taken = b""
-        self._held: list[
-            object
-        ] = []  # objects that the other side knows by number; kept alive, so that no id is reused
+        # Objects that the other side knows by number; kept alive, so that no id is reused.
+        self._held: list[object] = []
         self._numbers: dict[int, int] = {}
         self._proxies: dict[int, object] = {}
         self._classes: dict[int, RemoteClass] = {}
         self._made: dict[tuple[frozenset[str], str], type] = {}
         self._errors: dict[int, type[BaseException]] = {}
         self._talking = RLock()
-        # Where the other side says that the classes of its objects are defined.
-        self.seen_modules: set[str] = set()
-        # Classes that both sides define, by name: their instances cross as data.
-        self.common: dict[str, type] = {}
+        self.seen_modules: set[str] = set()  # where the other side says that its objects' classes are defined
+        self.common: dict[str, type] = {}  # classes that both sides define: their instances cross as data
 
     # Policies of a side. By default everything is granted and believed, as in one process.
 
@@ -94,8 +92,7 @@ class RpcPeer:
         """Return where the other side finds the same function or class; None where it does not."""
         return stdlib_location(value)
 
-    # Whether functions that need nothing of this side are sent as code.
-    sends_code = False
+    sends_code = False  # whether functions that need nothing of this side are sent as code
 
     def portable(self, value: object) -> list[object] | None:
         """Return a function's parts if the other side can rebuild it, else None."""
@@ -109,6 +106,17 @@ class RpcPeer:
     def module(self, name: str) -> object:
         """Return a module that the other side named."""
         raise HarnessRefusal(f"the program sent the module {name}")
+
+    def trusts(self, kind: RemoteClass) -> bool:  # noqa: ARG002 - a policy of the runner's side
+        """Whether the other side's class decides what methods of a built-in do that it overrides."""
+        return True
+
+    def replace(self, one: object, contents: object) -> None:
+        """Replace the contents of a container that the other side has changed."""
+        _replace_contents(one, contents)
+
+    # An array that the other side sent, as it is here.
+    array: Callable[[Any], Any] = staticmethod(lambda made: made)
 
     def outgoing_state(self) -> dict[str, WireValue]:
         """Return the state that goes with every message: text printed since the last one, for example."""
@@ -129,8 +137,7 @@ class RpcPeer:
             result = self._request(operation, arguments, named)
             if operation != "itself":
                 for one in arguments:
-                    # Its contents here are a copy: refresh them.
-                    if type(one).__dict__.get("_refills_"):
+                    if type(one).__dict__.get("_refills_"):  # its contents here are a copy
                         self._request("itself", (one,), {})
             return result
 
@@ -154,7 +161,7 @@ class RpcPeer:
                 for place, contents in changed:  # type: ignore[misc,str-unpack]  # anything but a pair is an error
                     if type(place) is not int or not 0 <= place < own:
                         raise HarnessRefusal("the program changed what it was not given")
-                    _replace_contents(got.slots[place], got.value(contents))
+                    self.replace(got.slots[place], got.value(contents))
                 self._take(carried)
                 if kind == "raise":
                     raise (

@@ -14,6 +14,8 @@ verdict (`code`), pytest, and module fixtures.
 """
 
 import ast
+import builtins
+import contextlib
 import functools
 import importlib
 import importlib.machinery
@@ -27,9 +29,8 @@ import unittest
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import PathFinder
-from types import (
-    ModuleType,
-)
+from inspect import CO_COROUTINE
+from types import FunctionType, ModuleType
 from unittest import mock
 
 from shikisha.evals.graders.harness_codec import to_json
@@ -99,11 +100,11 @@ _ARITHMETIC_NODES += (ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.expr
 
 
 def _named_data(space: Namespace | None) -> dict[str, object]:
-    """Return the plain data of a namespace, which the program may see."""
+    """Return what the program may see of a namespace: plain data, and its own objects."""
     found: dict[str, object] = {}
     for name, value in (space or {}).items():
         try:
-            found[name] = copied(value)
+            found[name] = value if isinstance(value, Proxy | ClassProxy) else copied(value)
         except TypeError:
             continue
     return found
@@ -153,18 +154,46 @@ class RunnerSession:
     def _failed(self) -> None:
         self.failures += [error] if (error := sys.exc_info()[1]) is not None else []
 
-    def _caught(self) -> None:
-        self.forgive(sys.exc_info()[1])
+    def _tried(self) -> int:
+        return len(self.failures)
 
-    def forgive(self, error: BaseException | None) -> None:
-        """Forget a failure that the tests themselves caught; it may have come back as a copy by way of the program."""
+    def _caught(self, mark: int) -> None:
+        self.forgive(sys.exc_info()[1], mark)
+
+    def forgive(self, error: BaseException | None, mark: int) -> None:
+        """Forget a failure that the tests themselves caught, but none of before they tried (`mark`).
+
+        It may have come back as a copy by way of the program.
+        """
         if isinstance(error, AssertionError):
             words = [one for one in error.args if type(one) is str]
-            self.failures = [
+            self.failures[mark:] = [
                 one
-                for one in self.failures
+                for one in self.failures[mark:]
                 if one is not error and [word for word in one.args if type(word) is str] != words
             ]
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Let the program raise StopIteration and its like, which these statements expect."""
+        self.peer.expected_endings += 1
+        try:
+            yield
+        finally:
+            self.peer.expected_endings -= 1
+
+    def _asserted(self, site: int, make: Callable[[], object], receiver: object = None) -> object:
+        """Evaluate an assertion that is an expression."""
+        try:
+            value = make()
+        except AssertionError:
+            self._failed()
+            raise
+        self._passed(site, receiver)
+        return value
+
+    def _asserting(self, site: int, method: Callable[..., object]) -> Callable[..., object]:
+        return lambda *given, **named: self._asserted(site, lambda: method(*given, **named))
 
     @staticmethod
     def _before(make: Callable[[], object]) -> tuple[object, ...]:
@@ -186,6 +215,9 @@ class RunnerSession:
             yield row
         self._require_all(done, [one for flag, one in zip(flags, parts, strict=True) if flag == "t"])
 
+    def _map(self, flags: str, function: Callable[..., object], *parts: Iterable[object]) -> Iterator[object]:
+        return (function(*row) for row in self._zip(flags, *parts))
+
     def _require_all(self, done: int, expected: Sequence[object]) -> None:
         """Fail where what the program returned ended before everything that is expected."""
         sizes = [len(one) for one in expected if type(one) in _SIZED]  # type: ignore[arg-type]
@@ -201,10 +233,10 @@ class RunnerSession:
             yield one
         self._require_all(done, [one for one in expected if type(one) in (list, tuple)])
 
-    def _whole(self, site: int, value: object, **named: object) -> object:
+    def _whole(self, site: int, name: str, value: object, module: object = None, **named: object) -> object:
         if getattr(value, "size", 1) != 0:
             self.sites[site] += 1
-        return value.all(**named)  # type: ignore[attr-defined]
+        return getattr(value, name)(**named) if module is None else getattr(module, name)(value, **named)
 
     @staticmethod
     def _close(compare: Callable[..., object], one: object, other: object, *more: object, **named: object) -> object:
@@ -252,15 +284,25 @@ class RunnerSession:
 
     def _exec(self, source: object, space: Namespace | None = None, *_: object) -> None:
         found = self.peer.ask("execute", str(self._compile(source)), _named_data(space))
-        space = self.tests if space is None else space
-        space.update(_bound_names(found, space if space is self.tests else {}))
+        kept = vars(builtins) | self.tests if space is None or space is self.tests else {}
+        (self.tests if space is None else space).update(_bound_names(found, kept))
 
     def _eval(self, source: object, space: Namespace | None = None, *_: object) -> object:
         text = str(self._compile(source, "", "eval"))
         tree = ast.parse(text.strip(), mode="eval")
         if all(isinstance(node, _ARITHMETIC_NODES) for node in ast.walk(tree)):
             return eval(compile(tree, "<made>", "eval", dont_inherit=True), {"__builtins__": {}})  # noqa: S307 - numbers
+        if text in self._own_texts():
+            given = {name: one for name, one in (space or {}).items() if not hasattr(builtins, name)}
+            return eval(compile(tree, "<tests>", "eval", dont_inherit=True), self.tests | given)  # noqa: S307 - the tests' own
         return self.peer.ask("evaluate", text, _named_data(space))
+
+    def _own_texts(self) -> set[str]:
+        """Return the texts that the tests themselves hold."""
+        steps = (text for step in self._request["steps"] for text in step.values())
+        trees = map(ast.parse, (self._request["suite"], self._request["before"], *steps))
+        constants = (one.value for tree in trees for one in ast.walk(tree) if isinstance(one, ast.Constant))
+        return {one for one in constants if isinstance(one, str)}
 
     def guard_imports(self) -> None:
         """Have every module from outside the interpreter's own path loaded by the program's process."""
@@ -275,12 +317,17 @@ class RunnerSession:
             return None
 
         def audit(event: str, arguments: tuple[object, ...]) -> None:
-            if event == "exec":
-                file = getattr(arguments[0], "co_filename", "<")
-                if file[:1] != "<" and os.path.exists(file) and not is_own_file(file):
-                    raise HarnessRefusal("the tests execute a file that the program may have written")
+            file = getattr(arguments[0], "co_filename", "<") if event == "exec" else "<"
+            typed = file.startswith(("<input>", "<console>", "<doctest"))
+            if event == "marshal.load" or typed or (file[:1] != "<" and not is_own_file(file)):
+                raise HarnessRefusal("the tests execute a file that the program may have written")
 
         sys.addaudithook(audit)
+        # An archive is a file that the program may have written, whatever its name.
+        sys.path_hooks[:] = [one for one in sys.path_hooks if getattr(one, "__name__", "") != "zipimporter"]
+        sys.path_importer_cache.clear()
+        runpy = importlib.import_module("runpy")
+        runpy.run_path = lambda path, *_, **__: peer.ask("load_file", os.path.abspath(path), "<run_path>")  # type: ignore[attr-defined]
 
         kind.exec_module = exec_module  # type: ignore[method-assign,assignment]
         for other in (importlib.machinery.SourcelessFileLoader, importlib.machinery.ExtensionFileLoader):
@@ -463,7 +510,13 @@ class UnittestTally(unittest.TestResult):
             self.returned += 1
             return value
 
-        return counted
+        @functools.wraps(method)
+        async def awaited(*arguments: object, **named: object) -> object:
+            value = await method(*arguments, **named)  # type: ignore[misc]
+            self.returned += 1
+            return value
+
+        return awaited if isinstance(method, FunctionType) and method.__code__.co_flags & CO_COROUTINE else counted
 
     def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's names
         """Start a test and its timer."""
@@ -474,6 +527,7 @@ class UnittestTally(unittest.TestResult):
     def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802
         """Stop both; the environment and the folder are again what they were."""
         set_timer(signal.ITIMER_REAL, 0)
+        self._session.peer.restore()
         environment, folder, _ = self._kept
         if environment != dict(os.environ):
             os.environ.clear()
@@ -531,10 +585,20 @@ def _forgiving(leave: Callable[..., object], session: RunnerSession) -> Callable
     def __exit__(context: object, *error: object) -> object:  # noqa: N807 - it becomes that method
         done = leave(context, *error)
         if done and isinstance(error[1], BaseException):
-            session.forgive(error[1])
+            session.forgive(error[1], vars(context)["_mark"])
         return done
 
     return __exit__
+
+
+def _marking(enter: Callable[..., object], session: RunnerSession) -> Callable[..., object]:
+    """Have `assertRaises` note which assertions had failed before."""
+
+    def __enter__(context: object) -> object:  # noqa: N807 - it becomes that method
+        vars(context)["_mark"] = len(session.failures)
+        return enter(context)
+
+    return __enter__
 
 
 class _PatchTarget:
@@ -561,8 +625,12 @@ def mirror_patches(peer: RunnerPeer, remote: tuple[type, ...] = (Proxy,)) -> Non
         value = begin(patch)
         place = "" if isinstance(patch.target, remote) else _patch_location(patch)
         if place and f"{place}.{patch.attribute}" not in SHARED_STREAMS:
-            peer.ask("patch", place, patch.attribute, getattr(patch.target, patch.attribute))
-            entered[id(patch)] = True
+            try:
+                peer.ask("patch", place, patch.attribute, getattr(patch.target, patch.attribute))
+                entered[id(patch)] = True
+            except (AttributeError, ImportError):  # a class of the tests alone
+                if not place.startswith(f"{TEST_MODULE}."):
+                    raise
         return value
 
     def leave(patch: "mock._patch[object]", *error: object) -> object:
@@ -602,6 +670,7 @@ def _run_suite(session: RunnerSession, request: RunnerRequest) -> str:
     tally, loader = UnittestTally(request, session, asked_before=session.peer.asked > asked), unittest.TestLoader()
     context = unittest.case._AssertRaisesContext
     context.__exit__ = _forgiving(context.__exit__, session)  # type: ignore[method-assign,assignment]
+    context.__enter__ = _marking(context.__enter__, session)  # type: ignore[method-assign,assignment]
     for case in [value for value in space.values() if id(value) not in before]:
         if isinstance(case, type) and issubclass(case, unittest.TestCase) and case.__module__ == "program":
             for name in loader.getTestCaseNames(case):

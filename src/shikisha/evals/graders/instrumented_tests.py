@@ -24,7 +24,10 @@ def _words(text: str) -> frozenset[str]:
 
 HOOKS = {
     name: f"_shikisha_{name}"
-    for name in ("passed", "failed", "caught", "before", "kept", "zip", "any", "all", "super", "each", "whole", "close")
+    for name in (
+        *("passed", "failed", "tried", "caught", "before", "kept", "zip", "map", "any", "all", "super", "each"),
+        *("whole", "close", "asserted", "asserting", "ending"),
+    )
 }
 _PURE_BUILTINS = _words(
     "sorted len sum min max set list tuple dict str int abs round reversed repr bool float frozenset range ord chr "
@@ -43,6 +46,8 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _UNMOVABLE = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Starred)
 _SAME_EVERYWHERE = frozenset(dir(builtins)) - {"open"}
 _IDENTITY = frozenset({"assertIs", "assertIsNot"})
+_EXPECTS_ENDING = re.compile(r"aises\w*\(.*\b(Stop(Async)?Iteration|GeneratorExit|KeyboardInterrupt)\b")
+_ENDINGS = re.compile(r"\b(Stop(Async)?Iteration|GeneratorExit|KeyboardInterrupt)\b")
 
 
 class TestInstrumenter:
@@ -92,8 +97,8 @@ class TestInstrumenter:
             failed = [_call_statement("failed"), ast.Raise()]
             handler = ast.ExceptHandler(ast.Name("AssertionError", ast.Load()), None, failed)
             after = [_call_statement("passed", ast.Constant(number), *_receiver(node))]
-            site = ast.copy_location(ast.Try([node], [handler], after, []), node)
-            return [site]
+            body = [_ending([node])] if _EXPECTS_ENDING.search(ast.unparse(node)) else [node]
+            return [ast.copy_location(ast.Try(body, [handler], after, []), node)]
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._function(node)
@@ -108,11 +113,13 @@ class TestInstrumenter:
             case ast.If() | ast.Match():
                 self._branches(node)
             case ast.Try() | ast.TryStar():
-                self._try(node)
+                return self._try(node)
             case ast.With() | ast.AsyncWith():
                 kept = self._optional
                 self._optional |= any("raises" in ast.unparse(item.context_expr).lower() for item in node.items)
                 node.body = self.block(node.body)
+                if any(_EXPECTS_ENDING.search(ast.unparse(item.context_expr)) for item in node.items):
+                    node.body = [_ending(node.body)]
                 self._optional = kept
             case ast.For() | ast.AsyncFor() | ast.While():
                 kept = self._of_members
@@ -124,7 +131,11 @@ class TestInstrumenter:
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         kept = self._owner, self._derived, self._optional, self._group
-        self._derived = (self._derived if self._owner else self._shared) | _derived(node, self._shared)
+        # A parameter that a helper of the tests calls is the program's function.
+        called = {one.func.id for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+        given = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+        program = self._shared | (called & given)
+        self._derived = (self._derived if self._owner else set()) | program | _derived(node, program)
         self._owner = self._owner or self._place + ".".join((*self._classes, node.name))
         special = node.name.startswith(("test", "check", "setUp", "tearDown", "async"))
         self._optional = self._optional or not (special or node.name in self._used)
@@ -142,34 +153,41 @@ class TestInstrumenter:
         """Require one site of all branches where the program decides which is taken, and none where the tests do."""
         decides = node.test if isinstance(node, ast.If) else node.subject
         guarded = self.is_derived(decides) and not self._optional
-        with_group: list[int | str] = [self._owner]
-        kept, self._group, self._optional = (self._group, self._optional), with_group if guarded else None, not guarded
+        kept = self._group, self._optional
+        # Of `if` and `elif`, and of branches inside of them, one takes place.
+        with_group: list[int | str] = self._group if guarded and self._group is not None else [self._owner]
+        self._group, self._optional = with_group if guarded else None, not guarded
         if isinstance(node, ast.If):
             node.body, node.orelse = self.block(node.body), self.block(node.orelse)
         else:
             for case in node.cases:
                 case.body = self.block(case.body)
         self._group, self._optional = kept
-        if guarded and len(with_group) > 1:
+        if guarded and with_group is not self._group and len(with_group) > 1:
             self.required.append(with_group)
 
-    def _try(self, node: ast.Try | ast.TryStar) -> None:
+    def _try(self, node: ast.Try | ast.TryStar) -> list[ast.stmt]:
         fails = any(_is_failure(one) for part in node.body for one in ast.walk(part))
         group: list[int | str] = [self._owner]
         kept, own = (self._group, self._optional), bool(node.handlers) and not self._optional
         if own:
             self._group = group
         node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+        if any(handler.type is not None and _ENDINGS.search(ast.unparse(handler.type)) for handler in node.handlers):
+            node.body = [_ending(node.body)]
+        mark = self.place_name()
         for handler in node.handlers:
             handler.body = self.block(handler.body)
             if fails and own:
                 group.append(next(self._numbers))
                 handler.body.insert(0, _call_statement("passed", ast.Constant(group[-1])))
-            handler.body.insert(0, _call_statement("caught"))
+            handler.body.insert(0, _call_statement("caught", ast.Name(mark, ast.Load())))
         self._group, self._optional = kept
         node.finalbody = self.block(node.finalbody)
         if own and len(group) > 1:
             self.required.append(group)
+        begin = ast.Assign([ast.Name(mark, ast.Store())], _call("tried"))
+        return [_at(begin, node), node] if node.handlers else [node]
 
     def _number(self, *, of_members: bool = False) -> int:
         number = next(self._numbers)
@@ -201,11 +219,22 @@ class TestInstrumenter:
                 case ast.ListComp(elt=ast.Call(func=ast.Attribute(attr=name)) as call) if name.startswith("assert"):
                     passed = _call("passed", ast.Constant(self._number(of_members=True)), *_receiver(ast.Expr(call)))
                     one.elt = ast.Tuple([call, passed], ast.Load())
-                case ast.Call(func=ast.Attribute(value=whole, attr="all"), args=[]) if asserted and self.is_derived(
-                    whole
+                case ast.Lambda(body=ast.Call(func=ast.Attribute(attr=name)) as call) if name.startswith("assert"):
+                    number = ast.Constant(self._number(of_members=True))
+                    one.body = _call("asserted", number, _lambda(call), *_receiver(ast.Expr(call)))
+                case ast.Call(args=parts) if self._asserting(one):
+                    one.args = [
+                        _call("asserting", ast.Constant(self._number(of_members=True)), part)
+                        if isinstance(part, ast.Attribute) and part.attr.startswith("assert")
+                        else part
+                        for part in parts
+                    ]
+                case ast.Call(func=ast.Attribute(value=whole, attr="all" | "any" as name), args=parts) if (
+                    asserted and len(parts) < 2 and self.is_derived(parts[0] if parts else whole)
                 ):
                     one.func = ast.Name(HOOKS["whole"], ast.Load())
-                    one.args = [ast.Constant(self._number(of_members=True)), whole]
+                    number = ast.Constant(self._number(of_members=True))
+                    one.args = [number, ast.Constant(name), *([whole] if not parts else [*parts, whole])]
                 case ast.Call(func=ast.Attribute(attr=name) as func, args=[_, _, *_] as parts) if (
                     name in _CLOSE and self.is_derived(one)
                 ):
@@ -220,6 +249,11 @@ class TestInstrumenter:
                     if any(derived) and not all(derived):
                         flags = ast.Constant("".join("pt"[not flag] for flag in derived))
                         one.func, one.args = ast.Name(HOOKS["zip"], ast.Load()), [flags, *parts]
+                case ast.Call(func=ast.Name("map"), args=[function, _, _, *_] as parts, keywords=[]):
+                    derived = [self.is_derived(part) for part in parts[1:]]
+                    if any(derived) and not all(derived):
+                        flags = ast.Constant("".join("pt"[not flag] for flag in derived))
+                        one.func, one.args = ast.Name(HOOKS["map"], ast.Load()), [flags, function, *parts[1:]]
                 case ast.Call(func=ast.Name("all" | "any" as name), args=[part], keywords=[]) if (
                     asserted and not _is_inside_lambda(node, one) and self.is_derived(part)
                 ):
@@ -228,18 +262,23 @@ class TestInstrumenter:
                         [ast.Constant(self._number(of_members=True)), part],
                     )
 
+    def _asserting(self, call: ast.Call) -> bool:
+        """Whether a call gives an assertion's method to the program, or to `map` over what it returned."""
+        given = any(isinstance(part, ast.Attribute) and part.attr.startswith("assert") for part in call.args)
+        return given and ((isinstance(call.func, ast.Name) and call.func.id == "map") or self.is_derived(call.func))
+
     # What is expected is computed before the program runs.
 
     def hoisted(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         """Return a block in which what its assertions expect is computed before the calls of the program."""
         added: dict[int, list[ast.stmt]] = {}
         for place, node in enumerate(body):
-            if not (_is_assertion(node) and self.is_derived(node)):
-                continue
-            calls = [at for at in range(place + 1) if self._calls_program(body[at])]
-            if calls:
-                given = {name for at in calls for name in self._given_names(body[at])}
-                _OracleMover(self, body, place, calls, given, added).visit(node)
+            # The program was called before: in this statement, or before a block of statements.
+            calls = [at for at in range(place + _is_assertion(node)) if self._calls_program(body[at])]
+            for one in _assertions_in(node) if calls else ():
+                if self.is_derived(one):
+                    given = {name for at in calls for name in self._given_names(body[at])}
+                    _OracleMover(self, body, place, calls, given, added).visit(one)
         return [one for place, node in enumerate(body) for one in (*added.get(place, ()), node)]
 
     def _calls_program(self, node: ast.stmt) -> bool:
@@ -302,7 +341,9 @@ class _OracleMover(ast.NodeTransformer):
     ) -> None:
         self._tests, self._body, self._place = tests, body, place
         self._calls, self._given, self._added = calls, given, added
-        self._bound: set[str] = set()
+        whole = [] if _is_assertion(body[place]) else [*ast.walk(body[place])]
+        self._bound = {_root(one) for one in whole if isinstance(getattr(one, "ctx", None), ast.Store)}
+        self._inside = [one for one in whole if isinstance(one, ast.Expr | ast.AugAssign | ast.Delete)]
 
     def visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, ast.Lambda):
@@ -344,6 +385,7 @@ class _OracleMover(ast.NodeTransformer):
             or not self._bound.isdisjoint(used | names)
             or not (asked or not self._given.isdisjoint(used))
             or not self._tests.is_pure(whole)
+            or any(self._touches(one, used) for one in self._inside)
         ):
             return None
         place = self._earliest(used)
@@ -464,6 +506,18 @@ def _is_assertion(node: ast.stmt) -> bool:
     return isinstance(node, ast.Assert) or named
 
 
+def _assertions_in(node: ast.stmt) -> Iterator[ast.stmt]:
+    """Yield the assertions of a statement and its blocks, but not those of functions."""
+    if _is_assertion(node):
+        yield node
+    elif not isinstance(node, _SCOPES):
+        for part in ast.iter_child_nodes(node):
+            if isinstance(part, ast.stmt):
+                yield from _assertions_in(part)
+            elif isinstance(part, ast.ExceptHandler | ast.match_case):
+                yield from (one for inner in part.body for one in _assertions_in(inner))
+
+
 def _is_failure(node: ast.AST) -> bool:
     """Whether a statement can only fail: it says that it must not be reached."""
     if isinstance(node, ast.Assert):
@@ -506,6 +560,11 @@ def _call(hook: str, *arguments: ast.expr) -> ast.Call:
 
 def _call_statement(hook: str, *arguments: ast.expr) -> ast.stmt:
     return ast.Expr(_call(hook, *arguments))
+
+
+def _ending(body: list[ast.stmt]) -> ast.stmt:
+    """Return statements in which the program may raise StopIteration and its like."""
+    return ast.With([ast.withitem(_call("ending"))], body)
 
 
 def _lambda(value: ast.expr) -> ast.Lambda:

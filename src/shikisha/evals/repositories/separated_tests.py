@@ -7,8 +7,10 @@ of any test. Invariant: no file that a patch writes reaches the test runner's pr
 
 import ast
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import count
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -73,7 +75,10 @@ class SeparatedTree:
 
 def separate_tests(tree: Tree, trusted: Tree, files: Sequence[str], paths: Sequence[str]) -> SeparatedTree:
     """Separate a protected tree for a run of these files, with modules below these paths."""
-    names = sorted({top for name in tree if not is_protected(name) for top in _top_module(name, paths)})
+    known = {top for name in trusted for top in _top_module(name, paths)}
+    tops = {top for name in tree if not is_protected(name) for top in _top_module(name, paths)}
+    # A new file of the patch does not stand in for a library that the tests import.
+    names = sorted(top for top in tops if top in known or not _is_library(top))
     tests = {name: data for name, data in trusted.items() if is_protected(name) or not name.endswith(".py")}
     # pytest takes the name of a test's module from these; an empty one stands for a package of the other process.
     packages = [name for name in trusted if name.endswith("__init__.py")]
@@ -116,6 +121,10 @@ def separate_tests(tree: Tree, trusted: Tree, files: Sequence[str], paths: Seque
     # A module such as pkg/testing/helpers.py may be the package's own; a test's text is not.
     package = {name: data for name, data in tree.items() if not _is_test_text(name)}
     return SeparatedTree(tests, package, names, runner)
+
+
+def _is_library(name: str) -> bool:
+    return name in sys.stdlib_module_names or (name.isidentifier() and find_spec(name) is not None)
 
 
 def _is_test_text(name: str) -> bool:

@@ -2,297 +2,152 @@
 
     python benchmarks/learning.py office --seeds 901,902,903 [--runs 1000] [--graded 1] [--verdicts 0]
     python benchmarks/learning.py endpoints --seeds 1,2,3 [--runs 1000] [--graded 1] [--change fall|new|removed]
-    python benchmarks/learning.py recorded --set mmlu-pro --data ../shared/recorded [--runs 3000] [--graded 1]
     python benchmarks/learning.py speed
+    python benchmarks/learning.py table FILE...
 
-`office` is the simulated office with fresh authors and one crew: tasks of 1 to 6 parts, cut by the simulated planner.
-`endpoints` is a boat yard's 12 kinds of work over HTTP, configured by a file with `[learning] on = true`: three
+`office` is the simulated office with fresh authors and one crew: tasks of 1 to 6 parts, cut by the simulated planner;
+`--verdicts` is the share of steps on which a check speaks (it sees .6 of what is wrong, and refuses .03 of what is
+right). `endpoints` is a boat yard's 12 kinds of work over HTTP, configured by a file with `[learning] on = true`: three
 specialists whose cards are swapped, an all-rounder at three times their price, a boaster, a planner that believes
-cards. `recorded` replays a folder's real answers as traffic of whole questions, with a random worker planned, by the
-product's fit and search without an engine. Shares are of the optimum's value on tasks that were not met: worth of right
-answers less dollars of steps. The planner's own dollars are left out everywhere alike. `windows` are 50 runs each,
-learner less planner alone.
+cards. Each seed prints a line of JSON; `table` makes the table of such lines, with
+paired bootstrap intervals over test tasks within seeds. Shares are of the optimum's value on tasks that were not met:
+worth of right answers less dollars of steps. The planner's own dollars are left out everywhere alike. Controls are
+performed on the same tasks and luck: tables of Beta counts by the planner's kind, by the first two words (the twenty
+lines) or by the true kind, with credit by expectation maximization and the learner's schedule of exploring. `windows`
+are 50 runs each, learner less planner alone.
 """
 
 import argparse
 import asyncio
 import json
+import re
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
-from shikisha.conductors.language_model import LanguageModelConductor
+from learning_worlds import CAPS, KINDS, WORTH, KnownPlanner, Office, World, Yard
 from shikisha.conductors.learned_conductor import LearnedConductor
-from shikisha.conductors.plan_search import StepTable
 from shikisha.config.container import load_config
-from shikisha.core.budget import Caps, Price
-from shikisha.core.call import Card
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.core.plan import Plan, Step
-from shikisha.core.prompts import PlanFormat, PromptStyle
 from shikisha.core.run import Run
 from shikisha.core.subtasks import WORDINGS
-from shikisha.core.task import OPERATOR, Scope, Task
-from shikisha.engine.conductor import Conductor, Situation
+from shikisha.core.task import OPERATOR, Scope
+from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.journal import Journal, open_journal
 from shikisha.learned.journal_learner import JournalLearner
 from shikisha.learned.learning_files import LearningFiles
 from shikisha.learned.outcome_fit import LearningTerms, fit_outcomes
-from shikisha.learned.outcome_model import EncodeTexts, OutcomeModel, prior_model
-from shikisha.learned.step_evidence import RunEvidence, StepAnswer, StepUnit, core_wording
+from shikisha.learned.outcome_model import EncodeTexts, OutcomeModel
+from shikisha.learned.step_evidence import RunEvidence, StepAnswer, StepUnit, run_evidence
 from shikisha.retrieval.text_encoder import shipped_encoder
-from shikisha.testing.chat_script import ReceivedChatRequest, ScriptedAnswer
 from shikisha.testing.chat_server import chat_server
-from shikisha_train.office.best_plan import best_plan, best_single
-from shikisha_train.office.office_tasks import OFFICE, OfficeTask, office_task
-from shikisha_train.office.questions import AuthorSplit
 from shikisha_train.office.seeded_random import hash_fraction
-from simulated_planner import planner_member
 
-CAPS = Caps(steps=30, rounds=5, plan_steps=10)
 AT = (50, 100, 200, 300, 600, 1000)
+TABLES_AT = (200, 300, 1000)
 TEST = 80
-WORTH = 0.05
+Values: TypeAlias = list[tuple[float, float]]  # dollars: value, and paid for steps, by task
 
 
-class World(Protocol):
-    """Tasks with a grade and what the best plan is worth (dollars), and what performs them."""
+class WordTable:
+    """The twenty lines: Beta counts by key and worker, credit by expectation maximization, the learner's exploring."""
 
-    files: LearningFiles
-    terms: LearningTerms
+    def __init__(self, key: Callable[[int, Step], str], prices: Sequence[float], seed: int) -> None:
+        self.key, self.prices, self.rng = key, np.array(prices), np.random.default_rng(seed)
+        self.counts, self.runs = self._counts(), list[tuple[list[tuple[str, int]], bool]]()
 
-    def task(self, at: int) -> Task:
-        """Return task `at`."""
-        ...
+    def _counts(self) -> dict[str, np.ndarray]:
+        return defaultdict(lambda: np.ones((2, len(self.prices))))
 
-    def pool(self, at: int, luck: int) -> Pool:
-        """Return who works at task `at`."""
-        ...
+    def choose(self, key: str, *, draws: bool) -> int:
+        """Return the worker of highest worth, by the mean or a draw."""
+        a, b = self.counts[key]
+        return int(np.argmax(WORTH * (self.rng.beta(a, b) if draws else a / (a + b)) - self.prices))
 
-    def planner(self, at: int) -> Conductor:
-        """Return the conductor in force."""
-        ...
-
-    def grade(self, at: int, answer: str | None) -> float:
-        """Return what an answer to task `at` is worth, 0 where it is wrong."""
-        ...
-
-    def best(self, at: int) -> float:
-        """Return the value of the best plan of task `at`."""
-        ...
+    def learn(self) -> None:
+        """Share the grades of runs among their steps."""
+        for _ in range(5):
+            new = self._counts()
+            for parts, right in self.runs:
+                p = np.array([self.counts[key][0, at] / self.counts[key][:, at].sum() for key, at in parts])
+                each = np.ones(len(p)) if right else (p - p.prod()) / (1 - p.prod())
+                for (key, at), one in zip(parts, each, strict=True):
+                    new[key][:, at] += one, 1 - one
+            self.counts = new
 
 
 @dataclass
-class Office:
-    """Fresh authors' questions for one crew."""
+class TableConductor:
+    """The planner's steps, done by whom a table names, and told all standing phrases."""
 
-    seed: int
-    count: int
-    files: LearningFiles
-    terms: LearningTerms
-    items: list[OfficeTask] = field(init=False)
+    proposer: Conductor
+    table: WordTable
+    at: int
+    phrases: Sequence[str]
+    draws: bool = False
+    name: str = "bench:table"
+    did: list[tuple[str, int]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        drawn = replace(OFFICE, conditional=0.0)
-        crew = office_task(AuthorSplit.FRESH, self.seed, 0, OFFICE).crew
-        self.items = [
-            office_task(AuthorSplit.FRESH, self.seed * 1000 + 7, 100 + at, drawn).with_crew(crew)
-            for at in range(self.count)
+    async def propose(self, situation: Situation) -> Proposal:
+        """Return the plan."""
+        if situation.rounds:
+            return Proposal(Plan())
+        first = await self.proposer.propose(situation)
+        keys = [self.table.key(self.at, step) for step in first.plan.steps]
+        self.did = [(key, self.table.choose(key, draws=self.draws)) for key in keys]
+        steps = [
+            replace(step, worker=worker, subtask=" ".join([step.subtask, *self.phrases]))
+            for step, (_, worker) in zip(first.plan.steps, self.did, strict=True)
         ]
-
-    def task(self, at: int) -> Task:
-        """Return task `at`."""
-        return replace(self.items[at].task, tenant="")
-
-    def pool(self, at: int, luck: int) -> Pool:
-        """Return the crew at work."""
-        return self.items[at].with_crew(self.items[at].crew, luck).pool
-
-    def planner(self, at: int) -> Conductor:
-        """Return the simulated planner."""
-        member = planner_member(self.items[at].question, most=CAPS.plan_steps)
-        return LanguageModelConductor("lm:simulated", member, style=PromptStyle(PlanFormat.JSON), rounds=1)
-
-    def grade(self, at: int, answer: str | None) -> float:
-        """Return the answer's worth."""
-        return WORTH * self.items[at].value * self.items[at].grade(answer)
-
-    def best(self, at: int) -> float:
-        """Return the optimum's value."""
-        return WORTH * best_plan(self.items[at]).value(self.items[at].value)
-
-    def controls(self, first: int) -> dict[str, float]:
-        """Return the best single worker's share, told the truth."""
-        items = self.items[first:]
-        best = sum(self.best(at) for at in range(first, self.count))
-        return {"best single": WORTH * sum(best_single(one).value(one.value) for one in items) / best}
+        return replace(first, plan=Plan(tuple(steps)), final=True)
 
 
-KINDS: Mapping[str, tuple[str, ...]] = {
-    "hull survey": ("Survey the hull of {} for damp.", "How sound is the hull of {}?", "Report on {}'s planking."),
-    "engine fault": ("Why does the engine of {} stall?", "Diagnose {}'s diesel.", "What ails the motor of {}?"),
-    "sail cut": ("Lay out a new mainsail for {}.", "What cut suits the jib of {}?", "Plan {}'s spinnaker panels."),
-    "berth fee": ("What does berth {} owe this month?", "Work out the mooring bill of {}.", "Total {}'s harbor dues."),
-    "tide window": ("When can {} cross the bar?", "Find a tide for launching {}.", "Which tides let {} leave?"),
-    "paint order": ("Order antifouling for {}.", "How many tins of paint does {} need?", "List coatings for {}."),
-    "insurance letter": ("Write to the insurer of {}.", "Draft a damage claim for {}.", "Answer {}'s underwriter."),
-    "crew contract": ("Check the contract of {}'s skipper.", "May {} dismiss its cook?", "Review {}'s crew papers."),
-    "customs form": ("Fill in the customs form for {}.", "Which duty is due on {}?", "Declare {}'s spare parts."),
-    "winter plan": ("Plan the winter lay-up of {}.", "What must {} have done by spring?", "Schedule {}'s refit."),
-    "radio license": ("Renew the radio license of {}.", "Which call sign has {}?", "Register {}'s transponder."),
-    "race entry": ("Enter {} for the regatta.", "What handicap does {} race under?", "Rate {} for the cup."),
-}
-BOATS = ("Alma", "Brise", "Corvus", "Dorade", "Elsa", "Freya", "Gannet", "Heron", "Iris", "Juno", "Kittiwake", "Loon")
-PRICES = {"ash": 0.002, "birch": 0.002, "cedar": 0.002, "oak": 0.006, "pine": 0.001, "rowan": 0.002}
-CONFIG = """
-conductor = "lm:planner"
-pool = [{pool}]
-[journal]
-file = "runs.db"
-[learning]
-on = true
-[workers.planner]
-kind = "chat"
-base_url = "{url}"
-model = "planner"
-price = {{ call = 0.0001 }}
-structured_output = true
-"""
-WORKER = """
-[workers.{name}]
-kind = "chat"
-description = "{card}"
-base_url = "{url}"
-model = "{name}"
-price = {{ call = {price} }}
-attempts = 1
-"""
+def table_keys(world: World) -> dict[str, Callable[[int, Step], str]]:
+    """Return the tables that are compared."""
+    found = {
+        "table by the planner's kinds": lambda _, step: step.kind,
+        "first two words": lambda _, step: " ".join(step.subtask.split()[:2]),
+    }
+    return found | ({"table by true kinds": lambda at, _: world.true_kind(at)} if world.true_kind(0) else {})
 
 
-def skill(name: str, kind: int, phase: str) -> float:
-    """Return how often a worker is right at a kind; `fall`: oak is right at nothing, `new`: rowan is at everything."""
-    if name == "oak":
-        return 0.1 if phase == "fall" else 0.85
-    if name == "rowan":
-        return 0.97
-    if name == "pine":
-        return 0.3
-    own = ("ash", "birch", "cedar").index(name)
-    return 0.93 if kind // 4 == own and (phase != "fall" or name != "ash") else 0.25
+def by_table(world: World, table: WordTable, at: int) -> Conductor:
+    """Return the conductor of a table, without exploring."""
+    return TableConductor(world.planner(at), table, at, world.terms.phrases)
 
 
-@dataclass
-class Yard:
-    """The boat yard; `phase` is what has changed by now."""
-
-    seed: int
-    names: Sequence[str]
-    phase: str = ""
-    files: LearningFiles = field(init=False)
-    terms: LearningTerms = field(init=False)
-    conductor: Conductor = field(init=False)
-    plain: Conductor = field(init=False)
-    members: Pool = field(init=False)
-
-    def kind(self, at: int) -> int:
-        """Return the kind of task `at`."""
-        return int(hash_fraction("kind", self.seed, at) * len(KINDS))
-
-    def task(self, at: int) -> Task:
-        """Return task `at`."""
-        texts = list(KINDS.values())[self.kind(at)]
-        text = texts[int(hash_fraction("text", self.seed, at) * len(texts))]
-        boat = BOATS[int(hash_fraction("boat", self.seed, at) * len(BOATS))]
-        return Task(f"{text.format(boat)} (file {at})", id=f"{self.seed}/{at}", tenant="")
-
-    def answer(self, asked: ReceivedChatRequest) -> ScriptedAnswer:
-        """Answer as the endpoint's model: the planner's plan, or the right word as often as the model is right."""
-        said = "\n".join(text for _, text in asked.messages)
-        at = int(said.rpartition("(file ")[2].partition(")")[0])
-        kind = self.kind(at)
-        if asked.model == "planner":
-            cards = [line for line in said.rpartition("\nModels:\n")[2].split("\n") if line.startswith("| ")]
-            claims = [place for place, card in enumerate(cards) if list(KINDS)[kind] in card or "everything" in card]
-            worker = claims[int(hash_fraction("pick", at) * len(claims))]
-            misnamed = hash_fraction("misnamed", at) < 0.1
-            name = list(KINDS)[int(hash_fraction("name", at) * len(KINDS)) if misnamed else kind]
-            text = said.rpartition("Question:\n| ")[2].partition("\n")[0]
-            step = {"worker": worker, "subtask": text, "access": [], "kind": name}
-            return ScriptedAnswer(text=json.dumps({"reasoning": "", "steps": [step]}))
-        right = hash_fraction(self.seed, asked.model, at) < skill(asked.model, kind, self.phase)
-        return ScriptedAnswer(text=f"{'right' if right else 'wrong'} {at}")
-
-    def config(self, url: str) -> str:
-        """Return the configuration file."""
-        kinds = list(KINDS)
-        cards = {"oak": "Steady.", "pine": "An expert in everything.", "rowan": "New here."}
-        for place, name in enumerate(("ash", "birch", "cedar")):  # each card claims the next one's kinds
-            claimed = kinds[(place + 1) % 3 * 4 :][:4]
-            cards[name] = f"Good at {', '.join(claimed)}."
-        workers = [WORKER.format(name=name, card=cards[name], url=url, price=PRICES[name]) for name in self.names]
-        return CONFIG.format(url=url, pool=", ".join(f'"{name}"' for name in self.names)) + "".join(workers)
-
-    def pool(self, at: int, luck: int) -> Pool:
-        """Return the endpoints."""
-        del at, luck
-        return self.members
-
-    def planner(self, at: int) -> Conductor:
-        """Return the planner."""
-        del at
-        return self.plain
-
-    def grade(self, at: int, answer: str | None) -> float:
-        """Return the answer's worth."""
-        del at
-        return WORTH * (answer is not None and answer.startswith("right"))
-
-    def best(self, at: int) -> float:
-        """Return the value of the best single call."""
-        kind = self.kind(at)
-        return max(WORTH * skill(name, kind, self.phase) - PRICES[name] for name in self.names)
-
-    def controls(self, first: int) -> dict[str, float]:
-        """Return the share of the best single worker in hindsight, and of tables after 200, 300 and 1,000 runs."""
-        at = range(first, first + 400)
-        best = sum(self.best(one) for one in at)
-        single = max(
-            sum(WORTH * skill(name, self.kind(one), "") - PRICES[name] for one in at) / best for name in self.names
-        )
-        found = {"best single": single}
-        for label, key in (("table by kind", self.kind), ("first two words", lambda one: self.task(one).prompt[:9])):
-            for count in (200, 300, 1000):
-                found[f"{label} {count}"] = self._table(count, key, at) / best
-        return found
-
-    def _table(self, count: int, key: Callable[[int], object], test: range) -> float:
-        """Return the value of a table of Beta counts by key and worker that explores as the learner does."""
-        rng = np.random.default_rng(self.seed)
-        counts: dict[object, np.ndarray] = defaultdict(lambda: np.ones((2, len(self.names))))
-        prices = np.array([PRICES[name] for name in self.names])
-        for at in range(count):
-            a, b = counts[key(at)]
-            draw = rng.beta(a, b) if at < 150 or rng.random() < 0.1 else a / (a + b)
-            worker = int(np.argmax(WORTH * draw - prices))
-            right = rng.random() < skill(self.names[worker], self.kind(at), "")
-            counts[key(at)][0 if right else 1, worker] += 1
-        value = 0.0
-        for at in test:
-            a, b = counts[key(at)]
-            worker = int(np.argmax(WORTH * a / (a + b) - prices))
-            value += WORTH * skill(self.names[worker], self.kind(at), "") - prices[worker]
-        return value
+async def tables(world: World, asked: argparse.Namespace, seed: int, lucks: int) -> dict[str, Values]:
+    """Return what the tables come to after so many runs."""
+    found = dict[str, Values]()
+    prices = [card.price.call for card in world.pool(0, 0).cards if card.kind != "vote" and card.price is not None]
+    for label, key in table_keys(world).items():
+        table, engine = WordTable(key, prices, seed), Engine(recorder := MemoryRecorder())
+        for at in range(asked.runs):
+            draws = table.rng.random() < (1 if at < 150 else 0.3 if at < 300 else 0.1)
+            conductor = TableConductor(world.planner(at), table, at, world.terms.phrases, draws=draws)
+            run = await engine.run(world.task(at), world.pool(at, 0), conductor, CAPS)
+            recorder.forget(run.id)
+            if hash_fraction("graded", at) < asked.graded:
+                table.runs.append((conductor.did, world.grade(at, run.answer) > 0))
+            if (at + 1) % (25 if at < 300 else 100) == 0:
+                table.learn()
+            if at + 1 in TABLES_AT:
+                tests = range(asked.runs, asked.runs + TEST)
+                found[f"{label}, {at + 1}"] = await values(world, tests, partial(by_table, world, table), lucks)
+        log(f"  {label}: {[(name, total(world, asked, one)) for name, one in found.items() if label in name]}")
+    return found
 
 
 def steps_paid(run: Run) -> float:
@@ -311,16 +166,26 @@ def quiet(world: World, at: int) -> Conductor:
     return LearnedConductor("learned:planner", world.planner(at), source, replace(world.terms, share=0.0))
 
 
-async def share(world: World, tests: range, conductor_of: Callable[[int], Conductor], lucks: int) -> float:
-    """Return the share of the optimum on tasks."""
-    recorder, got = MemoryRecorder(), 0.0
-    engine = Engine(recorder)
+async def values(world: World, tests: range, conductor_of: Callable[[int], Conductor], lucks: int) -> Values:
+    """Return for each task its value and its dollars of steps, means over lucks."""
+    recorder = MemoryRecorder()
+    engine, found = Engine(recorder), list[list[tuple[float, float]]]()
     for at in tests:
+        found.append([])
         for luck in range(lucks):
             run = await engine.run(world.task(at), world.pool(at, 10_000 + luck), conductor_of(at), CAPS)
             recorder.forget(run.id)
-            got += world.grade(at, run.answer) - steps_paid(run)
-    return got / lucks / sum(map(world.best, tests))
+            paid = steps_paid(run)
+            found[-1].append((world.grade(at, run.answer) - paid, paid))
+    return [
+        (round(sum(one) / lucks, 6), round(sum(other) / lucks, 6))
+        for one, other in (zip(*each, strict=True) for each in found)
+    ]
+
+
+def total(world: World, asked: argparse.Namespace, found: Values) -> float:
+    """Return the share of the optimum."""
+    return round(sum(one for one, _ in found) / sum(map(world.best, range(asked.runs, asked.runs + len(found)))), 3)
 
 
 @dataclass
@@ -330,23 +195,27 @@ class Traffic:
     world: World
     journal: Journal
     runs: int
-    graded: float
+    asked: argparse.Namespace
     lucks: int
     conductor_of: Callable[[int], Conductor]
     values: list[float] = field(default_factory=list)
     fits: list[float] = field(default_factory=list)
-    curve: dict[str, float] = field(default_factory=dict)
+    curve: dict[str, Values] = field(default_factory=dict)
+    workers: list[str] = field(default_factory=list)
 
-    async def run(self, first: int = 0, changes: Callable[[int], None] | None = None) -> None:
+    async def run(self, first: int = 0, *, measures: bool = True) -> None:
         """Perform the runs; measure at the usual places."""
         learner, engine = JournalLearner(self.world.files, self.journal, self.world.terms), Engine(self.journal)
         for at in range(first, first + self.runs):
-            if changes is not None:
-                changes(at)
             run = await engine.run(self.world.task(at), self.world.pool(at, 0), self.conductor_of(at), CAPS)
+            shipped = run_evidence(run, self.world.terms.phrases)
+            used = [
+                unit.answers[unit.used].worker for unit in (shipped.units if shipped else ()) if unit.used is not None
+            ]
+            self.workers.append(used[-1] if used else "")
             worth = self.world.grade(at, run.answer)
             self.values.append(worth - steps_paid(run))
-            if hash_fraction("graded", at) < self.graded:
+            if hash_fraction("graded", at) < self.asked.graded:
                 mark, score = (GradeMark.RIGHT, 1.0) if worth else (GradeMark.WRONG, 0.0)
                 self.journal.add(
                     AnswerGraded(run=run.id, at=time.time(), checker="bench", mark=mark, score=score, actor="b")
@@ -355,24 +224,39 @@ class Traffic:
             began = time.process_time()
             if await learner.look():
                 self.fits.append(time.process_time() - began)
-            if at + 1 in AT and changes is None:
+            if at + 1 in AT and measures:
                 tests = range(self.runs, self.runs + TEST)
-                self.curve[str(at + 1)] = await share(self.world, tests, lambda one: quiet(self.world, one), self.lucks)
-                log(f"  {at + 1}: {self.curve[str(at + 1)]:.3f}")
+                found = await values(self.world, tests, lambda one: quiet(self.world, one), self.lucks)
+                self.curve[f"learner, {at + 1}"] = found
+                log(f"  {at + 1}: {total(self.world, self.asked, found)}")
 
 
-async def windows(world: World, values: Sequence[float]) -> list[float]:
+async def windows(world: World, earned: Sequence[float]) -> list[float]:
     """Return for each 50 runs how far they were above the planner alone, as a share of the optimum."""
     recorder, bases = MemoryRecorder(), list[float]()
     engine = Engine(recorder)
-    for at in range(len(values)):
+    for at in range(len(earned)):
         run = await engine.run(world.task(at), world.pool(at, 0), world.planner(at), CAPS)
         recorder.forget(run.id)
         bases.append(world.grade(at, run.answer) - steps_paid(run))
-    count = len(values) // 50 * 50
-    gap = (np.array(values) - np.array(bases))[:count].reshape(-1, 50).sum(1)
+    count = len(earned) // 50 * 50
+    gap = (np.array(earned) - np.array(bases))[:count].reshape(-1, 50).sum(1)
     best = np.array([world.best(at) for at in range(count)]).reshape(-1, 50).sum(1)
     return [round(float(one), 3) for one in gap / best]
+
+
+async def measured(world: World, traffic: Traffic, seed: int, asked: argparse.Namespace) -> dict[str, object]:
+    """Return a seed's line: what the learner, the planner, and the controls come to on the same tasks."""
+    tests = range(asked.runs, asked.runs + TEST)
+    rows = {"planner": await values(world, tests, world.planner, traffic.lucks)}
+    rows["best single in hindsight"] = [(world.single(at), 0.0) for at in tests]
+    log(f"{asked.world} {seed}: {[(name, total(world, asked, one)) for name, one in rows.items()]}")
+    await traffic.run()
+    rows |= traffic.curve | (await tables(world, asked, seed, traffic.lucks) if asked.tables else {})
+    gaps = await windows(world, traffic.values)
+    best = [world.best(at) for at in tests]
+    named = {"world": asked.world, "seed": seed, "graded": asked.graded, "verdicts": asked.verdicts}
+    return {**named, "best": best, "rows": rows, "windows": gaps, "fit": max(traffic.fits)}
 
 
 async def office(seed: int, asked: argparse.Namespace) -> dict[str, object]:
@@ -380,135 +264,63 @@ async def office(seed: int, asked: argparse.Namespace) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as made:
         terms = LearningTerms(WORTH, 0.1, tuple(WORDINGS.values()))
         files = LearningFiles(Path(made) / "learning", terms.phrases, remembered(shipped_encoder().encode))
-        world = Office(seed, asked.runs + TEST, files, terms)
+        world = Office(seed, asked.runs + TEST, files, terms, asked.verdicts)
 
         def learned(at: int) -> Conductor:
             return LearnedConductor("learned:lm", world.planner(at), files.model, terms)
 
-        planner = await share(world, range(asked.runs, asked.runs + TEST), world.planner, 2)
-        log(f"office {seed}: planner {planner:.3f}")
         async with open_journal(str(Path(made) / "runs.db")) as journal:
-            traffic = Traffic(world, journal, asked.runs, asked.graded, 2, learned)
-            await traffic.run()
-        gaps = await windows(world, traffic.values)
-        controls = {"planner": planner, **world.controls(asked.runs)}
-        return {"seed": seed, **traffic.curve, **controls, "windows": gaps, "fit": max(traffic.fits)}
+            return await measured(world, Traffic(world, journal, asked.runs, asked, 2, learned), seed, asked)
 
 
 async def endpoints(seed: int, asked: argparse.Namespace) -> dict[str, object]:
-    """Return what the learner comes to with endpoints of one's own."""
-    names = ["ash", "birch", "cedar", "oak", "pine"]
+    """Return what the learner comes to with endpoints of one's own, or how soon it follows a change."""
+    yard = Yard(seed, ["ash", "birch", "cedar", "oak", "pine"])
     with tempfile.TemporaryDirectory() as made:
-        yard = Yard(seed, names)
-        async with chat_server(yard.answer) as url:
-            (Path(made) / "shikisha.toml").write_text(yard.config(url))
-            async with aclosing(load_config(Path(made) / "shikisha.toml", {})) as container:
-                yard.files, yard.terms = container.learning_files(), container.learning_terms()
-                yard.members = container.pool()
-                yard.conductor, yard.plain = container.conductor("", yard.members, learns=True), container.conductor()
-                async with open_journal(container.journal_url()) as journal:
-                    traffic = Traffic(yard, journal, asked.runs, asked.graded, 1, lambda _: yard.conductor)
-                    await traffic.run()
-                    found: dict[str, object] = {"seed": seed, **traffic.curve}
-                    found["planner"] = await share(yard, range(asked.runs, asked.runs + TEST), yard.planner, 1)
-                    found |= yard.controls(asked.runs)
-                    found["windows"] = await windows(yard, traffic.values)
-                    found["fit"] = max(traffic.fits)
-                    if asked.change:
-                        found[asked.change] = await changed(yard, journal, asked)
-                    return found
+        async with chat_server(yard.answer) as url, open_journal(str(Path(made) / "runs.db")) as journal:
+            async with configured(yard, Path(made), url):
+                traffic = Traffic(yard, journal, asked.runs, asked, 1, lambda _: yard.conductor)
+                if not asked.change:
+                    return await measured(yard, traffic, seed, asked)
+                await traffic.run(measures=False)
+            kept = dict(zip(map(yard.kind, range(asked.runs)), traffic.workers, strict=True))
+            yard.phase, old = asked.change, list(yard.names)
+            yard.names = {"fall": old, "new": [*old, "rowan"], "removed": old[1:]}[asked.change]
+            async with configured(yard, Path(made), url):
+                after = Traffic(yard, journal, 200, asked, 1, lambda _: yard.conductor)
+                await after.run(asked.runs, measures=False)
+            log(f"{asked.change} {seed}: {followed(yard, asked.runs, kept, after.workers)}")
+            return {"seed": seed, "change": asked.change, "runs": followed(yard, asked.runs, kept, after.workers)}
 
 
-async def changed(yard: Yard, journal: Journal, asked: argparse.Namespace) -> int:
-    """Return how many runs a fall of the specialist ash costs until half is regained, by means over 20 runs."""
-    before = traffic_value(yard, asked.runs)
-    yard.phase = asked.change
-    after = Traffic(yard, journal, 150, asked.graded, 1, lambda _: yard.conductor)
-    await after.run(asked.runs + TEST, lambda _: None)
-    first = asked.runs + TEST
-    shares = [value / yard.best(first + at) for at, value in enumerate(after.values)]
-    low = float(np.mean(shares[:10]))
-    goal = (low + before) / 2
-    for at in range(20, len(shares)):
-        if float(np.mean(shares[at - 20 : at])) >= goal:
-            return at - 20
-    return len(shares)
+@asynccontextmanager
+async def configured(yard: Yard, folder: Path, url: str) -> AsyncIterator[None]:
+    """Give the yard the conductors and workers of its file, as a server that starts anew would."""
+    (folder / "shikisha.toml").write_text(yard.config(url))
+    async with aclosing(load_config(folder / "shikisha.toml", {})) as container:
+        yard.files, yard.terms, yard.members = container.learning_files(), container.learning_terms(), container.pool()
+        yard.conductor = container.conductor("", yard.members, learns=True)
+        yard.plain = KnownPlanner(container.conductor())
+        yield
 
 
-def traffic_value(yard: Yard, runs: int) -> float:
-    """Return the share that is aimed at."""
-    del yard, runs
-    return 0.95
+def followed(yard: Yard, first: int, kept: Mapping[int, str], workers: Sequence[str]) -> int:
+    """Return from which run after a change on 30 runs have half of what there is to gain over the old choices.
 
-
-POOLS = {
-    "mmlu-pro": "gpt4o@hist gemini-1.5-pro-002 gemini-1.5-flash-002 Meta-Llama-3_1-70B-Instruct jamba-1.5-large "
-    "Qwen1.5-72B-Chat Meta-Llama-3_1-8B-Instruct Phi-3-mini-4k-instruct Mixtral-8x7B-Instruct-v0.1 mathstral-7B "
-    "c4ai-command-r-v01 gemma-7b Mistral-7B-Instruct-v0.2",
-    "zeroeval": "",
-}
-LEFT_OUT = {"o1-mini-2024-09-12", "Athene-70B", "reka-core-20240501", "Yi-1.5-34B-Chat", "gpt-4o-2024-05-13",
-            "claude-3-5-sonnet-20240620", "Meta-Llama-3-70B-Instruct", "Meta-Llama-3-8B-Instruct"}  # fmt: skip
-
-
-def recorded(asked: argparse.Namespace) -> dict[str, object]:
-    """Return what recorded traffic comes to: values a question in dollars, with right answers and dollars."""
-    import pyarrow.parquet as pq
-
-    folder = Path(asked.data) / asked.set
-    tasks = {row["task_id"]: row for row in pq.read_table(folder / "tasks.parquet").to_pylist()}
-    rows = pq.read_table(folder / "outcomes.parquet").to_pylist()
-    names = POOLS[asked.set].split() or sorted({row["worker"] for row in rows} - LEFT_OUT)
-    table: dict[str, dict[str, tuple[float, float]]] = defaultdict(dict)
-    for row in rows:
-        if row["worker"] in names and row["score"] is not None:
-            table[row["task_id"]][row["worker"]] = (float(row["score"]), float(row["cost_usd"] or 0.0))
-    whole = [one for one in table if len(table[one]) == len(names)]
-    scores = {one: np.array([table[one][name][0] for name in names]) for one in whole}
-    costs = {one: np.array([table[one][name][1] for name in names]) for one in whole}
-    cards = tuple(Card(name, "", "chat", Price(call=float(np.mean([costs[one][at] for one in whole[:50]]))))
-                  for at, name in enumerate(names))  # fmt: skip
-    encode, found = remembered(shipped_encoder().encode), dict[str, object]()
-    for seed in map(int, asked.seeds.split(",")):
-        rng = np.random.default_rng(seed)
-        order = [whole[at] for at in rng.permutation(len(whole))[: asked.runs]]
-        terms, runs, got = LearningTerms(WORTH), list[RunEvidence](), list[float]()
-        model = prior_model((), OPERATOR)
-        for at, one in enumerate(order):
-            row = tasks[one]
-            kind = str(row["domain"]) if rng.random() < 0.9 else ""
-            planned = int(rng.integers(len(names)))
-            step = Plan((Step(str(row["prompt"]), planned, kind=kind),))
-            plan = StepTable(model, Situation(Task(str(row["prompt"])), cards, left=CAPS), step)
-            chosen = plan.best(WORTH, forms=False)
-            best = chosen.blocks[0].worker
-            plan.sample(np.random.default_rng([seed, at]))
-            drawn = plan.best(WORTH, forms=False).blocks[0].worker
-            price = plan.prices[drawn]
-            share = terms.explored_share(model.learning.runs)
-            explores = drawn != best and (share >= 1 or rng.random() < model.learning.credit / max(price, 1e-12))
-            worker = drawn if explores else best
-            score, paid = float(scores[one][worker]), float(costs[one][worker])
-            got.append(WORTH * score - paid)
-            answer = StepAnswer(names[worker], (), planned=worker == planned, dollars=paid)
-            unit = StepUnit(core_wording(str(row["prompt"]), "", ()), kind, (answer,), 0)
-            right = score >= 0.999 if rng.random() < asked.graded else None
-            runs.append(RunEvidence(one, at, (unit,), right, None, OPERATOR, True, price * explores, paid, paid))
-            if (at + 1) % (25 if at < 300 else 100) == 0:
-                model = replace(fit_outcomes(runs, terms, OPERATOR, encode), version=str(at))
-        each = WORTH * np.array([scores[one] for one in order]) - np.array([costs[one] for one in order])
-        single = int(each.mean(0).argmax())
-        kinds = [str(tasks[one]["domain"]) for one in order]
-        told = sum(max(each[[k == kind for k in kinds]].sum(0)) for kind in set(kinds)) / len(order)
-        last = slice(-1000, None)
-        found[str(seed)] = {
-            "learner": np.mean(got), "best single in hindsight": each[:, single].mean(),
-            "table by domain in hindsight": told,
-            "oracle": each.max(1).mean(), "last 1,000: learner": np.mean(got[last]),
-            "last 1,000: best single": each[last, single].mean(), "single": names[single],
-        }  # fmt: skip
-        log(json.dumps(found))
-    return found
+    Counted are tasks of kinds that the change is about, by the expected value of who answered. Where the old choice is
+    gone, the alternative is a random one of the others.
+    """
+    about = [at for at in range(len(workers)) if yard.phase == "new" or yard.kind(first + at) < 4]
+    gains = dict[int, float]()
+    for at in about:
+        left = [kept[yard.kind(first + at)]] if kept.get(yard.kind(first + at)) in yard.names else list(yard.names)
+        low = float(np.mean([yard.value(name, first + at) for name in left]))
+        got = yard.value(workers[at], first + at) if workers[at] else 0.0
+        gains[at] = (got - low) - (yard.best(first + at) - low) / 2
+    for at in range(len(workers) - 30):
+        if sum(gains.get(one, 0.0) for one in range(at, at + 30)) >= 0:
+            return at
+    return len(workers)
 
 
 def speed() -> dict[str, float]:
@@ -550,25 +362,62 @@ def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def compared(files: Sequence[str]) -> str:
+    """Return the table of lines that other calls printed: shares, dollars, and how far the learner is above each."""
+    lines = [json.loads(line) for file in files for line in Path(file).read_text().splitlines() if line.startswith("{")]
+    rng, best = np.random.default_rng(0), [np.array(line["best"]) for line in lines]
+    draws = [[rng.integers(len(one), size=len(one)) for one in best] for _ in range(2_000)]
+    names = list(dict.fromkeys(name for line in lines for name in line["rows"]))
+    rows = {name: [np.array(line["rows"][name]) for line in lines] for name in names}
+    shown = ["| row | share of the optimum | by seed | $ a run | learner less this row |", "|---|---|---|---|---|"]
+    for name, each in rows.items():
+        shares = [float(one[:, 0].sum() / top.sum()) for one, top in zip(each, best, strict=True)]
+        count = re.sub(r".*, ", "", name) if ", " in name else "1000"
+        mine = rows.get(f"learner, {count}") or rows[[one for one in names if one.startswith("learner")][-1]]
+        gaps = [
+            np.mean(
+                [
+                    (a[at, 0] - b[at, 0]).sum() / top[at].sum()
+                    for a, b, top, at in zip(mine, each, best, drawn, strict=True)
+                ]
+            )
+            for drawn in draws
+        ]
+        gap = np.mean([(a[:, 0] - b[:, 0]).sum() / top.sum() for a, b, top in zip(mine, each, best, strict=True)])
+        low, high = np.quantile(gaps, [0.025, 0.975])
+        against = "" if name.startswith("learner") else f"{gap:+.2f} [{low:+.2f}, {high:+.2f}]"
+        dollars = np.mean([one[:, 1].mean() for one in each])
+        said = " / ".join(f"{one:.2f}" for one in shares)
+        shown.append(f"| {name} | {np.mean(shares):.3f} | {said} | {dollars:.4f} | {against} |")
+    gaps = [line["windows"] for line in lines]
+    late = [one for each in gaps for one in each[3:]]
+    below = sum(one < -0.05 for each in gaps for one in each)
+    means = [round(float(np.mean(one)), 2) for one in zip(*gaps, strict=False)]
+    shown.append(f"Windows of 50 runs against the planner: lowest {min(map(min, gaps))}, from run 150 on {min(late)}; "
+                 f"below -.05: {below} of {sum(map(len, gaps))}; means {means}")  # fmt: skip
+    return "\n".join(shown)
+
+
 def main() -> None:
-    """Print what is asked for as JSON."""
+    """Print what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("world", choices=["office", "endpoints", "recorded", "speed"])
+    parser.add_argument("world", choices=["office", "endpoints", "speed", "table"])
+    parser.add_argument("files", nargs="*")
     parser.add_argument("--seeds", default="901,902,903")
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--graded", type=float, default=1.0)
-    parser.add_argument("--change", choices=["fall"])
-    parser.add_argument("--set", choices=list(POOLS), default="mmlu-pro")
-    parser.add_argument("--data", default="../shared/recorded")
+    parser.add_argument("--verdicts", type=float, default=0.0)
+    parser.add_argument("--change", choices=["fall", "new", "removed"])
+    parser.add_argument("--no-tables", dest="tables", action="store_false")
     asked = parser.parse_args()
-    if asked.world == "recorded":
-        print(json.dumps(recorded(asked)))
-        return
-    if asked.world == "speed":
+    if asked.world == "table":
+        print(compared(asked.files))
+    elif asked.world == "speed":
         print(json.dumps(speed()))
-        return
-    play = office if asked.world == "office" else endpoints
-    print(json.dumps([asyncio.run(play(int(seed), asked)) for seed in asked.seeds.split(",")]))
+    else:
+        play = office if asked.world == "office" else endpoints
+        for seed in asked.seeds.split(","):
+            print(json.dumps(asyncio.run(play(int(seed), asked))), flush=True)
 
 
 if __name__ == "__main__":

@@ -113,6 +113,17 @@ def test_a_worker_without_an_answer_is_replaced_and_no_round_is_without_end() ->
         assert len(rounds) < 6
 
 
+def test_what_was_asked_again_counts_where_no_further_round_is_left() -> None:
+    two, alone = (CARDS[0], CARDS[2]), Plan((Step("Which room is Ada in?", 0),))
+    rounds = [RoundResult(alone, (Result("cheap", "E1"),), "v1")]
+    again = StepRedo(MODEL, Situation(Task("Who is next to Ada?"), two), 1.0, alone).decide(rounds)
+    assert again.plan.steps[0].worker == 1
+    rounds.append(RoundResult(again.plan, (Result("dear", "E2"),), "v1"))
+    last = Situation(Task("Who is next to Ada?"), two, left=Caps(rounds=0, steps=0))
+    made = StepRedo(MODEL, last, 1.0, alone).decide(rounds)
+    assert (made.keeps, made.plan.steps) == (1, ())
+
+
 @pytest.mark.parametrize("step", [Step("Check.", 0, (0,), each=0), Step('Say "it".', 0, (0,))])
 def test_plans_that_it_cannot_judge_are_left_alone(step: Step) -> None:
     assert not redo_of(1.0, Plan((Step("List them.", 0), step))).judges

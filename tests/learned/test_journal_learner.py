@@ -19,6 +19,7 @@ from shikisha.engine.engine import Engine
 from shikisha.journal import Journal, open_journal
 from shikisha.learned import journal_learner
 from shikisha.learned.journal_learner import JournalLearner
+from shikisha.learned.learned_file import read_learned, write_learned
 from shikisha.learned.learning_files import LearningFiles
 
 
@@ -213,16 +214,31 @@ def test_an_index_of_another_form_is_an_error_that_says_what_to_do(tmp_path: Pat
         learning_files(tmp_path).index()
 
 
-async def test_a_model_of_another_version_is_an_error_and_not_a_silent_absence(tmp_path: Path) -> None:
+async def test_a_model_of_another_version_is_an_error_until_it_is_made_again(tmp_path: Path) -> None:
     files = learning_files(tmp_path / "learning")
     async with open_journal(str(tmp_path / "j.db")) as journal:
-        await journaled(journal, world_task(0, tenant=""))
-        await JournalLearner(files, journal, TERMS).look(force=True)
-    (file,) = (tmp_path / "learning").glob("*-*.json")
-    body = json.loads(file.read_text())
-    file.write_text(json.dumps({**body, "format": "shikisha-outcome-model/9"}))
-    with pytest.raises(ConfigError, match="expected the format"):
-        learning_files(tmp_path / "learning").model(OPERATOR)
+        run = await journaled(journal, world_task(0, tenant=""))
+        learner = JournalLearner(files, journal, TERMS)
+        (model,) = await learner.look(force=True)
+        (file,) = (tmp_path / "learning").glob("*-*.json")
+        learned = read_learned(file)
+        other = json.dumps({**json.loads(file.read_text()), "format": "shikisha-outcome-model/9"})
+        for broken in (other, "", "not JSON"):
+            file.write_text(broken)
+            if not broken:  # of the form that was before this one
+                write_learned(file, replace(learned, content={**learned.content, "shares": [0.5, 0.25]}))
+            fresh = learning_files(tmp_path / "learning")
+            with pytest.raises(ConfigError, match=r"expected|shikisha learn|no learned file"):
+                fresh.model(OPERATOR)
+            again = JournalLearner(fresh, journal, TERMS)
+            assert [one.learning.runs for one in await again.look()] == [1]  # nothing new is needed
+            assert fresh.model(OPERATOR).version == model.version  # type: ignore[union-attr]
+            assert await again.look(force=True) == []
+            (file,) = (tmp_path / "learning").glob(f"*-{fresh.index().scopes[0].live}.json")
+        file.write_text("not JSON")
+        journal.on_erased(JournalLearner(learning_files(tmp_path / "learning"), journal, TERMS).forget)
+        await journal.erase([run.id], actor="me", why="asked")
+    assert not list((tmp_path / "learning").glob("*-*.json"))
 
 
 async def test_one_process_learns_at_a_time(tmp_path: Path) -> None:

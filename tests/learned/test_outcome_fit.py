@@ -93,12 +93,45 @@ def test_a_new_worker_is_the_average_one_and_draws_of_it_spread_wider() -> None:
     model, rng = fitted(RUNS), np.random.default_rng(1)
     x = model.reader.place(model.reader.mean[None], ["sum"])
     design = np.zeros(len(model.shared))
-    design[0], design[3 + len(model.phrases) :] = 1.0, x[0]
+    design[0], design[4 + len(model.phrases) :] = 1.0, x[0]
     spreads = {
         name: float(np.std([float(design @ model.weights([name], rng)[0]) for _ in range(300)]))
         for name in ("adder", "newcomer")
     }
     assert spreads["newcomer"] > 1.2 * spreads["adder"] > 0
+
+
+def test_how_far_workers_differ_by_subtask_is_learned() -> None:
+    def runs(specialists: bool) -> list[RunEvidence]:
+        rng, found = np.random.default_rng(3), []
+        for at in range(600):
+            worker, kind = int(rng.integers(6)), int(rng.integers(3))
+            able = 0.9 if not specialists or worker % 3 == kind else 0.2
+            right = bool(rng.random() < (able if specialists else (0.85, 0.5, 0.2)[kind]))
+            unit = StepUnit(f"Work {kind} .", f"kind {kind}", (StepAnswer(f"w{worker}", (), False),), 0)
+            found.append(RunEvidence(f"r{at:04}", at, (unit,), right, GradeBasis.PERSON, OPERATOR))
+        return found
+
+    alike, apart = (fit_outcomes(runs(specialists), LearningTerms(), OPERATOR, None) for specialists in (False, True))
+    assert alike.kind_precision > 3 * apart.kind_precision
+    assert chance(apart, "w0", "kind 0") > 0.8 > 0.4 > chance(apart, "w0", "kind 1")
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_what_a_price_says_of_a_new_worker_is_learned_from_the_others(pays: bool) -> None:
+    rng, runs = np.random.default_rng(4), []
+    for at in range(500):
+        worker = int(rng.integers(8))
+        right = bool(rng.random() < (0.25 + 0.09 * worker if pays else 0.6))
+        answer = StepAnswer(f"w{worker}", (), planned=False, dollars=0.0001 * 2**worker)
+        unit = StepUnit("Do it .", "", (answer,), 0)
+        runs.append(RunEvidence(f"r{at:04}", at, (unit,), right, GradeBasis.PERSON, OPERATOR))
+    model = fit_outcomes(runs, LearningTerms(), OPERATOR, None)
+    cheap, dear = model.weights(["new", "newer"], dollars=[0.0001, 0.0128])[:, 0]
+    if pays:
+        assert dear > cheap + 1
+    else:
+        assert abs(dear - cheap) < 0.6
 
 
 def test_equal_answers_and_verdicts_speak_without_any_grade() -> None:

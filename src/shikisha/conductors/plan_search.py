@@ -86,7 +86,7 @@ class StepTable:
         """Take the mean weights, or draw them."""
         model, count = self.model, len(self.model.phrases)
         self.finds = model.finds if draw is None else float(draw.beta(*model.finds_counts))
-        weights = model.weights(self.names, draw)
+        weights = model.weights(self.names, draw, self.prices)
         helps = weights[:, TOLD : TOLD + count]
         self._helps = helps > 0
         logits = weights[:, 0] + self._x @ weights[:, TOLD + count :].T + np.abs(helps).sum(axis=1) / 2

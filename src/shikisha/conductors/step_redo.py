@@ -87,7 +87,7 @@ class StepRedo:
             progress.answers[index] = []
         self._absorb_first(progress, rounds[0])
         for number, turn in enumerate(rounds[1:], 1):
-            made = self._next(progress, number - 1)
+            made = self._next(progress, number - 1, past=True)
             performs = made.performs
             values = self._values(progress)
             for at, step, result in zip(performs, turn.plan.steps, turn.results, strict=False):
@@ -147,14 +147,15 @@ class StepRedo:
         answers = [(one.text or "", one.failed, float(chances[one.worker])) for one in valid]
         return answer_states(answers, self.model.verdicts)
 
-    def _next(self, progress: _RedoProgress, last_round: int) -> RedoDecision:
+    def _next(self, progress: _RedoProgress, last_round: int, *, past: bool = False) -> RedoDecision:
+        """Return the decision after a round; what the budget leaves now did not bind one that was made before."""
         values = self._values(progress)
         stale = [at for at in self.needed if values[at][0] is None]
         chance = prod(values[at][1] for at in self.needed)
-        if last_round >= MOST_REDONE or self.left.rounds < 1:
+        if last_round >= MOST_REDONE or (self.left.rounds < 1 and not past):
             return RedoDecision(Plan(), self._shipped_round(progress, values), chance)
         if stale:
-            return self._follow(progress, values, stale)
+            return self._follow(progress, values, stale, past=past)
         best, pick = 0.0, None
         for at in self.needed:
             states = self._states(progress, at, values)
@@ -172,7 +173,7 @@ class StepRedo:
         return RedoDecision(plan, None, chance, (pick[0],))
 
     def _follow(
-        self, progress: _RedoProgress, values: dict[int, tuple[str | None, float]], stale: Sequence[int]
+        self, progress: _RedoProgress, values: dict[int, tuple[str | None, float]], stale: Sequence[int], *, past: bool
     ) -> RedoDecision:
         """Do again what is missing, or made from what is no longer believed, if that is worth more than shipping."""
         workers = [(at, self._worker_for(progress, at)) for at in stale]
@@ -184,7 +185,7 @@ class StepRedo:
         if (
             plan is None
             or self.worth * (then - before) <= price
-            or len(plan) > min(self.left.steps, self.left.plan_steps)
+            or (len(plan) > min(self.left.steps, self.left.plan_steps) and not past)
         ):
             return RedoDecision(Plan(), self._shipped_round(progress, values), before)
         return RedoDecision(plan, None, then, tuple(stale))

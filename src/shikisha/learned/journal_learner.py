@@ -1,7 +1,8 @@
 """Learns in the background: takes what was journaled lately, fits the outcome models anew, and forgets erased runs.
 
 Each scope (tenant and labels) has its own model, made of runs of that tenant with no labels but these. It is fitted
-again after 25 new or newly graded runs (100 from 300 runs on), in a thread, and becomes live at once.
+again after 25 new or newly graded runs (100 from 300 runs on), or where its file is of another version, in a thread
+and becomes live at once.
 
 Invariants: a model is a function of the journal's runs, so that the one after an erasure is the one without the erased
 runs; memory is bounded by `MOST_RUNS`; of several processes one learns at a time.
@@ -113,7 +114,7 @@ class JournalLearner:
         for scope, runs in _by_scope(self._evidence.values()).items():
             new = sum(self._touched[one.run] >= positions.get(scope, 0) for one in runs)
             due = _OFTEN if len(runs) < _MANY else _SELDOM
-            if new >= (1 if force else due):
+            if new >= (1 if force else due) or not self.files.reads(scope):
                 chosen = choose_evidence(runs)
                 model = await asyncio.to_thread(fit_outcomes, chosen, self.terms, scope, self.files.encode)
                 evidence = [one.run for one in chosen]

@@ -117,6 +117,13 @@ class LearningFiles:
         self._loaded.move_to_end(key)
         return self._loaded[key]
 
+    def reads(self, scope: Scope) -> bool:
+        """Whether a scope's newest model can be read, or there is none; one of another version cannot."""
+        made = [one for one in self.index().scopes if one.scope == scope]
+        with suppress(ConfigError):
+            return all(self.read(one, one.live) is not None for one in made)
+        return False
+
     def file(self, models: ScopeModels, version: str) -> Path:
         """Return the file of a version of a scope's model."""
         return self.folder / f"{models.key}-{version}.json"
@@ -162,11 +169,7 @@ class LearningFiles:
         index, hit, left = self.index(), list[Scope](), list[ScopeModels]()
         gone = list[Path]()
         for models in index.scopes:
-            bad = {
-                one.version
-                for one in models.versions
-                if not erased.isdisjoint(read_learned(self.file(models, one.version), OUTCOMES).evidence)
-            }
+            bad = {one.version for one in models.versions if _is_made_of(self.file(models, one.version), erased)}
             if not bad:
                 left.append(models)
                 continue
@@ -217,6 +220,14 @@ class LearningFiles:
                 part.unlink(missing_ok=True)
             raise ConfigError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
         self._stamp = None
+
+
+def _is_made_of(file: Path, runs: frozenset[str]) -> bool:
+    """Whether any of these runs is evidence of a model; that of a file which cannot be read is not known, so it is."""
+    try:
+        return not runs.isdisjoint(read_learned(file, OUTCOMES).evidence)
+    except ConfigError:
+        return True
 
 
 def _read_index(file: Path) -> LearningIndex:

@@ -4,7 +4,8 @@ Expectation maximization. E: within a unit at most one distinct answer is right,
 another; a check that changed a result, an executed check's verdict and a fault count by how often they are wrong. With
 f a unit's chance, A the product of a run's and P = P(all right | grade), a unit was right with P + (1 - P) (f - A) /
 (1 - A). M: Newton steps of one logistic regression, worker by worker. A row counts with the information that it has:
-p (1 - p) less what is not known of it.
+p (1 - p) less what is not known of it. How far workers differ by subtask is estimated in each round (empirical Bayes:
+their weights' squares against how many of them the rows determine).
 
 A worker whose last runs are far likelier if it had fallen is another worker since then: what it did before is left out.
 
@@ -25,6 +26,7 @@ from shikisha.core.task import Scope
 from shikisha.learned.outcome_model import (
     FINDS_PRIOR,
     KEEPS_PRIOR,
+    KIND_PRECISION,
     MOST_AXES,
     MOST_KINDS,
     SHARE_PRIOR,
@@ -36,6 +38,7 @@ from shikisha.learned.outcome_model import (
     WorkerFigures,
     own_columns,
     own_precision,
+    price_scale,
     prior_model,
     shared_prior,
 )
@@ -50,6 +53,7 @@ _COINCIDENCE = 0.1  # chance that two wrong answers to one subtask are the same
 _GRADE_ERROR = {GradeBasis.EXECUTED: 0.02, GradeBasis.PERSON: 0.02, GradeBasis.JUDGE: 0.15}
 _ALARM_PRIOR, _CATCH_PRIOR = (0.6, 19.4), (6.0, 4.0)  # failed and passed checks of right answers, and of wrong ones
 _LEAST_INFORMATION = 0.05
+_SPREAD_PRIOR = 5.0  # weights that the prior of how far workers differ by subtask is worth
 _SOFT = 0.3  # chances before the first round are at least this, and at most 1 less this
 _FALLEN = 0.3  # what a fall leaves of a worker's chance
 _FALL_PRIOR = 6.0  # log odds against a fall that runs must outweigh
@@ -120,7 +124,9 @@ def fit_outcomes(
     if not runs:
         return prior_model(terms.phrases, scope)
     reader, x = _read_subtasks(runs, encode)
-    rows, names = _rows_of(runs, x, len(terms.phrases))
+    figures, check_share, further_share = _figures(runs)
+    middle = _middle_price(figures)
+    rows, names = _rows_of(runs, x, len(terms.phrases), figures, middle)
     fit = _Fit(rows, runs, len(names), len(terms.phrases))
     fit.estimate()
     since = fit.falls()
@@ -128,10 +134,12 @@ def fit_outcomes(
         fit.forget(since)
         fit.estimate()
     root, roots, slopes = fit.posterior()
-    figures, check_share, further_share = _figures(runs, {names[at]: runs[run].run for at, run in since.items()})
+    for at, run in since.items():
+        figures[names[at]] = replace(figures[names[at]], since=runs[run].run)
     return OutcomeModel(
         reader, terms.phrases, names, fit.shared, root, fit.own, roots, slopes, figures, _learning(runs, terms), scope,
         fit.keeps, fit.finds, fit.finds_counts, fit.verdicts, check_share, further_share,
+        float(fit.own_precision[-1]) if x.shape[1] else KIND_PRECISION, middle,
     )  # fmt: skip
 
 
@@ -158,12 +166,14 @@ def _read_subtasks(runs: Sequence[RunEvidence], encode: EncodeTexts | None) -> t
     return reader, reader.place(vectors[places], [unit.kind for unit in units])
 
 
-def design_rows(x: Floats, planned: Floats, joined: Floats, told: Floats) -> Floats:
-    """Return design rows, shape (rows, 3 + phrases + size)."""
-    return np.column_stack([np.ones(len(x)), planned, joined, told - 0.5, x])
+def design_rows(x: Floats, planned: Floats, joined: Floats, price: Floats, told: Floats) -> Floats:
+    """Return design rows, shape (rows, 4 + phrases + size)."""
+    return np.column_stack([np.ones(len(x)), planned, joined, price, told - 0.5, x])
 
 
-def _rows_of(runs: Sequence[RunEvidence], x: Floats, phrases: int) -> tuple[_Rows, tuple[str, ...]]:
+def _rows_of(
+    runs: Sequence[RunEvidence], x: Floats, phrases: int, figures: Mapping[str, WorkerFigures], middle: float
+) -> tuple[_Rows, tuple[str, ...]]:
     names = tuple(sorted({one.worker for run in runs for unit in run.units for one in (*unit.answers,)}
                          | {unit.checker.worker for run in runs for unit in run.units if unit.checker}))  # fmt: skip
     place = {name: at for at, name in enumerate(names)}
@@ -192,8 +202,9 @@ def _rows_of(runs: Sequence[RunEvidence], x: Floats, phrases: int) -> tuple[_Row
     planned = np.array([one.planned for one in said], dtype=np.float64)
     verdict = np.array([0.0 if one.verdict is None else 2.0 * one.verdict - 1.0 for one in said])
     faults = np.array([one.fault for one in said], dtype=np.float64)
-    design = design_rows(x[at_unit], planned, np.array(joined), told)
     workers = np.array([place[one.worker] for one in said], dtype=np.int64)
+    prices = price_scale([figures[name].dollars if name in figures else 0.0 for name in names], middle)
+    design = design_rows(x[at_unit], planned, np.array(joined), prices[workers], told)
     found = _Rows(
         design, workers, verdict, faults, answers, same, used, checks, changed, owners, owners[np.array(at_unit)]
     )
@@ -207,7 +218,8 @@ class _Fit:
         self.rows, self.count = rows, len(runs)
         size = rows.design.shape[1]
         self.prior, self.precision = shared_prior(phrases, size - TOLD - phrases)
-        self.columns, self.own_precision = own_columns(size), own_precision(phrases, size - TOLD - phrases)
+        self.columns, self.by_subtask = own_columns(size), slice(1 + phrases, None)
+        self.own_precision = own_precision(phrases, size - TOLD - phrases)
         self.own = np.zeros((workers, len(self.columns)))
         self.shared = self.prior.copy()
         self.keeps, self.finds = KEEPS_PRIOR[0] / sum(KEEPS_PRIOR), FINDS_PRIOR[0] / sum(FINDS_PRIOR)
@@ -224,6 +236,7 @@ class _Fit:
     def estimate(self) -> None:
         """Run expectation maximization from the prior."""
         self.shared, self.own = self.prior.copy(), np.zeros_like(self.own)
+        self.own_precision[self.by_subtask] = KIND_PRECISION
         self._expect(first=True)
         self._maximize()
         self.expect(_EM_ROUNDS - 1)
@@ -234,6 +247,17 @@ class _Fit:
         for _ in range(rounds):
             self._expect()
             self._maximize()
+            self._judge_spread()
+
+    def _judge_spread(self) -> None:
+        """Estimate the precision of the workers' own weights of the subtask."""
+        own, precision = self.own[:, self.by_subtask], self.own_precision[self.by_subtask]
+        _, mine, _ = self._blocks(self._information())
+        left = np.diagonal(np.linalg.inv(mine), axis1=1, axis2=2)[:, self.by_subtask] * precision
+        determined = float((1 - left).sum())
+        self.own_precision[self.by_subtask] = (_SPREAD_PRIOR + determined) / (
+            _SPREAD_PRIOR / KIND_PRECISION + float((own**2).sum())
+        )
 
     def _maximize(self) -> None:
         for _ in range(_NEWTON_STEPS):
@@ -346,12 +370,15 @@ class _Fit:
             mine[worker] = both[np.ix_(self.columns, self.columns)] + np.diag(self.own_precision)
         return shared, mine, between
 
-    def posterior(self) -> tuple[Floats, Floats, Floats]:
-        """Return the roots of the precision of the shared weights, of each worker's own, and the slopes between."""
+    def _information(self) -> Floats:
         p = self.chances()
         full = p * (1 - p)
         known = np.maximum(full - self.labels * (1 - self.labels), _LEAST_INFORMATION * full)
-        shared, mine, between = self._blocks(known * self.weight)
+        return np.asarray(known * self.weight)
+
+    def posterior(self) -> tuple[Floats, Floats, Floats]:
+        """Return the roots of the precision of the shared weights, of each worker's own, and the slopes between."""
+        shared, mine, between = self._blocks(self._information())
         slopes = np.linalg.solve(mine, between)
         reduced = shared - np.einsum("wos,wot->st", between, slopes)
         return np.asarray(np.linalg.cholesky(reduced)), np.asarray(np.linalg.cholesky(mine)), np.asarray(slopes)
@@ -396,7 +423,13 @@ class _Fit:
             self.kept[places[self.rows.row_runs[places] < run]] = 0.0
 
 
-def _figures(runs: Sequence[RunEvidence], since: Mapping[str, str]) -> tuple[dict[str, WorkerFigures], float, float]:
+def _middle_price(figures: Mapping[str, WorkerFigures]) -> float:
+    """Return the geometric mean of the workers' dollars a call; 0 where all are free."""
+    paid = [one.dollars for one in figures.values() if one.dollars]
+    return float(np.exp(np.mean(np.log(paid)))) if paid else 0.0
+
+
+def _figures(runs: Sequence[RunEvidence]) -> tuple[dict[str, WorkerFigures], float, float]:
     """Return dollars and seconds by worker, and what a check and a further subtask cost as a share of a call."""
     units = [unit for run in runs for unit in run.units]
     calls = defaultdict[str, list[StepAnswer]](list)
@@ -410,7 +443,6 @@ def _figures(runs: Sequence[RunEvidence], since: Mapping[str, str]) -> tuple[dic
         root = len(paid) ** 0.5
         found[worker] = WorkerFigures(
             len(said), float(paid.mean()), float(paid.std() / root), float(took.mean()), float(took.std() / root),
-            since.get(worker, ""),
         )  # fmt: skip
     known = {name: one.dollars for name, one in found.items() if one.dollars}
     checks = [unit.checker for unit in units if unit.checker is not None and unit.checker.worker in known]

@@ -1,13 +1,14 @@
 """The outcome model: how likely a worker's answer to a subtask is right, what it costs, and how sure that is.
 
-    logit P(right) = b + trust [the planner chose this worker] + join [the call does several subtasks]
+    logit P(right) = b + trust [the planner chose this worker] + join [the call does several subtasks] + e . z_w
                        + h . told + k . x  +  b_w + h_w . told + k_w . x
 
-`x` is the subtask: the main axes of its masked wording's vector over the journal's own texts, and its kind as the
-planner named it. `told` says by -1/2 and 1/2 which standing phrases were said. The weights with `_w` are a worker's own
-and are drawn to 0, so that a new worker is the average one. The posterior is Gaussian (Laplace) and has the form of an
-arrow: given the shared weights the workers' own are independent, so that fitting and sampling take linear time in the
-number of workers.
+`z_w` is the worker's price on a logarithmic scale, so that what dollars say of a worker is learned from all others. `x`
+is the subtask: the main axes of its masked wording's vector over the journal's own texts, and its kind as the planner
+named it. `told` says by -1/2 and 1/2 which standing phrases were said. The weights with `_w` are a worker's own and are
+drawn to 0, so that a new worker is the average one of its price; how far workers differ by subtask (`kind_precision`)
+is learned as well. The posterior is Gaussian (Laplace) and has the form of an arrow: given the shared weights the
+workers' own are independent, so that fitting and sampling take linear time in the number of workers.
 
 Invariants: the model is data (a `LearnedFile`); it answers only for tasks of its scope; any text and any name has a
 chance. Deliberately absent: fitting (`outcome_fit`), choosing plans (`conductors.plan_search`).
@@ -30,15 +31,17 @@ OUTCOMES = "outcome-model"
 EncodeTexts: TypeAlias = Callable[[Sequence[str]], "np.ndarray[Any, np.dtype[np.floating[Any]]]"]
 MOST_AXES, MOST_KINDS = 16, 24
 _LONGEST = 1.6  # norm of a subtask's axes
-_SHARED_PRECISION = (1.0, 2.0, 11.0)  # constant, the planner's choice, joined
-_SHARED_MEAN = (0.0, 1.0, -0.3)
+_SHARED_PRECISION = (1.0, 2.0, 11.0, 4.0)  # constant, the planner's choice, joined, price
+_SHARED_MEAN = (0.0, 1.0, -0.3, 0.0)
 _TOLD_MEAN, _TOLD_PRECISION, _KIND_PRECISION = 0.1, 6.25, 2.0
-_OWN_PRECISION = (2.0, 4.0, 0.45)  # constant, phrases, the subtask
+_OWN_PRECISION = (2.0, 4.0)  # constant, phrases
+KIND_PRECISION = 0.45  # of a worker's own weights of the subtask, before any run
+_FREE, _MOST_DECADES = 1e-6, 1.5  # dollars a call that count as nothing, and how far prices count from the middle
 # What is believed of checks before any: how often one keeps a right result; how often one finds a wrong one, if the
 # checker would be right itself; what a check and a further subtask in one call cost, as a share of a call.
 KEEPS_PRIOR, FINDS_PRIOR = (9.5, 0.5), (1.8, 1.2)
 SHARE_PRIOR = (0.5, 4.0)
-_BIAS, _TRUST, _JOIN, TOLD = 0, 1, 2, 3  # columns of a design row
+_BIAS, _PRICE, TOLD = 0, 3, 4  # columns of a design row; 1 is the planner's choice, 2 joined
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +142,8 @@ class OutcomeModel:
     verdicts: tuple[float, float] = (0.03, 0.6)
     check_share: float = SHARE_PRIOR[0]
     further_share: float = SHARE_PRIOR[0] / 2
+    kind_precision: float = KIND_PRECISION
+    price_middle: float = 0.0  # dollars a call
     version: str = ""
 
     @cached_property
@@ -146,12 +151,19 @@ class OutcomeModel:
         """Where a worker's own weights stand among the shared ones."""
         return own_columns(len(self.shared))
 
-    def weights(self, workers: Sequence[str], rng: np.random.Generator | None = None) -> Floats:
-        """Return the weights of each worker, own and shared together, shape (workers, S): means, or one draw of all."""
+    def weights(
+        self, workers: Sequence[str], rng: np.random.Generator | None = None, dollars: Sequence[float] | None = None
+    ) -> Floats:
+        """Return the weights of each worker, own and shared together, shape (workers, S): means, or one draw of all.
+
+        `dollars` a call, by default what calls did cost, are counted in the constant.
+        """
+        paid = [self.figures[name].dollars if name in self.figures else 0.0 for name in workers]
         size = len(self.columns)
         moved = np.zeros(len(self.shared)) if rng is None else self._draw(self.root, rng)
         rows = np.tile(self.shared + moved, (len(workers), 1))
-        spread = 1 / np.sqrt(own_precision(len(self.phrases), self.reader.size))
+        rows[:, _BIAS] += rows[:, _PRICE] * price_scale(paid if dollars is None else dollars, self.price_middle)
+        spread = 1 / np.sqrt(own_precision(len(self.phrases), self.reader.size, self.kind_precision))
         for row, name in zip(rows, workers, strict=True):
             if name in self.workers:
                 at = self.workers.index(name)
@@ -184,7 +196,7 @@ class OutcomeModel:
             "figures": {name: [*_plain(one)] for name, one in sorted(self.figures.items())},
             "learning": [*_plain(self.learning)],
             "checks": [self.keeps, self.finds, *self.finds_counts, *self.verdicts],
-            "shares": [self.check_share, self.further_share],
+            "shares": [self.check_share, self.further_share, self.kind_precision, self.price_middle],
             "mean": encode_array(self.reader.mean),
             "axes": encode_array(self.reader.axes),
         }
@@ -194,14 +206,19 @@ class OutcomeModel:
 
 
 def own_columns(shared: int) -> list[int]:
-    """Return which of the shared weights a worker has of its own: all but trust and join."""
+    """Return which of the shared weights a worker has of its own: all but trust, join and price."""
     return [_BIAS, *range(TOLD, shared)]
 
 
-def own_precision(phrases: int, size: int) -> Floats:
+def own_precision(phrases: int, size: int, subtask: float = KIND_PRECISION) -> Floats:
     """Return the prior precision of a worker's own weights."""
-    bias, told, subtask = _OWN_PRECISION
+    bias, told = _OWN_PRECISION
     return np.array([bias, *[told] * phrases, *[subtask] * size])
+
+
+def price_scale(dollars: Sequence[float], middle: float) -> Floats:
+    """Return prices as decades from the middle one."""
+    return np.asarray(np.clip(np.log10(np.maximum(dollars, _FREE) / max(middle, _FREE)), -_MOST_DECADES, _MOST_DECADES))
 
 
 def shared_prior(phrases: int, size: int) -> tuple[Floats, Floats]:
@@ -237,7 +254,7 @@ def outcome_model_of(learned: LearnedFile, name: str, encode: EncodeTexts | None
         if len(roots) != len(workers) or (_diagonals(root) <= 0).any() or (_diagonals(roots) <= 0).any():
             raise ValueError("a precision is not positive, or one is missing")
         keeps, finds, found, missed, alarm, catch = _numbers(content["checks"], 6)
-        check_share, further_share = _numbers(content["shares"], 2)
+        check_share, further_share, kind_precision, price_middle = _numbers(content["shares"], 4)
         figures, learning = content["figures"], content["learning"]
         if not isinstance(figures, dict) or not isinstance(learning, list) or not 0 <= max(keeps, finds) <= 1:
             raise ValueError("figures: expected those of each worker")
@@ -248,7 +265,7 @@ def outcome_model_of(learned: LearnedFile, name: str, encode: EncodeTexts | None
             decode_array(content["slopes"], (len(workers), own, size)),
             {str(worker): WorkerFigures(*row) for worker, row in figures.items()}, LearningFigures(*told),
             learned.scope, keeps, finds, (found, missed), (alarm, catch), check_share, further_share,
-            learned.short_version,
+            kind_precision, price_middle, learned.short_version,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise ConfigError(f"{name}: no outcome model: {error}; `shikisha learn` makes it again") from None

@@ -34,7 +34,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from learning_worlds import CAPS, KINDS, WORTH, KnownPlanner, Office, World, Yard
+from learning_worlds import CAPS, KINDS, WORTH, KnownPlanner, MeasuredWorld, Office, World, Yard
 from shikisha.conductors.learned_conductor import LearnedConductor
 from shikisha.config.container import load_config
 from shikisha.core.events import AnswerGraded, GradeMark
@@ -114,7 +114,7 @@ class TableConductor:
         return replace(first, plan=Plan(tuple(steps)), final=True)
 
 
-def table_keys(world: World) -> dict[str, Callable[[int, Step], str]]:
+def table_keys(world: MeasuredWorld) -> dict[str, Callable[[int, Step], str]]:
     """Return the tables that are compared."""
     found = {
         "table by the planner's kinds": lambda _, step: step.kind,
@@ -128,7 +128,7 @@ def by_table(world: World, table: WordTable, at: int) -> Conductor:
     return TableConductor(world.planner(at), table, at, world.terms.phrases)
 
 
-async def tables(world: World, asked: argparse.Namespace, seed: int, lucks: int) -> dict[str, Values]:
+async def tables(world: MeasuredWorld, asked: argparse.Namespace, seed: int, lucks: int) -> dict[str, Values]:
     """Return what the tables come to after so many runs."""
     found = dict[str, Values]()
     prices = [card.price.call for card in world.pool(0, 0).cards if card.kind != "vote" and card.price is not None]
@@ -195,7 +195,7 @@ class Traffic:
     world: World
     journal: Journal
     runs: int
-    asked: argparse.Namespace
+    graded: float
     lucks: int
     conductor_of: Callable[[int], Conductor]
     values: list[float] = field(default_factory=list)
@@ -215,7 +215,7 @@ class Traffic:
             self.workers.append(used[-1] if used else "")
             worth = self.world.grade(at, run.answer)
             self.values.append(worth - steps_paid(run))
-            if hash_fraction("graded", at) < self.asked.graded:
+            if hash_fraction("graded", at) < self.graded:
                 mark, score = (GradeMark.RIGHT, 1.0) if worth else (GradeMark.WRONG, 0.0)
                 self.journal.add(
                     AnswerGraded(run=run.id, at=time.time(), checker="bench", mark=mark, score=score, actor="b")
@@ -228,7 +228,8 @@ class Traffic:
                 tests = range(self.runs, self.runs + TEST)
                 found = await values(self.world, tests, lambda one: quiet(self.world, one), self.lucks)
                 self.curve[f"learner, {at + 1}"] = found
-                log(f"  {at + 1}: {total(self.world, self.asked, found)}")
+                best = sum(map(self.world.best, tests))
+                log(f"  {at + 1}: {sum(one for one, _ in found) / best:.3f}")
 
 
 async def windows(world: World, earned: Sequence[float]) -> list[float]:
@@ -245,7 +246,7 @@ async def windows(world: World, earned: Sequence[float]) -> list[float]:
     return [round(float(one), 3) for one in gap / best]
 
 
-async def measured(world: World, traffic: Traffic, seed: int, asked: argparse.Namespace) -> dict[str, object]:
+async def measured(world: MeasuredWorld, traffic: Traffic, seed: int, asked: argparse.Namespace) -> dict[str, object]:
     """Return a seed's line: what the learner, the planner, and the controls come to on the same tasks."""
     tests = range(asked.runs, asked.runs + TEST)
     rows = {"planner": await values(world, tests, world.planner, traffic.lucks)}
@@ -270,7 +271,7 @@ async def office(seed: int, asked: argparse.Namespace) -> dict[str, object]:
             return LearnedConductor("learned:lm", world.planner(at), files.model, terms)
 
         async with open_journal(str(Path(made) / "runs.db")) as journal:
-            return await measured(world, Traffic(world, journal, asked.runs, asked, 2, learned), seed, asked)
+            return await measured(world, Traffic(world, journal, asked.runs, asked.graded, 2, learned), seed, asked)
 
 
 async def endpoints(seed: int, asked: argparse.Namespace) -> dict[str, object]:
@@ -279,7 +280,7 @@ async def endpoints(seed: int, asked: argparse.Namespace) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as made:
         async with chat_server(yard.answer) as url, open_journal(str(Path(made) / "runs.db")) as journal:
             async with configured(yard, Path(made), url):
-                traffic = Traffic(yard, journal, asked.runs, asked, 1, lambda _: yard.conductor)
+                traffic = Traffic(yard, journal, asked.runs, asked.graded, 1, lambda _: yard.conductor)
                 if not asked.change:
                     return await measured(yard, traffic, seed, asked)
                 await traffic.run(measures=False)
@@ -287,7 +288,7 @@ async def endpoints(seed: int, asked: argparse.Namespace) -> dict[str, object]:
             yard.phase, old = asked.change, list(yard.names)
             yard.names = {"fall": old, "new": [*old, "rowan"], "removed": old[1:]}[asked.change]
             async with configured(yard, Path(made), url):
-                after = Traffic(yard, journal, 200, asked, 1, lambda _: yard.conductor)
+                after = Traffic(yard, journal, 200, asked.graded, 1, lambda _: yard.conductor)
                 await after.run(asked.runs, measures=False)
             log(f"{asked.change} {seed}: {followed(yard, asked.runs, kept, after.workers)}")
             return {"seed": seed, "change": asked.change, "runs": followed(yard, asked.runs, kept, after.workers)}

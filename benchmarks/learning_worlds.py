@@ -59,6 +59,10 @@ class World(Protocol):
         """Return the value of the best plan of task `at`."""
         ...
 
+
+class MeasuredWorld(World, Protocol):
+    """A world that knows what controls come to."""
+
     def single(self, at: int) -> float:
         """Return the value of the best single worker, told the truth."""
         ...

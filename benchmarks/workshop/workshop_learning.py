@@ -29,7 +29,8 @@ from workshop_items import Part, load_parts, repositories
 from workshop_tasks import WorkshopTask, compose
 from workshop_treatments import LARGE, TREATMENTS
 
-from learning import CAPS, Traffic, remembered
+from learning import Traffic, remembered
+from learning_worlds import CAPS
 from shikisha.conductors.learned_conductor import LearnedConductor
 from shikisha.core.budget import Price
 from shikisha.core.call import Card, Reply, Request
@@ -163,7 +164,7 @@ async def learn(
         acting = LearnedConductor("learned:true-cut", world.proposer, files.model, terms, forms=False)
         async with open_journal(str(Path(made) / "runs.db")) as journal:
             traffic = Traffic(world, journal, len(order), graded, 1, lambda _: acting)
-            await traffic.run(changes=lambda _: None)
+            await traffic.run(measures=False)
 
         def source(scope: Scope, version: str) -> OutcomeModel | None:
             model = files.model(scope, version)

@@ -113,6 +113,20 @@ async def test_after_many_runs_exploring_keeps_within_its_share() -> None:
         assert float(proposal.beside.get(EXPLORED, "0")) == 0.0
 
 
+async def test_a_worker_that_is_renamed_or_joins_later_has_its_part_of_the_free_runs_and_no_more() -> None:
+    """Nothing is left to explore with, and the specialist for sums has another name from now on."""
+    spent = replace(MODEL, learning=replace(MODEL.learning, runs=500, credit=0.0, acts=1.0))
+    cards = tuple(replace(one, name="summer") if one.name == "adder" else one for one in world_pool().cards)
+    known = replace(MODEL.figures["adder"], calls=60)
+    for model, tried in ((spent, True), (replace(spent, figures={**spent.figures, "summer": known}), False)):
+        made = [
+            await conductor_of(model, TERMS).propose(situation(world_task(at, 2, seed=4), cards)) for at in range(40)
+        ]
+        drawn = [one for one in made if float(one.beside.get(EXPLORED, "0")) > 0]
+        assert (len(drawn) > 5) is tried
+        assert all(any(step.worker == 0 for step in one.plan.steps) for one in drawn)
+
+
 async def test_nothing_is_explored_where_a_task_bears_labels_or_the_share_is_nothing() -> None:
     model = LITTLE
     for number in range(30):

@@ -33,6 +33,7 @@ MOST_RUNS = 20_000  # newest runs that are kept in mind
 _LOG = logging.getLogger(__name__)
 _OFTEN, _SELDOM, _MANY = 25, 100, 300  # runs between two fits, before and after so many
 _AT_ONCE = 500  # runs that one look reads
+_TELLING = (RunFinished.kind, AnswerGraded.kind)
 _MOST_SCOPES = 20  # sets of labels of a tenant, the frequent ones, that have models
 
 
@@ -54,7 +55,7 @@ class JournalLearner:
         scopes = self.files.index().scopes
         first = min((one.position for one in scopes), default=-1)
         made = max((one.versions[-1].runs for one in scopes), default=0)
-        new = await self.journal.query(partial(_touched_runs, first=first, kinds=(RunFinished.kind, AnswerGraded.kind)))
+        new = await self.journal.query(partial(_touched_runs, first=first, kinds=_TELLING, most=_SELDOM))
         return len(new) >= (_OFTEN if made < _MANY else _SELDOM)
 
     async def look(self, *, force: bool = False) -> list[OutcomeModel]:
@@ -83,10 +84,12 @@ class JournalLearner:
 
         Return whether models were made of runs that are erased by now: these models are gone.
         """
-        erased = set[str]()
-        kinds = (RunFinished.kind, AnswerGraded.kind, BodiesErased.kind)
-        found = await self.journal.query(partial(_touched_runs, first=self._seen, kinds=kinds))
+        gone = await self.journal.query(partial(_touched_runs, first=self._seen, kinds=(BodiesErased.kind,), most=None))
+        found = await self.journal.query(partial(_touched_runs, first=self._seen, kinds=_TELLING, most=MOST_RUNS))
         self._unread |= {run: at for run, at in found.items() if root_run_id(run) == run}
+        for run in gone:
+            for kept in (self._unread, self._evidence, self._touched):
+                kept.pop(run, None)
         newest = sorted(self._unread, key=lambda run: -self._unread[run])
         for run in newest[MOST_RUNS:]:
             del self._unread[run]
@@ -94,7 +97,6 @@ class JournalLearner:
             at = self._unread.pop(run)
             (read,) = await self.journal.fold_runs([run])
             one = run_evidence(read, self.terms.phrases)
-            erased |= {run} if read.erased is not None else set()
             self._evidence.pop(run, None)
             if one is not None:
                 self._evidence[run] = one
@@ -105,7 +107,7 @@ class JournalLearner:
             for run in oldest[: len(self._evidence) - MOST_RUNS]:
                 del self._evidence[run], self._touched[run]
         self._seen = last
-        return bool(erased) and bool(await asyncio.to_thread(self.files.drop, frozenset(erased)))
+        return bool(gone) and bool(await asyncio.to_thread(self.files.drop, frozenset(gone)))
 
     async def _fit(self, last: int, *, force: bool) -> list[OutcomeModel]:
         index = self.files.index()
@@ -136,8 +138,10 @@ def _by_scope(runs: Collection[RunEvidence]) -> dict[Scope, list[RunEvidence]]:
     return found
 
 
-def _touched_runs(connection: Connection, first: int, kinds: Sequence[str]) -> dict[str, int]:
-    """Return the runs with an event of these kinds from a position on, and the position of the last one."""
+def _touched_runs(connection: Connection, first: int, kinds: Sequence[str], most: int | None) -> dict[str, int]:
+    """Return the runs with an event of these kinds from a position on, `most` of them (None: all), the newest, and the
+    position of the last one.
+    """
     last = func.max(EVENTS.c.seq)
-    statement = select(EVENTS.c.run, last).where(EVENTS.c.seq >= first, EVENTS.c.kind.in_(kinds)).group_by(EVENTS.c.run)
-    return {run: int(at) for run, at in connection.execute(statement)}
+    found = select(EVENTS.c.run, last).where(EVENTS.c.seq >= first, EVENTS.c.kind.in_(kinds)).group_by(EVENTS.c.run)
+    return {run: int(at) for run, at in connection.execute(found.order_by(last.desc()).limit(most))}

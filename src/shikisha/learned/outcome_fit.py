@@ -61,6 +61,7 @@ _LEAST_SINCE = 6  # runs before and since a fall
 _FORETOLD, _FORETOLD_ROUNDS = 80, 3  # newest runs in which a fall is looked for, and rounds without them
 _CLIP = 1e-4
 _MOST_TEXTS = 4_000  # wordings that the axes are taken from
+FREE_RUNS = 150  # runs that may be explored with whatever that costs
 _ARM_RUNS = 1_000  # newest runs that say what the arms came to
 _ACTS, _ACTS_LESS = 0.93, 0.5
 _LEAST_ARM = 50  # graded runs of each arm before one is believed
@@ -80,7 +81,7 @@ class LearningTerms:
         """Return the share of the dollars that may go to exploration after so many runs."""
         if not self.share:
             return 0.0
-        return 1.0 if runs < 150 else max(0.3, self.share) if runs < 300 else self.share
+        return 1.0 if runs < FREE_RUNS else max(0.3, self.share) if runs < 300 else self.share
 
 
 @dataclass(frozen=True, slots=True)

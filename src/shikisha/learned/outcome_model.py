@@ -178,6 +178,10 @@ class OutcomeModel:
     def _draw(root: Floats, rng: np.random.Generator) -> Floats:
         return np.asarray(np.linalg.solve(root.T, rng.standard_normal(len(root))))
 
+    def calls(self, worker: str) -> int:
+        """Return how many calls of a worker are known."""
+        return self.figures[worker].calls if worker in self.figures else 0
+
     def kind_chances(self, worker: str) -> dict[str, float]:
         """Return the worker's chance at an average subtask (""), and of each kind, with the phrases that help it."""
         weights = self.weights([worker])[0]

@@ -36,12 +36,15 @@ import numpy as np
 
 from learning_worlds import CAPS, KINDS, WORTH, KnownPlanner, MeasuredWorld, Office, World, Yard
 from shikisha.conductors.learned_conductor import LearnedConductor
+from shikisha.conductors.plan_search import StepTable
 from shikisha.config.container import load_config
+from shikisha.core.budget import Price
+from shikisha.core.call import Card
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
 from shikisha.core.subtasks import WORDINGS
-from shikisha.core.task import OPERATOR, Scope
+from shikisha.core.task import OPERATOR, Scope, Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder
@@ -308,20 +311,21 @@ async def configured(yard: Yard, folder: Path, url: str) -> AsyncIterator[None]:
 def followed(yard: Yard, first: int, kept: Mapping[int, str], workers: Sequence[str]) -> int:
     """Return from which run after a change on 30 runs have half of what there is to gain over the old choices.
 
-    Counted are tasks of kinds that the change is about, by the expected value of who answered. Where the old choice is
-    gone, the alternative is a random one of the others.
+    Counted are the tasks of the fallen or removed worker's kinds, by the expected value of who answered. Where the old
+    choice is gone, the alternative is a random one of the others. A new worker is used where it does half of the tasks.
     """
-    about = [at for at in range(len(workers)) if yard.phase == "new" or yard.kind(first + at) < 4]
     gains = dict[int, float]()
-    for at in about:
-        left = [kept[yard.kind(first + at)]] if kept.get(yard.kind(first + at)) in yard.names else list(yard.names)
-        low = float(np.mean([yard.value(name, first + at) for name in left]))
-        got = yard.value(workers[at], first + at) if workers[at] else 0.0
-        gains[at] = (got - low) - (yard.best(first + at) - low) / 2
-    for at in range(len(workers) - 30):
-        if sum(gains.get(one, 0.0) for one in range(at, at + 30)) >= 0:
-            return at
-    return len(workers)
+    for at, worker in enumerate(workers):
+        kind = yard.kind(first + at)
+        if yard.phase == "new":
+            gains[at] = (worker == "rowan") - 0.5
+        elif kind < 4:
+            left = [kept[kind]] if kept[kind] in yard.names else list(yard.names)
+            low = float(np.mean([yard.value(name, first + at) for name in left]))
+            got = yard.value(worker, first + at) if worker else 0.0
+            gains[at] = got - (low + yard.best(first + at)) / 2
+    gained = (sum(gains.get(one, 0.0) for one in range(at, at + 30)) for at in range(len(workers) - 30))
+    return next((at for at, one in enumerate(gained) if one >= 0), len(workers))
 
 
 def speed() -> dict[str, float]:
@@ -341,8 +345,17 @@ def speed() -> dict[str, float]:
                 units.append(StepUnit(texts[text], list(KINDS)[text // 3], (answer,), 0))
             runs.append(RunEvidence(f"r{at}", at, tuple(units), bool(rng.random() < 0.4), None, OPERATOR))
         began = time.process_time()
-        fit_outcomes(runs, LearningTerms(phrases=("a", "b")), OPERATOR, encode)
+        model = fit_outcomes(runs, LearningTerms(phrases=("a", "b")), OPERATOR, encode)
         found[f"fit {count}"] = round(time.process_time() - began, 2)
+    cards = tuple(Card(f"w{at}", "", price=Price(call=0.001)) for at in range(3))
+    steps = [Step(text, 0, (at - 1,) if at else (), kind=list(KINDS)[at]) for at, text in enumerate(texts[:4])]
+    began = time.process_time()
+    for _ in range(200):
+        table = StepTable(model, Situation(Task("Do it."), cards, left=CAPS), Plan(tuple(steps)))
+        table.best(WORTH)
+        table.sample(rng)
+        table.best(WORTH)
+    found["decision, ms"] = round((time.process_time() - began) * 5, 2)
     return found
 
 

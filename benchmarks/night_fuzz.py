@@ -141,7 +141,7 @@ def sse(_: Path) -> Target:
                     break
                 if hearing.take(each) is not None:
                     return "error", None, None
-        hearing.ended = hearing.ended or events.rest().startswith("[DONE]")
+        hearing.ended = hearing.ended or any(each.startswith("[DONE]") for each in events.rest())
         usage = stated_usage(hearing.usage, (), card)
         if usage is not None:
             read_cost(hearing.usage, usage, card)

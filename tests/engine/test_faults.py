@@ -43,7 +43,7 @@ EXPECTED = {
     InjectedFault.WRONG_TYPE: FaultKind.BAD_REPLY,
     InjectedFault.IN_BAND: FaultKind.SERVER,
     InjectedFault.HUGE: FaultKind.TOO_LARGE,
-    InjectedFault.ZIPPED: FaultKind.BAD_REPLY,
+    InjectedFault.ZIPPED: FaultKind.TOO_LARGE,
     InjectedFault.DRIP: FaultKind.TIMEOUT,
     InjectedFault.RESET: FaultKind.RESET,
     InjectedFault.RESET_MIDWAY: FaultKind.RESET,

@@ -1,11 +1,12 @@
 """An endpoint that answers what a fixture says, byte for byte, and remembers what it was sent and when.
 
-An answer of a fixture has `sse` (chunks), `raw` (the bytes of an event stream) or `body` (JSON), with `status` and
-`headers`; `needs` are pairs of a dotted path into the request (`*`: every entry) and a pattern, and where a value is
-missing or different, 400 is the answer.
+An answer of a fixture has `sse` (chunks), `raw` (the bytes of an event stream), `body` (JSON) or `text`, with `status`,
+`headers`, a media `type` and `gzip`; `needs` are pairs of a dotted path into the request (`*`: every entry) and a
+pattern, and where a value is missing or different, 400 is the answer.
 """
 
 import asyncio
+import gzip
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -79,7 +80,13 @@ async def wire_endpoints(scripts: Mapping[str, tuple[Sequence[Answer], Seen]]) -
         if "body" in answer:
             await exchange.send(answer.get("status", 200), json.dumps(answer["body"]).encode(), **headers)
             return True
-        await exchange.begin("text/event-stream")
+        if "text" in answer:
+            body = answer["text"].encode()
+            if answer.get("gzip"):
+                body, headers = gzip.compress(body), {**headers, "Content_Encoding": "gzip"}
+            await exchange.send(answer.get("status", 200), body, answer.get("type", "application/json"), **headers)
+            return True
+        await exchange.begin(answer.get("type", "text/event-stream"))
         if "raw" in answer:
             await exchange.chunk(answer["raw"].encode())
         for chunk in answer.get("sse", ()):

@@ -31,18 +31,21 @@ def cut(body: bytes, size: int) -> list[bytes]:
 @pytest.mark.parametrize(
     ("body", "data", "rest"),
     [
-        (b'data: {"a": 1}\n\ndata: [DONE]\n\n', ['{"a": 1}', "[DONE]"], ""),
-        (b"data:one\r\ndata: two\r\n\r\n: a comment\r\nid: 7\r\n\r\n", ["one\ntwo"], ""),
-        (b"x\r\ndata: [DONE]\r\n", [], "[DONE]"),
-        (b"data:[DONE]", [], "[DONE]"),
-        (b"event: [DONE]\n", [], ""),
-        ("data: São\n\n".encode(), ["São"], ""),
-        (b"data: \xc3", [], "\ufffd"),
-        (b"", [], ""),
+        (b'data: {"a": 1}\n\ndata: [DONE]\n\n', ['{"a": 1}', "[DONE]"], []),
+        (b"data:one\r\ndata: two\r\n\r\n: a comment\r\nid: 7\r\n\r\n", ["one\ntwo"], []),
+        (b"x\r\ndata: [DONE]\r\n", [], ["[DONE]"]),
+        (b"data:[DONE]", [], ["[DONE]"]),
+        (b"event: [DONE]\n", [], []),
+        ("data: São\n\n".encode(), ["São"], []),
+        (b'data: {"a":\ndata: 1}\ndata: {"b": 2}\ndata: [DONE]', ['{"a":\n1}'], ['{"b": 2}', "[DONE]"]),
+        (b'data: {"a": 1}\n: x\ndata: {"b": 2}\n\n', ['{"a": 1}', '{"b": 2}'], []),
+        (b"", [], []),
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
-def test_events_are_the_same_wherever_the_parts_are_cut(body: bytes, data: list[str], rest: str, size: int) -> None:
+def test_events_are_the_same_wherever_the_parts_are_cut(
+    body: bytes, data: list[str], rest: list[str], size: int
+) -> None:
     events = EventStreamParser()
     assert [each for part in cut(body, size) for each in events.take(part)] == data
     assert events.rest() == rest
@@ -51,6 +54,10 @@ def test_events_are_the_same_wherever_the_parts_are_cut(body: bytes, data: list[
 def test_data_that_are_no_utf_8_are_refused() -> None:
     with pytest.raises(ValueError, match="utf-8"):
         EventStreamParser().take(b"data: \xff\n\n")
+    cut = EventStreamParser()
+    assert cut.take(b"data: \xc3") == []
+    with pytest.raises(ValueError, match="utf-8"):
+        cut.rest()
 
 
 class Server:

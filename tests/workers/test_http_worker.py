@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
@@ -144,11 +145,26 @@ async def test_retry_after_is_handed_on() -> None:
     assert (await fault_of(replying(503, Retry_After="-3"))).retry_after == -3.0
 
 
-async def test_a_compressed_body_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("name", "body", "kind"),
+    [
+        ("gzip", gzip.compress(b" " * 200_000_000, 1), FaultKind.TOO_LARGE),
+        ("gzip", gzip.compress(b'{"a": "b"}' * 99)[:-30], FaultKind.CUT_OFF),
+        ("gzip", b"{}", FaultKind.BAD_REPLY),
+        ("br", b"{}", FaultKind.BAD_REPLY),
+    ],
+    ids=["bomb", "cut", "plain", "unknown"],
+)
+async def test_what_cannot_be_unpacked_is_a_fault_in_little_memory(name: str, body: bytes, kind: FaultKind) -> None:
     async def act(exchange: HttpExchange, incoming: HttpRequest) -> None:  # noqa: ARG001 - an Act
-        await exchange.send(200, gzip.compress(b"1"), Content_Encoding="gzip")
+        await exchange.send(200, body, Content_Encoding=name)
 
-    assert (await fault_of(act)).kind is FaultKind.BAD_REPLY
+    tracemalloc.start()
+    try:
+        assert (await fault_of(act)).kind is kind
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000
+    finally:
+        tracemalloc.stop()
 
 
 async def test_an_endless_body_is_cut_at_the_limit() -> None:

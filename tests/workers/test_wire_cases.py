@@ -1,6 +1,6 @@
 """What endpoints send, one row a shape: read as an answer, as calls, as a bill, or as a fault with its cause.
 
-The rows are in `wire_cases/cases.json`; those that begin with a number are shapes of public bug reports.
+The rows are in `wire_cases`; those that begin with a number or name a repository are shapes of public bug reports.
 """
 
 import asyncio
@@ -28,7 +28,8 @@ from shikisha.engine.run_context import RetryPolicy
 from shikisha.workers.chat import ChatSettings, ChatWorker, build
 from support import AT_ONCE
 
-CASES = json.loads((Path(__file__).parent / "wire_cases" / "cases.json").read_text(encoding="utf-8"))
+FOLDER = Path(__file__).parent / "wire_cases"
+CASES = [row for name in ("cases", "reports") for row in json.loads((FOLDER / f"{name}.json").read_text("utf-8"))]
 TOOLS: tuple[Mapping[str, Json], ...] = tuple(
     {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
     for name in ("get_weather", "get_time")
@@ -52,7 +53,7 @@ async def test_what_an_endpoint_sends(case: Mapping[str, Any]) -> None:
         worker = build(ChatSettings.model_validate(told), card, SecretStore({}))
         try:
             if case["via"] == "call":
-                check_call(await call_worker(worker, TOOLS if "calls" in want else ()), want)
+                check_call(await call_worker(worker, TOOLS if "calls" in want or case.get("tools") else ()), want)
                 return
             pause = RetryPolicy() if case.get("timing") else AT_ONCE
             engine = Engine(MemoryRecorder(), retry=pause)
@@ -71,6 +72,9 @@ async def test_what_an_endpoint_sends(case: Mapping[str, Any]) -> None:
     else:
         assert isinstance(end, AttemptFailed), end
         fault = Fault(end.fault, end.message, end.retry_after, stated=end.cause, param=end.param)
+        if "retryable" in want:
+            assert fault.kind.retryable == want["retryable"], fault
+            return
         assert (str(fault.kind), str(fault.cause)) == (want["kind"], want.get("cause", str(fault.cause)))
         assert want.get("says", "") in fault.message
         assert fault.param == want.get("param", fault.param)

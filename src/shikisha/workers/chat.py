@@ -11,6 +11,7 @@ and code for a single provider: what each wants and sends stands in its profile.
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from time import monotonic
@@ -65,6 +66,7 @@ _MAX_LOOP_SECONDS = 0.002
 _RUN_ID_HEADER = "x-shikisha-run-id"
 # Parameters of our own that an endpoint may refuse: without them we know less, and the answer is the same.
 _DISPENSABLE = frozenset({"stream_options", "parallel_tool_calls", "logprobs"})
+_EVENT_FIELD = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 # What models put around a tool's name: a namespace of their training, a mark of their template.
 _QUALIFIER = re.compile(r"^(?:functions|function|tools|default_api|tool)[.:/]|<\|.*$")
 LimitField = Literal["max_completion_tokens", "max_tokens"]
@@ -295,27 +297,24 @@ class ChatWorker:
 
     async def _read_reply(self, response: "HttpResponse", course: "_Course") -> None:
         kind, reply = response.headers.get("Content-Type", ""), course.reply
-        if "event-stream" in kind:
-            await self._read_stream(response, course)
-        elif "html" in kind:
+        part = await response.read()
+        if "html" in kind or part.lstrip().startswith(b"<"):
             raise _web_page_error()
-        elif "json" in kind or not self._settings.stream:  # an endpoint that does not stream
-            body = await response.read_all()
-            if body.lstrip().startswith(b"<"):
-                raise _web_page_error()
-            if (error := reply.take(body, whole=True)) is not None:
-                raise self._stated_error(error)
-            reply.end()
-        else:
-            raise ValueError(f"expected an event stream, not {kind or 'a body of no stated type'}")
+        if _EVENT_FIELD.match(part) or ("event-stream" in kind and part.lstrip()[:1] != b"{"):
+            await self._read_stream(response, part, course)
+            return
+        # An endpoint that does not stream. What a body is says its beginning: types are wrong too often.
+        if (error := reply.take(part + await response.read_all(), whole=True)) is not None:
+            raise self._stated_error(error)
+        reply.end()
 
-    async def _read_stream(self, response: "HttpResponse", course: "_Course") -> None:
+    async def _read_stream(self, response: "HttpResponse", part: bytes, course: "_Course") -> None:
         """Read an event stream up to its end marker, which may come without the blank line that ends an event.
 
         Where none comes, the end of the body is the end of a reply that has its finish reason.
         """
         events, reply, yielded_at = EventStreamParser(), course.reply, monotonic()
-        while part := await response.read():
+        while part:
             for data in events.take(part):
                 if monotonic() - yielded_at > _MAX_LOOP_SECONDS:  # many events may arrive together; let other tasks run
                     await asyncio.sleep(0)
@@ -325,12 +324,13 @@ class ChatWorker:
                     await response.drain()
                     return
                 self._add_chunk(data, course)
-        last = events.rest()
-        if last.startswith(_DONE):
-            reply.end()
-            return
-        if last.strip():  # the last event lacks its blank line
-            self._add_chunk(last, course)
+            part = await response.read()
+        with suppress(ValueError):  # the body may end inside an event
+            for data in events.rest():
+                if data.startswith(_DONE):
+                    reply.end()
+                    return
+                self._add_chunk(data, course)
         if reply.finish is not None:
             if self._profile.end == "[DONE]":
                 reply.note("the stream ended without [DONE]")
@@ -553,10 +553,12 @@ def response_format(schema: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def strict_schema(schema: Json) -> Json:
-    """Return a schema without bounds that OpenAI's strict mode does not know; places of an array become its last."""
+    """Return a schema without what OpenAI's strict mode does not know; places of an array become its last."""
     if isinstance(schema, Mapping):
         kept = {name: strict_schema(part) for name, part in schema.items() if name not in ("minLength", "maxLength")}
         places = kept.pop("prefixItems", None)
+        if kept.get("type") == "array":  # the values of enums are no lists there
+            kept.pop("enum", None)
         return kept | {"items": places[-1]} if isinstance(places, list) and places else kept
     return [strict_schema(part) for part in schema] if isinstance(schema, list) else schema
 

@@ -44,7 +44,8 @@ _MAX_NOTES = 10
 # How models begin calls that their endpoint's template should have parsed.
 _CALL_MARK = re.compile(
     r"<tool_calls?>|<\|tool_calls?(?:_section)?(?:_begin)?\|>|<｜tool▁calls?▁begin｜>|\[TOOL_CALLS\]|<function_calls?>"
-    r"|<\|channel\|>commentary|<function=|<invoke name=|<\|python_tag\|>|<functioncall>|```tool_(?:call|code)"
+    r"|<\|channel\|>commentary|<function[= ]|<invoke name=|<\|python_tag\|>|<functioncall>|```tool_(?:call|code)"
+    r"|<[|｜]DSML[|｜]"
 )
 _ONE_FENCE = re.compile(r"```\w*\n([^`]*)```")
 _NAME_KEYS, _ARGUMENT_KEYS = ("name", "tool_name", "tool"), ("arguments", "parameters", "args", "input")
@@ -302,9 +303,10 @@ class ChatReply:
         `whole`: it is all of the reply, so that there must be an answer or an error in it.
         """
         text = data.strip()
-        if not whole and text[:1] not in (("{", "[") if isinstance(text, str) else (b"{", b"[")):
+        begun = text.startswith(("{", "[{")) if isinstance(text, str) else text.startswith((b"{", b"[{"))
+        if not (whole or begun):
             if text:
-                self.note("the stream holds data that is no JSON, as sign of life")
+                self.note("the stream holds data that is no object, as sign of life")
             return None
         body = _unwrapped(decode_json(text))
         choices = _choices(body)
@@ -411,7 +413,9 @@ class ChatReply:
         Index and id say so, but endpoints omit one, give one index to all, or a new id to each chunk. A chunk that
         begins a call has its name, and the call before it is closed.
         """
-        at = self._places.get(piece.index) if piece.index is not None else self._last_of(piece, place)
+        at = self._places.get(piece.index) if piece.index is not None else None
+        if at is None and (piece.index is None or not (piece.id or piece.name)):  # some count the pieces of one call
+            at = self._last_of(piece, place)
         if at is None or self._begins(piece, self.growing[at]):
             at = len(self.growing)
             self.growing.append(_PartialToolCall())
@@ -496,6 +500,8 @@ def _is_written_call(text: str, names: Collection[str]) -> bool:
     text = fenced[1] if fenced else text
     if text[:1] not in ("{", "[") or len(text) > _MAX_WRITTEN_CALL:
         return False
+    if text.endswith(")]"):  # as a line of Python
+        return text[1:].partition("(")[0].strip() in names
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
@@ -526,10 +532,8 @@ def _unwrapped(body: object) -> Object:
 
 def _choices(body: Object) -> Sequence[Object]:
     found = body.get("choices")
-    if isinstance(found, dict):
-        return [found]
     if not isinstance(found, list):
-        return ()
+        return [found] if isinstance(found, dict) else ()
     if not all(isinstance(each, dict) for each in found):
         raise ValueError("a choice that is no object")
     return found
@@ -645,8 +649,7 @@ class EventStreamParser:
         self._begun = False
 
     def take(self, part: bytes) -> list[str]:
-        """Take the next bytes in and return the data of each event that they complete; ValueError when they are no
-        UTF-8."""
+        """Take bytes and return the data of each event that they complete; ValueError when they are no UTF-8."""
         held_return = bool(self._held) and self._held[-1].endswith(b"\r")
         if part:
             self._held.append(part)
@@ -663,19 +666,22 @@ class EventStreamParser:
         for place, text in enumerate(lines):
             if not place:
                 text = self._first(text)
-            if text.startswith(b"data: "):
-                self._data.append(text[6:])
-            elif text.startswith(b"data"):
-                self._data += _data_field(text)
+            if text.startswith(b"data") and (given := _data_field(text)) is not None:
+                # Some leave the blank line out: no JSON goes on so after an object.
+                if self._data and self._data[-1].endswith(b"}") and given.startswith((b"{", b"[DONE]")):
+                    events.append(self._event())
+                self._data.append(given)
             elif not text and self._data:
-                events.append(b"\n".join(self._data).decode())
-                self._data = []
+                events.append(self._event())
         return events
 
-    def rest(self) -> str:
-        """Return the data of a last event without its blank line; empty without one."""
-        last = self._first(b"".join(self._held).rstrip(b"\r\n"))
-        return b"\n".join([*self._data, *_data_field(last)]).decode(errors="replace")
+    def rest(self) -> list[str]:
+        """Return the data of the events that end with the body, without their blank line."""
+        return self.take(b"\n\n")
+
+    def _event(self) -> str:
+        data, self._data = b"\n".join(self._data), []
+        return data.decode()
 
     def _first(self, line: bytes) -> bytes:
         """Return a line, the first one without its byte order mark."""
@@ -685,6 +691,7 @@ class EventStreamParser:
         return line.removeprefix(BOM_UTF8)
 
 
-def _data_field(line: bytes) -> list[bytes]:
+def _data_field(line: bytes) -> bytes | None:
+    """Return the value of a field that is data; None for one of another name."""
     name, _, value = line.partition(b":")
-    return [value.removeprefix(b" ")] if name == b"data" else []
+    return value.removeprefix(b" ") if name == b"data" else None

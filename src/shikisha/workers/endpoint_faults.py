@@ -112,7 +112,7 @@ def _leaves(body: object) -> Iterator[tuple[tuple[str, ...], object]]:
     for count, (path, value) in enumerate(waiting):
         if count > _MAX_VALUES:
             return
-        if isinstance(value, str) and path[-1:] == ("raw",) and value.lstrip()[:1] in ("{", "["):
+        if isinstance(value, str) and path and path[-1] in _TEXT_KEYS and value.lstrip()[:1] in ("{", "["):
             value = _loads(value)  # what a gateway's own provider said
         if len(path) < _MAX_DEPTH and isinstance(value, Mapping):
             waiting += [((*path, str(name)), inner) for name, inner in list(value.items())[:_MAX_VALUES]]

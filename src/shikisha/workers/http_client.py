@@ -1,8 +1,8 @@
 """Bounded HTTP on aiohttp: certificates, proxies, and which fault a failed request is.
 
 Invariants: a client belongs to one origin (scheme, host, port) and sends nothing, keys least of all, to any other; no
-more than `max_bytes` of a body are read, and no compressed one (a small body could become a large one); a call with
-its whole reply has one time limit; redirects are not followed; one call is one request, whatever its method; only
+more than `max_bytes` of a body are read, counted after unpacking where it comes compressed unasked; a call with its
+whole reply has one time limit; redirects are not followed; one call is one request, whatever its method; only
 named headers leave, and no message of ours contains one. Every client but the MCP SDK's and OpenTelemetry's is made
 here. Certificates and proxies come from the system and its environment (`SSL_CERT_FILE`, `SSL_CERT_DIR`, `HTTPS_PROXY`,
 `NO_PROXY` and the like). Deliberately absent: retries (see `engine.attempt`), cookies, SOCKS, and a switch for
@@ -16,6 +16,7 @@ import platform
 import re
 import socket
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import cache
@@ -88,6 +89,8 @@ _DRAIN_SECONDS = 0.1
 _ERROR_BODY_SECONDS = 2.0
 _MAX_ERROR_BODY = 64 * 2**10
 _MAX_HEADER = 64 * 2**10
+_ZIPPED, _GZIP_MAGIC = frozenset({"gzip", "x-gzip", "deflate"}), b"\x1f\x8b"
+_ANY_HEAD = 47  # of zlib's window: the head says which of them it is
 _UNWRITABLE = "the request cannot be written"
 _FIXED_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "shikisha"}
 
@@ -102,7 +105,8 @@ class HttpResponse:
         self._seen = 0
         self.status = response.status
         self.headers = response.headers
-        self._zipped = response.headers.get("Content-Encoding", "identity").lower() != "identity"
+        self._encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        self._unzip = zlib.decompressobj(_ANY_HEAD) if self._encoding in _ZIPPED else None
 
     @property
     def succeeded(self) -> bool:
@@ -112,17 +116,28 @@ class HttpResponse:
     async def read(self) -> bytes:
         """Return the next bytes of the body; empty at its end."""
         if self.succeeded and not self._seen:
-            if self._zipped:
-                raise WorkerError(FaultKind.BAD_REPLY, "the body is compressed, which was not asked for")
+            if self._encoding not in ("identity", "", *_ZIPPED):
+                raise WorkerError(FaultKind.BAD_REPLY, f"the body is compressed as {self._encoding[:40]!r}, unasked")
             length = self.headers.get("Content-Length", "")
             if length.isdecimal() and int(length[:20]) > self._most:
                 raise body_too_large(self._most)
-        part = await self._response.content.readany()
-        self._alive()
-        self._seen += len(part)
-        if self._seen > self._most:
-            raise body_too_large(self._most)
-        return part
+        while part := await self._response.content.readany():
+            self._alive()
+            if not self._seen and self._unzip is None and part.startswith(_GZIP_MAGIC):  # some do not say so
+                self._unzip = zlib.decompressobj(_ANY_HEAD)
+            if self._unzip is not None:
+                try:
+                    part = self._unzip.decompress(part, self._most - self._seen + 1)
+                except zlib.error as error:
+                    raise WorkerError(FaultKind.BAD_REPLY, f"the body cannot be unpacked: {error}") from None
+            self._seen += len(part)
+            if self._seen > self._most:
+                raise body_too_large(self._most)
+            if part:
+                return part
+        if self._unzip is not None and not self._unzip.eof:
+            raise WorkerError(FaultKind.CUT_OFF, "the compressed body ended too early")
+        return b""
 
     async def read_all(self) -> bytes:
         """Return the body, or what is left of it."""
@@ -137,11 +152,10 @@ class HttpResponse:
         A body that is too long, compressed, late or cut does not change the fault.
         """
         said = bytearray()
-        if not self._zipped:
-            with suppress(TimeoutError, aiohttp.ClientError, WorkerError):
-                async with asyncio.timeout(_ERROR_BODY_SECONDS):
-                    while len(said) < _MAX_ERROR_BODY and (part := await self.read()):
-                        said += part
+        with suppress(TimeoutError, aiohttp.ClientError, WorkerError):
+            async with asyncio.timeout(_ERROR_BODY_SECONDS):
+                while len(said) < _MAX_ERROR_BODY and (part := await self.read()):
+                    said += part
         return bytes(said[:_MAX_ERROR_BODY])
 
     async def require_success(self) -> None:

@@ -200,6 +200,8 @@ def test_the_schema_bounds_a_plan_to_earlier_steps_and_to_so_many_words() -> Non
     assert not fits(("a", [0]))
     assert not fits(("a", []), ("b", [1]))
     assert not fits(("a", []), ("b", [0, 0]))
+    assert not fits(("a", []), ("b", []), ("c", [1, 1]))
+    assert not fits(("a", []), ("b", []), ("c", [1, 0]))
     assert not fits(("a" * 10, []))
     assert not fits(("", []))
     assert not fits(*[("a", [])] * 4)
@@ -229,3 +231,4 @@ def test_openai_is_held_to_a_plans_schema_in_strict_mode() -> None:
     for first in (True, False):
         form = response_format(cast("Mapping[str, Json]", strict_schema(plan_schema(3, first=first))))
         assert cast("dict[str, object]", form["json_schema"])["strict"] is True
+        assert '"enum"' not in json.dumps(form)  # no enum there has lists

@@ -58,9 +58,11 @@ ASK = ScriptedToolCall(name="expert", arguments={"subtask": "What next?"})
 RUN_CODE = ScriptedToolCall(name="run_code", arguments={"code": "print(6 * 7)"})
 
 
-def configured(folder: Path, url: str = "http://127.0.0.1:1/v1", *, stream: bool = True, more: str = "") -> Container:
-    file = folder / "shikisha.toml"
-    file.write_text(CONFIG.format(url=url, stream=str(stream).lower()) + more)
+def configured(
+    folder: Path, url: str = "http://127.0.0.1:1/v1", *, stream: bool = True, more: str = "", tools: bool = True
+) -> Container:
+    file, config = folder / "shikisha.toml", CONFIG.format(url=url, stream=str(stream).lower())
+    file.write_text((config if tools else config.replace("tools = true", "structured_output = true")) + more)
     return load_config(file, {})
 
 
@@ -69,6 +71,7 @@ async def perform(
     script: Callable[[ReceivedChatRequest], ScriptedAnswer],
     *,
     stream: bool = True,
+    tools: bool = True,
 ) -> tuple[Run, list[ReceivedChatRequest], str]:
     """Perform a task with the agent against a server that answers so; return what was asked and what was heard."""
     heard: list[str] = []
@@ -79,7 +82,7 @@ async def perform(
         return script(request)
 
     async with chat_server(answer) as url:
-        container = configured(folder, url, stream=stream)
+        container = configured(folder, url, stream=stream, tools=tools)
         async with aclosing(container):
             engine = Engine(MemoryRecorder(), retry=AT_ONCE, on_text=lambda _r, _s, piece: heard.append(piece))
             run = await engine.run(Task("How much?"), container.pool(["clerk"]), ScriptedConductor([plan_of((0, ()))]))
@@ -111,6 +114,51 @@ async def test_an_agent_works_with_its_tools_over_http(tmp_path: Path, stream: b
     charged = run.charged.dollars
     assert charged is not None
     assert charged > 0
+
+
+def by_schema(name: str, **arguments: object) -> ScriptedAnswer:
+    return ScriptedAnswer(text=json.dumps({"call": {"name": name, "arguments": arguments}}))
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+async def test_an_agent_works_where_its_endpoint_takes_no_tools(tmp_path: Path, stream: bool) -> None:
+    """The next call, or the answer, is asked for as JSON that its endpoint holds to a schema."""
+
+    def script(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        if asked.model == "expert":
+            return ScriptedAnswer(text="Divide by two.")
+        turn = str(asked.body["messages"]).count("came to:")
+        first = by_schema("run_code", code="print(6 * 7)")
+        return [first, by_schema("expert", subtask="What next?"), by_schema("final_answer", text="It is 21.")][turn]
+
+    run, asked, heard = await perform(tmp_path, script, stream=stream, tools=False)
+    assert (run.status, run.answer) == (RunStatus.DONE, "It is 21.")
+    assert len(asked) == 3
+    for each in asked:
+        assert not {"tools", "tool_choice"} & each.body.keys()
+        schema = json.dumps(each.body["response_format"])
+        assert all(f'"{name}"' in schema for name in ("run_code", "expert", "final_answer"))
+    assert "What run_code came to:\\n42" in str(asked[1].body["messages"])
+    assert "Divide by two." in str(asked[2].body["messages"])
+    roles = [each.started.role for each in run.attempts]
+    assert roles == [CallRole.STEP, CallRole.TOOL, CallRole.STEP, CallRole.TOOL, CallRole.STEP]
+    assert heard in ("", "It is 21.")
+
+
+@pytest.mark.parametrize("text", ["It is 21.", '{"call": {"name": "final_answer", "arguments": {}}}', "{}"])
+async def test_an_answer_that_fits_no_schema_is_no_answer_of_an_agent(tmp_path: Path, text: str) -> None:
+    run, _, _ = await perform(tmp_path, lambda _: ScriptedAnswer(text=text), tools=False)
+    assert (run.status, run.answer) == (RunStatus.FAILED, None)
+
+
+async def test_an_agent_that_never_answers_by_schema_is_asked_in_words_at_the_end(tmp_path: Path) -> None:
+    def script(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        words = "response_format" not in asked.body
+        return ScriptedAnswer(text="It is 21.") if words else by_schema("run_code", code="print(6 * 7)")
+
+    run, asked, _ = await perform(tmp_path, script, tools=False)
+    assert (run.status, run.answer) == (RunStatus.DONE, "It is 21.")
+    assert len(asked) == 5
 
 
 @pytest.mark.parametrize(
@@ -183,7 +231,7 @@ tools = ["get", "put", "pay"]
         ('endpoint = "nobody"', "workers.a.endpoint: unknown chat worker 'nobody': known are cheap, expert"),
         ('endpoint = "cheap"\ntools = ["nobody"]', r"workers.a.tools\[0\]: unknown worker 'nobody'"),
         ('endpoint = "cheap"\ntools = ["@crm"]', r"workers.a.tools\[0\]: unknown catalogue 'crm'"),
-        ('endpoint = "expert"', "endpoint: 'expert' cannot call tools; expected a chat worker with tools = true"),
+        ('endpoint = "expert"', "endpoint: 'expert' cannot call tools; expected a chat worker with tools = true, or"),
         ('endpoint = "cheap"\nsees = ["secret"]', "sees: secret: the endpoint 'cheap' is not cleared for that"),
         ('endpoint = "cheap"\ntools = ["clerk"]', "'clerk' is an agent; expected a tool"),
         ('endpoint = "cheap"\ntools = ["run.code", "run_code"]', r"tools\[1\]: 'run_code' would be the second tool"),

@@ -162,8 +162,8 @@ def plan_schema(
     """Return the JSON Schema of the JSON twin, with room for reasoning before the steps.
 
     It holds an endpoint to existing ordinals, earlier steps, and `characters` of reasoning and of each subtask: a small
-    model that is not bounded writes until it is cut off. `first`: the plan has a step. That a step is named once in an
-    access list, and in order, is for `parse_plan` to see.
+    model that is not bounded writes until it is cut off. `first`: the plan has a step. Access lists name a step once,
+    in order, but where plans are long or have maps: `parse_plan` sees to it there.
     """
     text: Mapping[str, Json] = {"type": "string", "maxLength": characters}
     worker: Mapping[str, Json] = {"type": "integer", "minimum": 0, "maximum": max(pool_size - 1, 0)}
@@ -173,7 +173,10 @@ def plan_schema(
         entry: Mapping[str, Json] = {"type": "integer", "minimum": 0, "maximum": max(place - 1, 0)}
         if maps:
             entry = {"anyOf": [entry, {"type": "string", "pattern": f"^{EACH_PATTERN}$"}]}
-        access: Mapping[str, Json] = {"type": "array", "maxItems": place, "items": entry}
+        access: dict[str, Json] = {"type": "array", "maxItems": place, "items": entry}
+        if not maps and place < MAX_STEPS:  # no grammar knows an array whose items differ
+            sets = [[step for step in range(place) if bits >> step & 1] for bits in range(2**place)]
+            access["enum"] = [list[Json](each) for each in sets]
         steps.append(object_schema(worker=worker, subtask={**text, "minLength": 1}, access=access, kind=kind))
     # An array of each length: grammars know no array whose length is open and whose places differ.
     lengths: list[Json] = [

@@ -33,7 +33,8 @@ from shikisha.core.messages import (
 SAMPLING_OPTIONS = frozenset(
     {"temperature", "top_p", "stop", "seed", "max_completion_tokens", "reasoning_effort", "verbosity"}
     | {"presence_penalty", "frequency_penalty", "top_k", "min_p", "repetition_penalty", "repeat_penalty"}
-)  # sampling options by their names in the chat API
+    | {"chat_template_kwargs", "enable_thinking", "reasoning", "thinking", "thinking_budget"}
+)  # sampling options by their names in the chat API, and providers' own switches of thoughts
 
 
 def storage_problem(text: str) -> str | None:

@@ -91,9 +91,10 @@ def request_messages(request: Request) -> tuple[ChatMessage, ...]:
     if request.schema is not None and not (request.held and (own or dict(request.schema) != {"type": "object"})):
         pending.append(_JSON_ANSWER_RULE + dump_json(request.schema))
     if request.forced:
+        call = "a tool, or final_answer once you know the answer" if FINAL_ANSWER in request.forced else "a tool now"
         form = _CALL_FORM if len(request.forced) > 1 else "the arguments of its call as one JSON object"
         offered = "\n".join([dump_json(tool["function"]) for tool in request.forced])
-        pending.append(f"Call a tool now: write {form}, and nothing else. What can be called:\n{offered}")
+        pending.append(f"Call {call}: write {form}, and nothing else. What can be called:\n{offered}")
     pending += [f"An earlier answer of yours was not accepted: {remark}" for remark in request.remarks]
     said.append(ChatMessage(Speaker.USER, "\n\n".join(pending), attachments=attached))
     if request.exchanges:
@@ -105,6 +106,10 @@ _JSON_ANSWER_RULE = (
     "Your answer must be one JSON document that fits this JSON Schema, and nothing else: no fence, no word before or "
     "after it.\n"
 )
+FINAL_ANSWER: Mapping[str, Json] = {
+    "type": "function",
+    "function": {"name": "final_answer", "parameters": object_schema(text={"type": "string"})},
+}  # what an agent calls whose endpoint takes no tools
 _CALL_FORM = '{"call": {"name": ..., "arguments": {...}}} as one JSON object'
 
 
@@ -161,9 +166,7 @@ def adapt_request(card: Card, request: Request) -> Request:
         else forced_tools(request.client_options.tools, request.client_options.tool_choice)
     )
     if forced:
-        client_options = replace(request.client_options, tools=(), parallel_tool_calls=None, tool_choice="", as_sent={})
-        schema = _call_schema(forced)
-        request = replace(request, client_options=client_options, forced=forced, schema=schema, held=True, on_text=None)
+        request = ask_by_schema(request, forced)
     if card.schemas and request.schema is not None and not request.held and request.schema.get("type") != "array":
         request = replace(request, held=True)  # OpenAI's schemas are of objects: for a list, the prompt asks
     if request.client_options.as_sent and not _can_send_on(card, request):
@@ -182,6 +185,13 @@ def adapt_request(card: Card, request: Request) -> Request:
     return replace(
         request, client_options=replace(request.client_options, tools=(), parallel_tool_calls=None, tool_choice="")
     )
+
+
+def ask_by_schema(request: Request, tools: tuple[Mapping[str, Json], ...]) -> Request:
+    """Return the request for one call of these tools, as JSON that fits their schema."""
+    client_options = replace(request.client_options, tools=(), parallel_tool_calls=None, tool_choice="", as_sent={})
+    schema = _call_schema(tools)
+    return replace(request, client_options=client_options, forced=tools, schema=schema, held=True, on_text=None)
 
 
 def _can_send_on(card: Card, request: Request) -> bool:

@@ -41,7 +41,7 @@ from shikisha.core.messages import (
 )
 from shikisha.core.task import Task
 from shikisha.core.tools import FIND_TOOLS, OfferedTool, Tool, ToolEffect, dump_offer, load_offer, refusal_content
-from shikisha.core.visibility import adapt_request, check_clearance, missing_clearances
+from shikisha.core.visibility import FINAL_ANSWER, adapt_request, ask_by_schema, check_clearance, missing_clearances
 from shikisha.engine.agent_window import AgentWindow, HeldText
 from shikisha.engine.attempt import CallPurpose, call_with_retries
 from shikisha.engine.guards import GuardSituation, ToolOutcome
@@ -104,7 +104,8 @@ async def call_agent(calls: StepCalls, member: Member, request: Request, why: Ca
         try:
             check_clearance(member.card, request.labels.union(request.task.labels), calls.context.guarded_labels)
             window = AgentWindow(member.card, agent.window)
-            own = replace(member.card, passthrough=False)  # an agent's request has tools of its own
+            card = member.card  # an agent's request has tools of its own, and calls by schema where nothing else goes
+            own = replace(card, passthrough=False, schemas=card.schemas and card.tools)
             turns = _AgentTurns(calls, member, agent, adapt_request(own, request), window)
             await require_approval(calls, member, request)
             await _offer_first(turns)
@@ -159,7 +160,10 @@ def _turn_request(turns: _AgentTurns, *, closing: bool) -> Request:
     request = turns.window.fit(turns.calls, request, client_options, turns.places)
     if closing and request.exchanges:
         request = replace(request, exchanges=(*request.exchanges[:-1], _with_note(request.exchanges[-1], _LAST_TURN)))
-    return replace(request, client_options=client_options, labels=labels)
+    request = replace(request, client_options=client_options, labels=labels)
+    if turns.member.card.tools or not client_options.tools:
+        return request
+    return ask_by_schema(request, (*client_options.tools, FINAL_ANSWER))
 
 
 def _with_note(exchange: ToolExchange, note: str) -> ToolExchange:

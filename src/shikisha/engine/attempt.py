@@ -11,6 +11,7 @@ stopped. Deliberately absent: stand-ins (see `step`) and opinions on the answer 
 """
 
 import asyncio
+import json
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import isnan
@@ -54,6 +55,7 @@ from shikisha.core.messages import (
 from shikisha.core.run import Attempt
 from shikisha.core.task import storage_problem
 from shikisha.core.visibility import (
+    FINAL_ANSWER,
     adapt_request,
     check_clearance,
     output_limit,
@@ -68,7 +70,7 @@ _MAX_EXCHANGES = 32  # with the client's tools, in one step: more is a loop
 _MAX_MODEL_NAME = 200
 _MAX_NOTE, _MAX_NOTES = 300, 20
 _MAX_PARAM = 100
-_FORCED_NOTE = "it takes no tools: the arguments of the forced call were asked for as JSON"
+_FORCED_NOTE = "it takes no tools: its calls were asked for as JSON"
 _MAX_RETRY_AFTER = 1e9  # seconds; JSON has no infinity
 _MAX_AMOUNT = 10**15  # tokens, or dollars: what is more is nonsense, and sums of it would be no numbers any more
 _STEP_OVER = "the step that this call was for has ended"
@@ -235,7 +237,7 @@ async def _make_attempt(
                 outcome = await _invoke_worker(context, member, request)
             except asyncio.CancelledError:
                 fault = Fault(FaultKind.CANCELLED, "cancelled while in flight")
-                possible = _smaller_bound(need, handle.bound)
+                fault, possible = handle.heard(fault, context.clean), _smaller_bound(need, handle.bound)
                 uncertain = uncertain and possible
                 context.recorder.add(_attempt_failed(started, fault, (ZERO, possible), perf_counter() - begun))
                 raise
@@ -243,6 +245,7 @@ async def _make_attempt(
                 handle.closed = True
             seconds = perf_counter() - begun
             if isinstance(outcome, Fault):
+                outcome = handle.heard(outcome, context.clean)
                 used, uncertain = _failed_usage(outcome, need, card)
                 context.recorder.add(_attempt_failed(started, outcome, (used, uncertain), seconds))
                 settled = outcome.kind is FaultKind.NO_ANSWER
@@ -333,9 +336,17 @@ def _validate_reply(context: RunContext, card: Card, request: Request, reply: Re
         kind = FaultKind.TRUNCATED if reply.finish is FinishReason.LENGTH else FaultKind.REFUSED
         why = f"finish reason {reply.finish}"
         return Fault(kind, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
+    answers = False
     if request.forced:
-        reply = replace(reply, calls=_forced_calls(request, text), notes=(_FORCED_NOTE, *reply.notes))
-        text = "" if reply.calls else text
+        made = _forced_calls(request, text)
+        answers = bool(made) and FINAL_ANSWER in request.forced and made[0].name == tool_name(FINAL_ANSWER)
+        if answers:
+            said = json.loads(made[0].arguments).get("text")
+            made, text = (), said if isinstance(said, str) else ""
+            answers = bool(text)
+        elif made:
+            text = ""
+        reply = replace(reply, calls=made, notes=(_FORCED_NOTE, *reply.notes))
     model = context.clean(str(reply.model))[:_MAX_MODEL_NAME] if reply.model else ""
     calls = reply.calls and tuple([ToolCall(*map(context.clean, (c.id, c.name, c.arguments))) for c in reply.calls])
     client_options, tools = request.client_options, request.forced or request.client_options.tools
@@ -343,7 +354,7 @@ def _validate_reply(context: RunContext, card: Card, request: Request, reply: Re
     if bad:
         why = context.clean(bad)
         return Fault(FaultKind.BAD_REPLY, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))
-    choice = REQUIRED_TOOL if request.forced else client_options.tool_choice
+    choice = "" if answers else REQUIRED_TOOL if request.forced else client_options.tool_choice
     if problem := tool_choice_problem(calls, choice):  # no second try: some endpoints ignore it
         why = context.clean(problem)
         return Fault(FaultKind.REFUSED, why, partial=text, tokens=reply.usage.total, dollars=_dollars(reply, card))

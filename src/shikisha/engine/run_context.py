@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from shikisha.core.budget import ZERO, Amount
@@ -60,6 +60,7 @@ class AttemptHandle:
 
     key: str
     on_text: Callable[[str], None] | None = None
+    said: list[str] = field(default_factory=list)
     children: int = 0
     closed: bool = False
     bound: Amount | None = None  # the most that it can have used, where a worker that is cancelled says so
@@ -67,7 +68,12 @@ class AttemptHandle:
     def emit(self, piece: str) -> None:
         """Pass a piece of the answer on."""
         if self.on_text is not None and not self.closed:
+            self.said.append(piece)
             self.on_text(piece)
+
+    def heard(self, fault: Fault, clean: Callable[[str], str]) -> Fault:
+        """Return the fault with what was passed on of an answer, where its worker does not say it."""
+        return replace(fault, partial=clean("".join(self.said))) if fault.partial is None and self.said else fault
 
     def narrow(self, bound: Amount) -> None:
         """Take the most that the attempt can have used, from a worker that is being cancelled."""

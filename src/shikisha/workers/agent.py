@@ -40,7 +40,7 @@ class AgentSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     endpoint: Annotated[str, Field(min_length=1)] = Field(
-        description="a chat worker with tools = true; it decides which tools are called"
+        description="a chat worker with tools = true, or structured_output = true: it decides which tools are called"
     )
     tools: tuple[str, ...] = Field(
         default=(), description="workers that the agent may call as tools, and catalogues as in @crm"
@@ -58,16 +58,18 @@ KIND = WorkerKind(settings=AgentSettings, uncalled="its tools may change somethi
 def agent_card(card: Card, endpoint: Card, given: frozenset[str]) -> Card:
     """Return the agent's card: what it does not say itself (`given` are the keys that it does) is its endpoint's.
 
-    ConfigError for an endpoint that calls no tools, and for labels that only the agent would be cleared for.
+    ConfigError for an endpoint that can call no tools, not by schema either, and for labels that only the agent would
+    be cleared for.
     """
-    if not endpoint.tools:
-        raise ConfigError(f"endpoint: {endpoint.name!r} cannot call tools; expected a chat worker with tools = true")
+    if not (endpoint.tools or endpoint.schemas):
+        expected = "expected a chat worker with tools = true, or structured_output = true"
+        raise ConfigError(f"endpoint: {endpoint.name!r} cannot call tools; {expected}")
     if beyond := set(card.sees) - set(endpoint.sees):
         raise ConfigError(f"sees: {', '.join(sorted(beyond))}: the endpoint {endpoint.name!r} is not cleared for that")
     shared = {} if given & {"concurrency", "rate"} else {"limits": endpoint.limits or endpoint.name}
     inherited = {key: getattr(endpoint, key) for key in _INHERITED if key not in given} | shared
     adds = tuple(sorted({*card.adds, *endpoint.adds}))
-    return replace(card, adds=adds, takes=endpoint.takes, tools=True, schemas=endpoint.schemas, **inherited)
+    return replace(card, adds=adds, takes=endpoint.takes, tools=endpoint.tools, schemas=endpoint.schemas, **inherited)
 
 
 _INHERITED = (

@@ -147,8 +147,8 @@ def test_images_and_documents_are_attached() -> None:
         (MediaKind.IMAGE, "image/png"),
         (MediaKind.IMAGE, ""),
         (MediaKind.FILE, "application/pdf"),
-        (MediaKind.FILE, "text/plain"),
     ]
+    assert made.prompt == "a.txt\n\nhello"  # which every worker reads
 
 
 def test_options_and_thinking_reach_the_task() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from time import time
 
 import pytest
@@ -84,19 +83,32 @@ MESSAGE = ["output_item.added", "content_part.added", "output_text.delta", "outp
 WHOLE = ["created", "in_progress", *MESSAGE, "output_item.done", "completed"]
 
 
-async def test_a_live_stream_is_in_openais_order_and_its_numbers_rise() -> None:
-    sents = told(await heard_of(pool_of(first="a plan", last=saying("so it is, at last")), TWO))
-    assert kinds(sents) == WHOLE
-    assert len(sents) > len(WHOLE)
-    assert all(one.number < other.number for one, other in pairwise(sents))
+def consecutive(sents: Sequence[StreamEvent]) -> bool:
+    return [each.number for each in sents] == list(range(sents[0].number, sents[0].number + len(sents)))
 
 
-async def test_a_replay_has_the_same_numbers_and_the_text_in_one() -> None:
-    heard = await heard_of(pool_of(first="a plan", last=saying("so it is, at last")), TWO)
+def events_of(sents: Sequence[StreamEvent]) -> list[tuple[int, str, object]]:
+    return [(each.number, each.type, each.fields.get("delta")) for each in sents]
+
+
+LONG_TEXT = "so it is, at last; " * 600
+
+
+@pytest.mark.parametrize("text", ["so it is, at last", "so", LONG_TEXT], ids=["short", "shortest", "long"])
+@pytest.mark.parametrize("terms", [LIVE, ResponseTerms(), ResponseTerms(progress=True)], ids=["live", "held", "lines"])
+async def test_a_stream_is_in_openais_order_and_its_numbers_are_consecutive(text: str, terms: ResponseTerms) -> None:
+    sents = told(await heard_of(pool_of(first="a plan", last=saying(text)), TWO), terms)
+    assert [name for name in kinds(sents) if "reasoning" not in name][:2] == WHOLE[:2]
+    assert kinds(sents)[-len(MESSAGE) - 2 :] == [*MESSAGE, "output_item.done", "completed"]
+    assert (sents[0].number, consecutive(sents), text_of(sents)) == (0, True, text)
+    assert len(sents) < 40 + len(text) / 8
+
+
+async def test_a_replay_is_the_same_event_for_event() -> None:
+    heard = await heard_of(pool_of(first="a plan", last=saying(LONG_TEXT)), TWO)
     live, replayed = told(heard), told(journaled(heard))
-    assert kinds(replayed) == WHOLE
-    assert {each.number for each in replayed} < {each.number for each in live}
-    assert [text_of(live), text_of(replayed)] == ["so it is, at last"] * 2
+    assert events_of(replayed) == events_of(live)
+    assert events_of(told(journaled(heard), ResponseTerms())) == events_of(live)
 
 
 @pytest.mark.parametrize("plans", [(ONE,), (TWO,), (ONE, TWO)], ids=["one step", "two", "two rounds"])
@@ -109,7 +121,7 @@ async def test_whoever_goes_on_after_any_number_has_all_of_it_once(plans: tuple[
         before, after = live[: cut + 1], live[cut].number
         again = told(journaled(heard), ResponseTerms(progress=progress, after=after))
         assert text_of(before) + text_of(again) == text_of(live)
-        assert kinds([*before, *again]) == kinds(live)
+        assert events_of([*before, *again]) == events_of(live)
 
 
 BROKEN = WorkerError(FaultKind.RESET, partial="so it")
@@ -121,24 +133,45 @@ async def test_an_attempt_that_breaks_off_leaves_an_incomplete_item_and_the_next
     items = [each.fields["item"] for each in live if each.type == "response.output_item.done"]
     assert [item.status for item in items if isinstance(item, AnswerMessage)] == ["incomplete", "completed"]
     assert len({item.id for item in items if isinstance(item, AnswerMessage)}) == 2
-    assert all(one.number < other.number for one, other in pairwise(live))
+    assert consecutive(live)
 
 
-async def test_after_a_break_a_listener_is_told_that_what_it_heard_is_not_the_answer() -> None:
-    heard = await heard_of(pool_of(only=saying(BROKEN, "no, it is not")), ONE)
+@pytest.mark.parametrize("partial", [BROKEN, WorkerError(FaultKind.CONNECT)], ids=["broken off", "nothing came"])
+async def test_after_a_break_a_listener_is_told_that_what_it_heard_is_not_the_answer(partial: WorkerError) -> None:
+    heard = await heard_of(pool_of(only=saying(partial, "no, it is not")), ONE)
     live = told(heard)
-    middle = next(each for each in live if each.type == "response.output_text.delta")
-    again = told(journaled(heard), ResponseTerms(audible=lambda _: True, after=middle.number))
-    assert kinds(again) == ["output_item.done", *MESSAGE, "output_item.done", "completed"]
-    assert text_of(again) == "no, it is not"
-    assert again[0].number == live[2].number + ABANDONED_NUMBERS
-    assert kinds(told(journaled(heard))) == WHOLE  # who comes later never hears of it
+    assert consecutive(live)
+    assert events_of(told(journaled(heard))) == events_of(live)
+    for cut in range(len(live)):
+        again = told(journaled(heard), ResponseTerms(audible=lambda _: True, after=live[cut].number))
+        assert events_of(again) == events_of(live)[cut + 1 :]
+    unheard = told(heard, ResponseTerms())  # where nothing is passed on before its answer stands
+    assert (kinds(unheard), text_of(unheard), consecutive(unheard)) == (WHOLE, "no, it is not", True)
 
 
-async def test_a_killed_server_leaves_no_partial_text_and_the_numbers_agree_all_the_same() -> None:
+async def test_a_worker_that_does_not_say_what_came_leaves_what_was_passed_on() -> None:
+    def silent(request: Request) -> Reply:
+        if request.on_text is not None:
+            request.on_text("so it")
+        raise WorkerError(FaultKind.TIMEOUT)
+
+    heard = await heard_of(pool_of(only=silent), ONE)
+    events = [each.event for each in heard if isinstance(each, EventUpdate)]
+    failed = next(each for each in events if isinstance(each, AttemptFailed))
+    assert failed.partial == "so it"
+    assert events_of(told(journaled(heard))) == events_of(told(heard))
+
+
+async def test_after_a_killed_server_numbers_go_on_beyond_any_that_it_used() -> None:
     heard = await heard_of(pool_of(only=saying(BROKEN, "no, it is not")), ONE)
     lost = [_without_partial(each) for each in journaled(heard)]
-    assert [each.number for each in told(lost)] == [each.number for each in told(journaled(heard))]
+    middle = next(each for each in told(heard) if each.type == "response.output_text.delta")
+    again = told(lost, ResponseTerms(audible=lambda _: True, after=middle.number))
+    assert kinds(again) == ["output_item.done", *MESSAGE, "output_item.done", "completed"]
+    assert text_of(again) == "no, it is not"
+    assert again[0].number == told(heard)[2].number + ABANDONED_NUMBERS
+    assert kinds(told(lost)) == WHOLE  # who comes later never hears of it
+    assert [each.number for each in told(lost)][2:] == [each.number for each in again[1:]]
 
 
 def _without_partial(heard: RunUpdate) -> RunUpdate:
@@ -151,7 +184,7 @@ def _without_partial(heard: RunUpdate) -> RunUpdate:
             step=end.step,
             attempt=end.attempt,
             worker=end.worker,
-            fault=end.fault,
+            fault=FaultKind.UNCERTAIN,
         )
         return EventUpdate(heard.number, spared)
     return heard
@@ -207,8 +240,8 @@ async def test_a_text_longer_than_numbers_are_kept_free_for_comes_whole_and_in_o
     heard = await heard_of(pool_of(only=lambda asked: broken.pop() if broken else at_length(asked)), ONE)
     live = told(heard)
     assert len(text_of(live)) == ABANDONED_NUMBERS + 100
-    assert all(one.number < other.number for one, other in pairwise(live))
-    assert [each.number for each in told(journaled(heard))][-1] == live[-1].number
+    assert consecutive(live)
+    assert events_of(told(journaled(heard))) == events_of(live)
 
 
 def calling(request: Request) -> Reply:

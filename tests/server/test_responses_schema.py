@@ -33,7 +33,7 @@ def task(*items: Mapping[str, object], **body: object) -> Task:
         ({"prompt": {"id": "p"}}, "prompt"),
         ({"max_tool_calls": 3}, "max_tool_calls"),
         ({"top_logprobs": 3}, "top_logprobs"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
         ({"tool_choice": {"type": "web_search_preview"}}, "tool_choice"),
         ({"tool_choice": "any"}, "tool_choice"),

@@ -1,6 +1,7 @@
 """What endpoints send and refuse, as the clients of the doors meet it: state that goes back, ids, limits, causes."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -151,24 +152,27 @@ async def test_what_came_with_a_call_goes_back_in_a_later_response(tmp_path: Pat
 async def call_and_answer(http: httpx2.AsyncClient, door: str) -> list[dict[str, Any]]:
     """Ask, answer the call of a tool, and return the conversation so far as a client without state keeps it."""
     tools = door_tools(door)
-    chat: list[dict[str, Any]] = [QUESTION]
-    came = (await ask(http, door, chat, tools)).json()
-    match door:
-        case "chat":
-            turn = came["choices"][0]["message"]
-            result = {"role": "tool", "tool_call_id": turn["tool_calls"][0]["id"], "content": "4"}
-            chat += [turn, result]
-        case "messages":
-            (used,) = [block for block in came["content"] if block["type"] == "tool_use"]
-            result = {"type": "tool_result", "tool_use_id": used["id"], "content": "4"}
-            chat += [{"role": "assistant", "content": came["content"]}, {"role": "user", "content": [result]}]
-        case _:
-            (call,) = [item for item in came["output"] if item["type"] == "function_call"]
-            chat += [call, {"type": "function_call_output", "call_id": call["call_id"], "output": "4"}]
+    came = (await ask(http, door, [QUESTION], tools)).json()
+    chat: list[dict[str, Any]] = [QUESTION, *history_of(door, came)]
     told = await ask(http, door, chat, tools)
     assert told.status_code == 200, told.text
     said = {"role": "assistant", "content": "4 degrees"}
     return [*chat, said, {"role": "user", "content": "Sure?"}]
+
+
+def history_of(door: str, came: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the turn that calls a tool, and its result, as a client keeps them."""
+    match door:
+        case "chat":
+            turn = came["choices"][0]["message"]
+            return [turn, {"role": "tool", "tool_call_id": turn["tool_calls"][0]["id"], "content": "4"}]
+        case "messages":
+            (used,) = [block for block in came["content"] if block["type"] == "tool_use"]
+            result = {"type": "tool_result", "tool_use_id": used["id"], "content": "4"}
+            return [{"role": "assistant", "content": came["content"]}, {"role": "user", "content": [result]}]
+        case _:
+            (call,) = [item for item in came["output"] if item["type"] == "function_call"]
+            return [call, {"type": "function_call_output", "call_id": call["call_id"], "output": "4"}]
 
 
 def door_tools(door: str) -> list[dict[str, Any]]:
@@ -411,3 +415,68 @@ async def test_a_stop_costs_what_had_come_and_a_bound_for_the_moment(tmp_path: P
     assert len(seen.bodies) == 1
     assert run.charged.dollars == 0
     assert 0 < (run.uncertain.dollars or 0) < 0.002  # the worst case is $0.041
+
+
+PATCH = {"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "definition": "start: /.+/s"}}
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"input":"*** Begin Patch"}', '{"patch":"*** Begin Patch"}'], ids=["as shown", "as known"]
+)
+async def test_a_custom_tool_is_called_with_free_text_and_takes_its_result(arguments: str, tmp_path: Path) -> None:
+    """Codex's `apply_patch`: a worker is shown a function of one text."""
+    made = {**CALL, "function": {"name": "apply_patch", "arguments": arguments}}
+    grammar = [["tools.*.function.description", "(?s).*start: /\\.\\+/s.*"]]
+    first = {**calls({"tool_calls": [made]}), "needs": grammar}
+    back = [["messages.*.tool_calls.*.function.name", "apply_patch"]]
+    async with serving(tmp_path, [first, says("Patched."), says("Yes.", needs=back)]) as (_, seen, http):
+        body = {"model": "shikisha", "input": "Patch it.", "tools": [PATCH], "stream": True}
+        came = await http.post("/v1/responses", json=body)
+        events = [json.loads(line[6:]) for line in came.text.splitlines() if line.startswith("data: ")]
+        assert [each["sequence_number"] for each in events] == list(range(len(events)))
+        one = events[-1]["response"]
+        (call,) = one["output"]
+        assert (call["type"], call["name"], call["input"]) == ("custom_tool_call", "apply_patch", "*** Begin Patch")
+        assert "response.custom_tool_call_input.done" in {each["type"] for each in events}
+        result = {"type": "custom_tool_call_output", "call_id": call["call_id"], "output": "Done."}
+        more = {"model": "shikisha", "tools": [PATCH]}
+        two = await http.post("/v1/responses", json={**more, "previous_response_id": one["id"], "input": [result]})
+        assert two.json()["status"] == "completed", two.text
+        history = [{"role": "user", "content": "Patch it."}, call, result, {"role": "user", "content": "Sure?"}]
+        three = await http.post("/v1/responses", json={**more, "store": False, "input": history})
+        assert three.json()["status"] == "completed", three.text
+    assert len(seen.bodies) == 3
+
+
+FORCED: dict[str, tuple[object, object]] = {  # of a named tool, and of any
+    "chat": ({"type": "function", "function": {"name": "get_weather"}}, "required"),
+    "messages": ({"type": "tool", "name": "get_weather"}, {"type": "any"}),
+    "responses": ({"type": "function", "name": "get_weather"}, "required"),
+}
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["named", "any"])
+@pytest.mark.parametrize("door", FORCED)
+async def test_a_call_is_forced_by_schema_at_every_door_and_its_result_is_answered(
+    door: str, place: int, tmp_path: Path
+) -> None:
+    config = FILE.replace("tools = true", "structured_output = true")
+    answers = [says('{"city": "Oslo"}'), says("4 degrees"), says("yes")]
+    async with (
+        wire_endpoint(answers) as seen,
+        served(tmp_path, config.format(url=seen.url, more="")) as at,
+        at.http() as http,
+    ):
+        tools, chat = door_tools(door), [QUESTION]
+        came = await ask(http, door, chat, tools, tool_choice=FORCED[door][place])
+        assert came.status_code == 200, came.text
+        assert "get_weather" in came.text
+        assert "Oslo" in came.text
+        schema = seen.bodies[0]["response_format"]["json_schema"]["schema"]
+        assert list(schema["properties"]) == ["city"]
+        assert "tools" not in seen.bodies[0]
+        rest = history_of(door, came.json())
+        told = await ask(http, door, [*chat, *rest], tools)
+        assert told.status_code == 200, told.text
+        assert "4 degrees" in told.text
+    assert "response_format" not in seen.bodies[1]

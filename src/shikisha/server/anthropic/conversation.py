@@ -7,7 +7,6 @@ the message.
 """
 
 import json
-from base64 import b64encode
 from collections.abc import Sequence
 
 from shikisha.core.messages import (
@@ -29,6 +28,7 @@ from shikisha.server.anthropic.schema import (
     MessagesRequest,
     RedactedThinkingBlock,
     ResultPart,
+    SearchResultBlock,
     TextBlock,
     TextSource,
     ThinkingBlock,
@@ -114,13 +114,13 @@ def _add_message(talk: Conversation, message: AnthropicMessage, where: str, open
     for place, block in enumerate(blocks):
         if isinstance(block, ToolUseBlock):
             raise _invalid_value(f"{where}.content[{place}]", "only an assistant's message can call a tool")
-    texts = [block.text for block in blocks if isinstance(block, TextBlock)]
+    texts = [text for block in blocks if (text := _block_text(block)) is not None]
     attached = [
         _attachment(block, f"{where}.content[{place}]")
         for place, block in enumerate(blocks)
-        if isinstance(block, ImageBlock | DocumentBlock)
+        if isinstance(block, ImageBlock | DocumentBlock) and _block_text(block) is None
     ]
-    if message.role == "system":
+    if message.role in ("system", "developer"):
         if results or attached:
             raise _invalid_value(where, "a system message can hold text only")
         talk.turns.append(ChatMessage(Speaker.SYSTEM, "\n\n".join(texts)))
@@ -129,6 +129,21 @@ def _add_message(talk: Conversation, message: AnthropicMessage, where: str, open
         talk.turns.append(ChatMessage(Speaker.USER, "\n\n".join(texts), attachments=tuple(attached)))
     else:
         _add_results(talk, results, where, open_calls, [*texts, *map(_describe_attachment, attached)])
+
+
+def _block_text(block: ContentBlock | ResultPart) -> str | None:
+    """Return the text that a block is; None for one that is something else."""
+    match block:
+        case TextBlock(text=text):
+            return text
+        case DocumentBlock(source=TextSource(data=text), title=title):
+            return f"{title}\n\n{text}" if title else text
+        case SearchResultBlock():
+            return "\n\n".join([f"{block.title} ({block.source})", *[part.text for part in block.content]])
+        case ToolReferenceBlock():
+            return f"[tool {block.tool_name}]"
+        case _:
+            return None
 
 
 def _add_results(
@@ -170,11 +185,9 @@ def _result_text(block: ToolResultBlock, where: str) -> str:
     parts: Sequence[ResultPart] = [] if block.content is None or isinstance(block.content, str) else block.content
     texts = [block.content] if isinstance(block.content, str) else list[str]()
     for place, part in enumerate(parts):
-        if isinstance(part, TextBlock):
-            texts.append(part.text)
-        elif isinstance(part, ToolReferenceBlock):
-            texts.append(f"[tool {part.tool_name}]")
-        else:
+        if (said := _block_text(part)) is not None:
+            texts.append(said)
+        elif isinstance(part, ImageBlock | DocumentBlock):
             texts.append(_describe_attachment(_attachment(part, f"{where}.content[{place}]")))
     text = "\n\n".join(texts)
     if block.is_error:
@@ -190,12 +203,8 @@ def _describe_attachment(attached: Attachment) -> str:
 def _attachment(block: ImageBlock | DocumentBlock, where: str) -> Attachment:
     source = block.source
     at = f"{where}.source"
-    if isinstance(block, DocumentBlock):
-        if isinstance(source, TextSource):
-            encoded = b64encode(source.data.encode()).decode()
-            return file_attachment(f"data:text/plain;base64,{encoded}", block.title or "document.txt", at)
-        if isinstance(source, Base64Source):
-            return file_attachment(f"data:{source.media_type};base64,{source.data}", block.title or "document", at)
+    if isinstance(block, DocumentBlock) and isinstance(source, Base64Source):
+        return file_attachment(f"data:{source.media_type};base64,{source.data}", block.title or "document", at)
     if isinstance(source, Base64Source):
         return image_attachment(f"data:{source.media_type};base64,{source.data}", None, at)
     return image_attachment(source.url if source.type == "url" else "", None, at)
@@ -260,18 +269,16 @@ def estimate_tokens(request: TokenCountRequest) -> int:
 
 def _counted_text(block: ContentBlock) -> str:
     match block:
-        case TextBlock():
-            return block.text
         case ToolUseBlock():
             return json.dumps([block.name, block.input])
         case ToolResultBlock(content=str(text)):
             return text
         case ToolResultBlock(content=list(parts)):
-            return "\n".join(part.text for part in parts if isinstance(part, TextBlock))
-        case DocumentBlock():
-            return block.source.data
+            return "\n".join(_block_text(part) or "" for part in parts)
+        case DocumentBlock(source=Base64Source(data=data)):
+            return data
         case _:
-            return ""
+            return _block_text(block) or ""
 
 
 def _invalid_value(where: str, what: str) -> ApiError:

@@ -18,6 +18,7 @@ known here follow `server.unknown`: they are left out and named in `X-Shikisha-I
 | `stream` | the events of Anthropic's API |
 | `metadata.user_id` | kept with the run |
 | images, documents | as data, or an image as an https link; ids of files are refused, as no files are stored |
+| documents of texts, `search_result` | their title and text, where they stand |
 | `thinking` blocks in `messages` | accepted, since clients return whole answers, and not used |
 | `thread`, `container`, `compaction` | refused: nothing that they name is kept here |
 | `cache_control`, `context_management`, `service_tier`, `inference_geo`, `speed`, `betas` | accepted; nothing changes |
@@ -75,6 +76,17 @@ class ImageBlock(RequestModel):
     cache_control: _Cache = None
 
 
+class SearchResultBlock(RequestModel):
+    """What a client's search brought."""
+
+    type: Literal["search_result"]
+    source: str
+    title: str
+    content: list[TextBlock]
+    citations: JsonValue = None
+    cache_control: _Cache = None
+
+
 class DocumentBlock(RequestModel):
     """A document."""
 
@@ -104,9 +116,8 @@ class ToolReferenceBlock(RequestModel):
     tool_name: str
 
 
-ResultPart: TypeAlias = Annotated[
-    TextBlock | ImageBlock | DocumentBlock | ToolReferenceBlock, Field(discriminator="type")
-]
+_ShownBlock: TypeAlias = TextBlock | ImageBlock | DocumentBlock | SearchResultBlock
+ResultPart: TypeAlias = Annotated[_ShownBlock | ToolReferenceBlock, Field(discriminator="type")]
 
 
 class ToolResultBlock(RequestModel):
@@ -137,10 +148,11 @@ class RedactedThinkingBlock(RequestModel):
 
 
 ContentBlock: TypeAlias = Annotated[
-    TextBlock | ImageBlock | DocumentBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock,
-    Field(discriminator="type"),
+    _ShownBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock, Field(discriminator="type")
 ]
-BLOCK_TYPES = frozenset({"text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"})
+BLOCK_TYPES = frozenset(
+    {"text", "image", "document", "search_result", "tool_use", "tool_result", "thinking", "redacted_thinking"}
+)
 REFUSED_BLOCKS = frozenset({"compaction", "container_upload"})  # which hold what was said or sent: never left out
 TOOL_TYPES = frozenset({None, "custom"})
 
@@ -148,7 +160,7 @@ TOOL_TYPES = frozenset({None, "custom"})
 class AnthropicMessage(RequestModel):
     """A message of the conversation."""
 
-    role: Literal["user", "assistant", "system"]
+    role: Literal["user", "assistant", "system", "developer"]
     content: str | list[ContentBlock]
     id: str | None = None
     cache_control: _Cache = None

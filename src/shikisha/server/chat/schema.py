@@ -51,11 +51,16 @@ PARAMETERS: Mapping[str, tuple[ParameterTreatment, str]] = {
     "min_p": (_H, "of local endpoints: passed on to the worker that gives the answer"),
     "repetition_penalty": (_H, "of local endpoints: passed on to the worker that gives the answer"),
     "repeat_penalty": (_H, "of local endpoints: passed on to the worker that gives the answer"),
+    "chat_template_kwargs": (_H, "of vLLM, SGLang and llama.cpp: passed on to the worker that gives the answer"),
+    "enable_thinking": (_H, "of Qwen's endpoints: passed on to the worker that gives the answer"),
+    "thinking_budget": (_H, "of Qwen's endpoints: passed on to the worker that gives the answer"),
+    "thinking": (_H, "of DeepSeek's, Zhipu's and Anthropic's endpoints: passed on to the worker that gives the answer"),
+    "reasoning": (_H, "of OpenRouter: passed on to the worker that gives the answer"),
     "audio": (_R, "answers are text"),
     "modalities": (_R, "answers are text"),
     "functions": (_R, "use tools"),
     "function_call": (_R, "use tools"),
-    "prediction": (_R, "no worker is known to use it"),
+    "prediction": (_I, "it can make an answer quicker, and change none"),
     "service_tier": (_I, "workers have their own tiers"),
     "store": (_H, "GET /v1/chat/completions/{id} returns the answer of a run that has ended; needs n = 1"),
     "web_search_options": (_R, "a search is a worker of the pool"),
@@ -288,6 +293,7 @@ ChatResponseFormat = Annotated[
 ]
 MetadataName = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
+ProviderOptions = Annotated[dict[str, JsonValue], Field(max_length=32)]
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -326,13 +332,18 @@ class ChatRequest(RequestModel):
     min_p: float | None = Field(default=None, ge=0, le=1)
     repetition_penalty: float | None = Field(default=None, gt=0, le=10)
     repeat_penalty: float | None = Field(default=None, gt=0, le=10)
+    chat_template_kwargs: ProviderOptions | None = None
+    enable_thinking: bool | None = None
+    thinking_budget: int | None = Field(default=None, ge=-1, le=10**9)
+    thinking: ProviderOptions | None = None
+    reasoning: ProviderOptions | None = None
     modalities: list[Literal["text"]] | None = Field(default=None, min_length=1, max_length=1)
     service_tier: str | None = Field(default=None, max_length=64)
     store: bool | None = None
     audio: None = None
     functions: None = None
     function_call: None = None
-    prediction: None = None
+    prediction: dict[str, JsonValue] | None = None
     web_search_options: None = None
     moderation: None = None
 

@@ -151,6 +151,7 @@ def ignored_header(names: Sequence[str], scrub: Callable[[str], str]) -> dict[st
     return {"x-shikisha-ignored": ", ".join([*shown, *more])}
 
 
+_KIND = re.compile(r"[a-z_]{1,40}")
 _UNPRINTABLE = re.compile(r"[^!-+\--~]", re.ASCII)  # what a header cannot hold, and the comma and space between names
 
 
@@ -209,8 +210,8 @@ def _validation_error(error: ValidationError, raw: Mapping[str, object], model: 
     """Return the error for the deepest mistake; a union of text and list reports one mistake per member."""
     if error.error_count() > _MAX_MISTAKES:
         return ApiError(400, f"the body has {error.error_count()} mistakes", "invalid_value")
-    found = error.errors(include_url=False, include_input=False)
-    first, path = max(((each, _error_path(each, raw)) for each in found), key=lambda pair: len(pair[1]))
+    mistakes = error.errors(include_url=False, include_input=False)
+    first, path = max(((each, _error_path(each, raw)) for each in mistakes), key=lambda pair: len(pair[1]))
     where = _format_path(path)
     match first["type"]:
         case "extra_forbidden":
@@ -220,6 +221,12 @@ def _validation_error(error: ValidationError, raw: Mapping[str, object], model: 
             return ApiError(400, f"missing parameter: {where}", "missing_required_parameter", param=where)
         case _:
             message = first["msg"].removeprefix("Value error, ")
+            if first["type"] in ("item", "part"):  # of an unknown kind, whose bare name is repeated
+                found: object = raw
+                for part in path:
+                    found = found[part]  # type: ignore[index]  # the path was followed in it
+                kind = found.get("type") if isinstance(found, dict) else None
+                message += f", not {kind}" if isinstance(kind, str) and _KIND.fullmatch(kind) else ""
             return ApiError(400, f"{where}: {message}" if where else message, "invalid_value", param=where or None)
 
 

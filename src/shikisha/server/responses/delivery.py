@@ -51,7 +51,9 @@ _CAP_REASONS = {"tokens": "max_output_tokens"}
 
 def build_response(found: StoredResponse) -> ResponseBuilder:
     """Return a response's course, as far as it has come."""
-    course = ResponseBuilder(ResponseTerms(found.leg.number, found.kept.progress, found.kept.approves))
+    kept = found.kept
+    custom = kept.request.custom_tools
+    course = ResponseBuilder(ResponseTerms(found.leg.number, kept.progress, kept.approves, custom=custom))
     for number, event in enumerate(found.events[: found.leg.end]):
         course.hear(EventUpdate(number, event))
     if course.standing is None and found.served.state is ServedState.STOPPED:
@@ -279,7 +281,8 @@ def deliver_response(service: RunService, found: StoredResponse, after: int = -1
     """Return a response of a run that was found, for one who listens from after a number."""
     kept, served = found.kept, found.served
     begun = found.run.started
-    terms = ResponseTerms(found.leg.number, kept.progress, kept.approves, _streamable_workers(service, found), after)
+    audible, custom = _streamable_workers(service, found), kept.request.custom_tools
+    terms = ResponseTerms(found.leg.number, kept.progress, kept.approves, audible, after, custom)
     nested = any(card.kind == "conductor" for card in service.container.cards() if card.name in begun.pool)
     return ResponseDelivery(service, served, kept, ResponseBuilder(terms), patient=served.detached, nested=nested)
 

@@ -26,6 +26,7 @@ from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import file_attachment, image_attachment
 from shikisha.server.lifecycle.tool_calls import asking_turn
 from shikisha.server.responses.schema import (
+    CustomToolCall,
     FunctionCall,
     FunctionCallOutput,
     InputFile,
@@ -35,13 +36,13 @@ from shikisha.server.responses.schema import (
     OutputText,
     RefusalPart,
     ResponseAllowedTools,
-    ResponseFunction,
     ResponseItem,
     ResponseJsonObject,
     ResponseJsonSchema,
     ResponseMessage,
     ResponseNamedTool,
     ResponseRequest,
+    ResponseTool,
 )
 
 _SPEAKERS = {"user": Speaker.USER, "assistant": Speaker.ASSISTANT}
@@ -58,10 +59,7 @@ def task_from_response(request: ResponseRequest, before: Sequence[ChatMessage] =
         history=talk.history(),
         attachments=question.attachments,
         exchanges=talk.exchanges(),
-        tools=tuple(
-            {"type": "function", "function": tool.model_dump(mode="json", exclude_none=True, exclude={"type"})}
-            for tool in offered
-        ),
+        tools=tuple({"type": "function", "function": tool.function} for tool in offered),
         parallel_tool_calls=request.parallel_tool_calls if offered else None,
         answer_schema=_schema(request),
         options=_options(request),
@@ -69,7 +67,7 @@ def task_from_response(request: ResponseRequest, before: Sequence[ChatMessage] =
     )
 
 
-def read_tool_choice(request: ResponseRequest) -> tuple[Sequence[ResponseFunction], str]:
+def read_tool_choice(request: ResponseRequest) -> tuple[Sequence[ResponseTool], str]:
     """Return the tools that are offered, and the task's tool choice; 400 where it names a tool that is not there."""
     tools, choice = request.tools or [], request.tool_choice
     names = [tool.name for tool in tools]
@@ -114,7 +112,7 @@ def _add_item(talk: Conversation, item: ResponseItem, where: str, open_calls: se
             if item.role == "user":
                 talk.asked = len(talk.turns)
             talk.turns.append(_message_turn(item, where))
-        case FunctionCall():
+        case FunctionCall() | CustomToolCall():
             call = ToolCall(item.call_id, item.name, item.arguments)
             last = talk.turns[-1] if talk.turns else None
             if (

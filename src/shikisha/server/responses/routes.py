@@ -55,6 +55,7 @@ from shikisha.server.responses.input_conversation import (
 from shikisha.server.responses.schema import (
     ITEM_TYPES,
     REFUSED_ITEMS,
+    TOOL_TYPES,
     ApprovalResponse,
     DeletedResponse,
     InputItemList,
@@ -277,7 +278,7 @@ def _drop_foreign(raw: dict[str, object], *, refuse: bool) -> list[str]:
     if refuse:
         return []
     return [
-        *drop_foreign(raw.get("tools"), "tools", {"function"}),
+        *drop_foreign(raw.get("tools"), "tools", TOOL_TYPES),
         *drop_foreign(raw.get("input"), "input", {*ITEM_TYPES, *REFUSED_ITEMS}),
     ]
 

@@ -15,8 +15,8 @@ is complete whenever it is returned: every field is present, null where there is
 | `item_reference`, `conversation`, `prompt` | refused: send the content, or name it by `previous_response_id` |
 | `instructions` | context of the task, for every step; not carried over to the next response |
 | `previous_response_id` | its conversation comes before the input; of the same tenant only |
-| `tools` | functions of the client; hosted, custom and other tools follow `server.unknown` |
-| items of hosted and custom tools in `input` | follow `server.unknown` |
+| `tools` | functions of the client, and custom tools (free text); hosted and others follow `server.unknown` |
+| items of hosted tools in `input` | follow `server.unknown` |
 | `tool_choice` | `auto`; `none` (tools are not offered); `required`, a named tool: of the call that gives the answer |
 | `parallel_tool_calls` | passed on to the worker that has the tools |
 | `text.format` | `text`, `json_object`, `json_schema`: it applies to the final answer |
@@ -38,6 +38,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
+from shikisha.core.messages import Json, dump_json
 from shikisha.server.http.request import RequestModel
 
 _MAX_ITEMS = 4096
@@ -148,10 +149,27 @@ class FunctionCall(RequestModel):
     agent: AgentName | None = None
 
 
-class FunctionCallOutput(RequestModel):
-    """The result of a function call."""
+class CustomToolCall(RequestModel):
+    """A call of a client's custom tool that an earlier answer asked for."""
 
-    type: Literal["function_call_output"]
+    type: Literal["custom_tool_call"]
+    call_id: ItemId
+    name: FunctionName
+    input: str
+    id: ItemId | None = None
+    status: ItemStatus | None = None
+    agent: AgentName | None = None
+
+    @property
+    def arguments(self) -> str:
+        """The call as one of the function that a worker is shown."""
+        return dump_json({"input": self.input})
+
+
+class FunctionCallOutput(RequestModel):
+    """The result of a call of a function or a custom tool."""
+
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: ItemId
     output: CallOutput
     id: ItemId | None = None
@@ -202,6 +220,8 @@ ITEM_TYPES = (
     "message",
     "function_call",
     "function_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
     "reasoning",
     "mcp_approval_request",
     "mcp_approval_response",
@@ -210,6 +230,8 @@ ResponseItem: TypeAlias = Annotated[
     Annotated[ResponseMessage, Tag("Message")]
     | Annotated[FunctionCall, Tag("FunctionCall")]
     | Annotated[FunctionCallOutput, Tag("FunctionCallOutput")]
+    | Annotated[CustomToolCall, Tag("CustomToolCall")]
+    | Annotated[FunctionCallOutput, Tag("CustomToolCallOutput")]
     | Annotated[InputReasoning, Tag("Reasoning")]
     | Annotated[ApprovalRequest, Tag("McpApprovalRequest")]
     | Annotated[ApprovalResponse, Tag("McpApprovalResponse")],
@@ -236,11 +258,38 @@ class ResponseFunction(RequestModel):
     parameters: dict[str, JsonValue] | None = None
     strict: bool | None = None
 
+    @property
+    def function(self) -> dict[str, Json]:
+        """The function that a worker is shown."""
+        return self.model_dump(mode="json", exclude_none=True, exclude={"type"})
+
+
+class ResponseCustomTool(RequestModel):
+    """A tool of the client's whose input is free text; a worker is shown a function of one text."""
+
+    type: Literal["custom"]
+    name: FunctionName
+    description: str | None = None
+    format: dict[str, JsonValue] | None = None
+
+    @property
+    def function(self) -> dict[str, Json]:
+        """The function that a worker is shown; a grammar is words of its description."""
+        grammar = self.format.get("definition") if self.format else None
+        said = [self.description or "", f"The input follows this grammar:\n{grammar}" if grammar else ""]
+        text: Json = {"type": "string", "description": "the tool's input, as it is, not in JSON"}
+        schema: Json = {"type": "object", "properties": {"input": text}, "required": ["input"]}
+        return {"name": self.name, "description": "\n\n".join(filter(None, said)), "parameters": schema}
+
+
+ResponseTool: TypeAlias = Annotated[ResponseFunction | ResponseCustomTool, Discriminator("type")]
+TOOL_TYPES = frozenset({"function", "custom"})
+
 
 class ResponseNamedTool(RequestModel):
     """One of the tools, by its name."""
 
-    type: Literal["function"]
+    type: Literal["function", "custom"]
     name: str
 
 
@@ -307,7 +356,7 @@ class ResponseRequest(RequestModel):
     input: ResponseInput
     instructions: str | None = None
     previous_response_id: ItemId | None = None
-    tools: Annotated[list[ResponseFunction], Field(max_length=_MAX_TOOLS)] | None = None
+    tools: Annotated[list[ResponseTool], Field(max_length=_MAX_TOOLS)] | None = None
     tool_choice: ResponseToolChoice | None = None
     parallel_tool_calls: bool | None = None
     text: ResponseTextOptions | None = None
@@ -331,6 +380,11 @@ class ResponseRequest(RequestModel):
     def items(self) -> "list[ResponseItem]":
         """The input as items."""
         return [ResponseMessage(role="user", content=self.input)] if isinstance(self.input, str) else self.input
+
+    @property
+    def custom_tools(self) -> frozenset[str]:
+        """The names of the tools whose input is free text."""
+        return frozenset(tool.name for tool in self.tools or () if isinstance(tool, ResponseCustomTool))
 
     @property
     def progress(self) -> bool:
@@ -381,6 +435,18 @@ class FunctionCallItem(ResponsePart):
     agent: ItemAgent = None
 
 
+class CustomToolCallItem(ResponsePart):
+    """A custom tool of the client's is to be called."""
+
+    type: Literal["custom_tool_call"] = "custom_tool_call"
+    id: str
+    call_id: str
+    name: str
+    input: str
+    status: ItemStatus = "completed"
+    agent: ItemAgent = None
+
+
 class ReasoningItem(ResponsePart):
     """A line about a step."""
 
@@ -403,7 +469,7 @@ class ApprovalItem(ResponsePart):
 
 
 OutputItem: TypeAlias = Annotated[
-    AnswerMessage | FunctionCallItem | ReasoningItem | ApprovalItem, Discriminator("type")
+    AnswerMessage | FunctionCallItem | CustomToolCallItem | ReasoningItem | ApprovalItem, Discriminator("type")
 ]
 
 
@@ -478,7 +544,7 @@ class ResponseObject(ResponsePart):
     temperature: float | None = None
     text: ResponseTextOptions
     tool_choice: ResponseToolChoice = "auto"
-    tools: list[ResponseFunction]
+    tools: list[ResponseTool]
     top_p: float | None = None
     truncation: Literal["auto", "disabled"] = "disabled"
     usage: ResponseUsage | None = None
@@ -497,9 +563,9 @@ class InputMessage(ResponsePart):
 
 
 class FunctionOutputItem(ResponsePart):
-    """The result of a function call."""
+    """The result of a call."""
 
-    type: Literal["function_call_output"] = "function_call_output"
+    type: Literal["function_call_output", "custom_tool_call_output"] = "function_call_output"
     id: str
     call_id: str
     output: str

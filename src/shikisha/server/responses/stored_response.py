@@ -34,6 +34,8 @@ from shikisha.server.responses.schema import (
     ApprovalItem,
     ApprovalRequest,
     ApprovalResponse,
+    CustomToolCall,
+    CustomToolCallItem,
     FunctionCall,
     FunctionCallItem,
     FunctionCallOutput,
@@ -263,7 +265,10 @@ def _input_item(item: ResponseItem, name: str) -> InputItem:
         case FunctionCall():
             return FunctionCallItem(id=f"fc_in_{name}", call_id=item.call_id, name=item.name, arguments=item.arguments)
         case FunctionCallOutput():
-            return FunctionOutputItem(id=f"fco_in_{name}", call_id=item.call_id, output=output_text(item))
+            output = output_text(item)
+            return FunctionOutputItem(type=item.type, id=f"fco_in_{name}", call_id=item.call_id, output=output)
+        case CustomToolCall():
+            return CustomToolCallItem(id=f"ctc_in_{name}", call_id=item.call_id, name=item.name, input=item.input)
         case ApprovalRequest():
             return ApprovalItem(id=item.id, name=item.name, arguments=item.arguments, server_label=item.server_label)
         case ApprovalResponse():

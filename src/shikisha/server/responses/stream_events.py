@@ -1,14 +1,14 @@
 """The items of a response and the numbered events of its stream, built from the events of its run.
 
 Invariant: items and sequence numbers are a pure function of the run's events, so a client can fetch a stream again
-from any number, on any server, without loss or repetition. The journal holds no text deltas, so a delta's number is
-the place in the text where it ends: in a message whose item has number n, the delta that ends with character c has
-number n + 1 + c. A stream that is fetched again carries the text in one delta, cut where the client already has it.
-When an attempt fails whose text a client may have seen, its item ends as `incomplete`, and numbers go on beyond any
-that it can have used (`ABANDONED_NUMBERS`). Numbers rise, but are not consecutive.
+from any number, on any server, without loss or repetition. Numbers are consecutive: the journal holds no deltas, so a
+text is always cut at the same places (`_piece_end`), however it came. When an attempt fails whose text clients hear as
+it grows, its item ends as `incomplete` for all of them. Only where a server was killed in the middle of such a text do
+numbers go on beyond any that it can have used (`ABANDONED_NUMBERS`): nobody knows how much of it was heard.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -40,6 +40,7 @@ from shikisha.server.responses.schema import (
     AnswerMessage,
     AnswerText,
     ApprovalItem,
+    CustomToolCallItem,
     FunctionCallItem,
     ItemStatus,
     OutputItem,
@@ -50,6 +51,7 @@ from shikisha.server.responses.schema import (
 from shikisha.server.responses.stored_response import approval_id, client_questions
 
 ItemEvent: TypeAlias = tuple[str, Mapping[str, object]]
+_INPUT_EVENTS = (("delta", "delta"), ("done", "input"))
 _ADDED, _DONE = "response.output_item.added", "response.output_item.done"
 
 
@@ -76,16 +78,25 @@ def reasoning_item(name: str, line: str, worker: str) -> ReasoningItem:
     )
 
 
-def call_items(asked: QuestionAsked, names: AgentNames) -> Iterator[FunctionCallItem]:
-    """Yield the calls of the client's tools that a run waits for."""
+def call_items(
+    asked: QuestionAsked, names: AgentNames, custom: Container[str] = ()
+) -> Iterator[FunctionCallItem | CustomToolCallItem]:
+    """Yield the calls of the client's tools that a run waits for; `custom` are those whose input is free text."""
     for place, call in enumerate(client_tool_calls(asked)):
-        yield FunctionCallItem(
-            id=f"fc_{asked.run}_{asked.question}_{place}",
-            call_id=call.id,
-            name=call.name,
-            arguments=call.arguments,
-            agent=names.agent(asked.worker),
-        )
+        name, agent = f"{asked.run}_{asked.question}_{place}", names.agent(asked.worker)
+        if call.name in custom:
+            text = _free_text(call.arguments)
+            yield CustomToolCallItem(id=f"ctc_{name}", call_id=call.id, name=call.name, input=text, agent=agent)
+        else:
+            said = call.arguments
+            yield FunctionCallItem(id=f"fc_{name}", call_id=call.id, name=call.name, arguments=said, agent=agent)
+
+
+def _free_text(arguments: str) -> str:
+    """Return the input of a custom tool; a model that knows the tool may call its one text something else."""
+    given = json.loads(arguments)  # an object: calls are checked with their reply
+    texts = [each for each in given.values() if isinstance(each, str)]
+    return texts[0] if len(texts) == 1 else arguments
 
 
 def approval_item(asked: QuestionAsked, names: AgentNames) -> ApprovalItem:
@@ -107,6 +118,9 @@ def item_events(item: OutputItem, index: int) -> Iterator[ItemEvent]:
     between: list[ItemEvent] = []
     if isinstance(item, ReasoningItem):
         empty, between = item.model_copy(update={"summary": [], "status": "in_progress"}), list(_summary_events(item))
+    elif isinstance(item, CustomToolCallItem):
+        empty = item.model_copy(update={"input": "", "status": "in_progress"})
+        between = [(f"response.custom_tool_call_input.{kind}", {word: item.input}) for kind, word in _INPUT_EVENTS]
     elif isinstance(item, FunctionCallItem):
         empty = item.model_copy(update={"arguments": "", "status": "in_progress"})
         between = list(_argument_events(item))
@@ -132,7 +146,13 @@ def _argument_events(item: FunctionCallItem) -> Iterator[ItemEvent]:
 
 ABANDONED_NUMBERS = 2**18
 _OPENING_EVENTS, _CLOSING_EVENTS = 2, 3  # events before and after the text
-_MAX_STREAMED = ABANDONED_NUMBERS - _OPENING_EVENTS - _CLOSING_EVENTS
+_MAX_PIECES = ABANDONED_NUMBERS - _OPENING_EVENTS - _CLOSING_EVENTS
+_SHORTEST_PIECE, _LONGEST_PIECE, _GROWTH = 4, 64, 64
+
+
+def _piece_end(begin: int) -> int:
+    """Return where a delta ends that begins with this character: short ones first, so that a text begins at once."""
+    return begin + min(_LONGEST_PIECE, max(_SHORTEST_PIECE, begin // _GROWTH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +163,12 @@ class StreamEvent:
     type: str
     fields: Mapping[str, object] = field(default_factory=dict)
 
-    def beyond(self, after: int) -> "StreamEvent | None":
-        """Return what a listener misses of it who has the numbers up to `after`."""
-        if self.number <= after:
-            return None
-        delta = self.fields.get("delta")
-        if self.type != "response.output_text.delta" or not isinstance(delta, str) or self.number - len(delta) >= after:
-            return self
-        return StreamEvent(self.number, self.type, {**self.fields, "delta": delta[after - self.number :]})
-
 
 @dataclass(slots=True)
 class StreamedMessage:
-    """A message; `known`: the listener has seen its start; `heard`: its text is sent as it is generated.
+    """A message, whose first event has the number `base`; `heard`: its text is sent as it is generated.
 
-    `shown` counts the characters that were; `text` is the whole once its call has ended.
+    `text` is the whole once its call has ended.
     """
 
     id: str
@@ -165,69 +176,85 @@ class StreamedMessage:
     index: int
     agent: AgentName | None = None
     attempt: int = -1
-    known: bool = False
     heard: bool = False
-    shown: int = 0
     text: str | None = None
-    _open: bool = False
+    _shown: int = 0  # characters that were sent
+    _held: str = ""  # what has come since
+    _sent_events: int = 0
 
     @property
     def next(self) -> int:
-        """The number that follows it when it is not the answer."""
-        return self.base + (ABANDONED_NUMBERS if self.text is None else _OPENING_EVENTS + len(self.text))
+        """The number of its next event, or of what follows it."""
+        return self.base + self._sent_events
 
     def say(self, piece: str) -> Iterator[StreamEvent]:
         """Send a piece of text."""
-        self.heard = self.heard and self.text is None and self.shown + len(piece) <= _MAX_STREAMED
-        return self._show(piece) if self.heard else iter(())
+        if self.heard and self.text is None and self._sent_events + len(piece) <= _MAX_PIECES:
+            self._held += piece
+            yield from self._show()
 
     def whole(self, text: str) -> Iterator[StreamEvent]:
-        """Set the final text of its call; send the rest of it to a listener that has seen its start."""
+        """Set the final text of its call; send the rest of it where it is sent as it comes."""
         self.text = text
-        return self._show(text[self.shown :]) if self.known else iter(())
+        if self.heard:
+            yield from self._show_all(text)
 
     def close(self, text: str) -> Iterator[StreamEvent]:
         """Show what is left of the answer, and its end."""
-        self.text = text
-        yield from self._show(text[self.shown :])
-        number, part = self.next, AnswerText(text=text)
-        yield self._sent(number, "output_text.done", text=text, logprobs=[])
-        yield self._sent(number + 1, "content_part.done", part=part)
-        yield self._item(number + 2, "done", self.item(text))
-
-    def end(self) -> int:
-        """Return the number that follows its end."""
-        return self.next + _CLOSING_EVENTS
+        yield from self._show_all(text)
+        part = AnswerText(text=text)
+        yield self._sent("output_text.done", text=text, logprobs=[])
+        yield self._sent("content_part.done", part=part)
+        yield self._item("done", self.item(text))
 
     def give_up(self, partial: str) -> Iterator[StreamEvent]:
-        """End it as incomplete for a listener that has seen its start; the number is used in any case."""
-        if self.known:
-            yield self._item(self.next, "done", self.item(partial, "incomplete"))
+        """End it as incomplete where its text was sent as it came; `partial` is all that came of it."""
+        text = partial if self.text is None else self.text
+        if self.heard and (text or self._sent_events):
+            yield from self._show_all(text)
+            yield self._item("done", self.item(text, "incomplete"))
+
+    def lose(self, after: int) -> Iterator[StreamEvent]:
+        """End it as incomplete for a listener that has its start: nobody knows how much of it was sent."""
+        if self.heard:
+            known, self._sent_events = self._sent_events or after >= self.base, ABANDONED_NUMBERS
+            ended = self._item("done", self.item("", "incomplete"))
+            if known:
+                yield ended
 
     def item(self, text: str | None, status: ItemStatus = "completed") -> AnswerMessage:
         """Return it as an item."""
         content = [] if text is None else [AnswerText(text=text)]
         return AnswerMessage(id=self.id, status=status, content=content, agent=self.agent)
 
-    def _show(self, piece: str) -> Iterator[StreamEvent]:
-        if not self._open:
-            self._open = self.known = True
-            yield self._item(self.base, "added", self.item(None, "in_progress"))
-            yield self._sent(self.base + 1, "content_part.added", part=AnswerText(text=""))
-        if piece:
-            self.shown += len(piece)
-            yield self._sent(self.base + 1 + self.shown, "output_text.delta", delta=piece, logprobs=[])
+    def _show_all(self, text: str) -> Iterator[StreamEvent]:
+        self._held = text[self._shown :]
+        yield from self._show(end=True)
 
-    def _item(self, number: int, kind: str, item: AnswerMessage) -> StreamEvent:
-        fields = {"output_index": self.index, "item": item, **self._by()}
-        return StreamEvent(number, f"response.output_item.{kind}", fields)
+    def _show(self, *, end: bool = False) -> Iterator[StreamEvent]:
+        if not self._sent_events:
+            yield self._item("added", self.item(None, "in_progress"))
+            yield self._sent("content_part.added", part=AnswerText(text=""))
+        begin = 0
+        while rest := len(self._held) - begin:
+            size = _piece_end(self._shown) - self._shown
+            if rest < size and not end:
+                break
+            piece = self._held[begin : begin + size]
+            begin, self._shown = begin + len(piece), self._shown + len(piece)
+            yield self._sent("output_text.delta", delta=piece, logprobs=[])
+        self._held = self._held[begin:]
 
-    def _sent(self, number: int, kind: str, **fields: object) -> StreamEvent:
-        where = {"item_id": self.id, "output_index": self.index, "content_index": 0}
-        return StreamEvent(number, f"response.{kind}", {**where, **fields, **self._by()})
+    def _item(self, kind: str, item: AnswerMessage) -> StreamEvent:
+        return self._numbered(f"output_item.{kind}", {"output_index": self.index, "item": item})
 
-    def _by(self) -> Mapping[str, object]:
-        return {} if self.agent is None else {"agent": self.agent}
+    def _sent(self, kind: str, **fields: object) -> StreamEvent:
+        return self._numbered(kind, {"item_id": self.id, "output_index": self.index, "content_index": 0, **fields})
+
+    def _numbered(self, kind: str, fields: Mapping[str, object]) -> StreamEvent:
+        number, self._sent_events = self.next, self._sent_events + 1
+        by = {} if self.agent is None else {"agent": self.agent}
+        return StreamEvent(number, f"response.{kind}", {**fields, **by})
 
 
 _MAX_SUBTASK = 160
@@ -242,7 +269,7 @@ class ResponseTerms:
     """How a response is built: which turn, whether steps are reported, whether its client may approve calls.
 
     `audible` says whether a worker's pieces may be passed on before its answer stands. `after` is the last number that
-    the listener has.
+    the listener has, `custom` the names of the tools whose input is free text.
     """
 
     leg: int = 0
@@ -250,6 +277,7 @@ class ResponseTerms:
     approves: bool = False
     audible: Callable[[str], bool] = _never_streams
     after: int = -1
+    custom: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -286,9 +314,8 @@ class ResponseBuilder:
         missing = []
         for sent in told:
             self.last = max(self.last, sent.number)
-            rest = sent.beyond(self.terms.after)
-            if rest is not None:
-                missing.append(rest)
+            if sent.number > self.terms.after:
+                missing.append(sent)
         return missing
 
     def _said(self, said: TextUpdate) -> Iterator[StreamEvent]:
@@ -324,8 +351,6 @@ class ResponseBuilder:
         self._message = self._made(name, event.worker)
         self._message.attempt = event.attempt
         self._message.heard = self.terms.audible(event.worker)
-        # nobody has heard the beginning of what may not be passed on yet, whatever number a listener claims to have
-        self._message.known = self._message.heard and self.terms.after >= self._next
 
     def _made(self, name: str, worker: str) -> StreamedMessage:
         index, self._index = self._index, self._index + 1
@@ -340,20 +365,23 @@ class ResponseBuilder:
         elif event.fault is FaultKind.TRUNCATED and event.partial:
             yield from message.whole(event.partial)  # it may be all the answer that there will be
         else:
-            yield from self._give_up(event.partial or "")
+            yield from self._give_up(event.partial, lost=event.fault is FaultKind.UNCERTAIN)
 
-    def _give_up(self, partial: str = "") -> Iterator[StreamEvent]:
+    def _give_up(self, partial: str | None = None, *, lost: bool = False) -> Iterator[StreamEvent]:
         """End a message that is not the answer: its call failed, or a check or a person did not let it pass."""
         message, self._message = self._message, None
         if message is not None:
-            yield from message.give_up(message.text or partial)
-            self._next = message.next + 1
+            if lost and partial is None:
+                yield from message.lose(self.terms.after)
+            else:
+                yield from message.give_up(partial or "")
+            self._next = message.next
             yield from self._release()
 
     def _close(self, message: StreamedMessage, text: str) -> Iterator[StreamEvent]:
         self._message = None
         yield from message.close(text)
-        self._next = message.end()
+        self._next = message.next
         self.output.append(message.item(text))
         yield from self._release()
 
@@ -405,7 +433,7 @@ class ResponseBuilder:
         names = AgentNames(self.terms.progress)
         for asked in waits:
             tools = asked.asks is QuestionKind.TOOLS
-            for item in call_items(asked, names) if tools else [approval_item(asked, names)]:
+            for item in call_items(asked, names, self.terms.custom) if tools else [approval_item(asked, names)]:
                 yield from self._item(item)
         if self._leg == self.terms.leg:
             yield from self._end("completed", "response.completed")

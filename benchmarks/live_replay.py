@@ -1,6 +1,7 @@
 """Live equals replay: a policy learned from real models' answers, in the words that it was learned from, and in others.
 
     python benchmarks/live_replay.py MODELS [--data DATA] [--models 3] [--learn 150] [--tasks 200] [--keep FOLDER]
+        [--minutes M]
 
 MODELS holds GGUF files, each served by a llama.cpp server of its own (package `xllamacpp`). DATA holds `SVAMP.json`
 (github.com/arkilpatel/SVAMP, MIT) and `clinc.json` (`data/data_full.json` of github.com/clinc/oos-eval, CC BY 3.0);
@@ -10,7 +11,9 @@ is learned from the first tasks. On the others it runs live, by calls of the sam
 Differences are paired, with 95 % intervals. The last rows send each task in the words of before: "Answer the question
 on your own. ...".
 
-Fails (exit 1) where live and replayed accuracy differ by more than two standard errors.
+FOLDER keeps every run, so that a run that was broken off, or that M minutes were too short for (exit 3), goes on where
+it was; another number of tasks, or another model, needs another folder. Fails (exit 1) where live and replayed accuracy
+differ by more than two standard errors.
 """
 
 import argparse
@@ -25,11 +28,13 @@ from pathlib import Path
 from random import Random
 from statistics import fmean, stdev
 from time import monotonic
+from typing import Any
 
 from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.conductors.learned_policy import policy_conductor
 from shikisha.config.policy_builder import LearnRequest, learn_policy
 from shikisha.core.budget import Caps, Price
+from shikisha.core.events import Event
 from shikisha.core.plan import ANSWER_ALONE
 from shikisha.core.run import Run
 from shikisha.core.secrets import SecretStore
@@ -42,6 +47,7 @@ from shikisha.engine.worker import Card
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.graders.grader_registry import build_grader
 from shikisha.evals.reward import grade_events
+from shikisha.journal.codec import decode_event, encode_event
 from shikisha.outcomes.importers.journal_runs import gather_runs
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.outcomes.log_writer import LogBuilder, RepeatPolicy
@@ -158,14 +164,47 @@ async def served_models(files: Sequence[Path]) -> AsyncIterator[list[Member]]:
             await process.wait()
 
 
-async def play(asked: Asked, pool: Pool, conductor: Conductor) -> tuple[Run, float]:
-    """Return the run, with its grade in it, and its score."""
+class OutOfTime(Exception):
+    """The minutes are over."""
+
+
+@dataclass(slots=True)
+class KeptRuns:
+    """The runs so far, by what was asked of whom, as lines of a file; no more are made once the time is over."""
+
+    file: Path
+    until: float
+    lines: dict[str, list[list[Any]]]
+
+    @classmethod
+    def of(cls, file: Path, minutes: float | None) -> "KeptRuns":
+        """Return what a file holds."""
+        until = float("inf") if minutes is None else monotonic() + 60 * minutes
+        rows = map(json.loads, file.read_text().splitlines()) if file.exists() else ()
+        return cls(file, until, {row["key"]: row["events"] for row in rows})
+
+    async def play(self, phase: str, asked: Asked, pool: Pool, conductor: Conductor) -> tuple[Run, float]:
+        """Return the run, with its grade in it, and its score."""
+        key = f"{phase}/{asked.task.id}"
+        if key not in self.lines:
+            if monotonic() >= self.until:
+                raise OutOfTime
+            events = [encode_event(event) for event in await performed(asked, pool, conductor)]
+            kept = [[e.kind, e.run, e.at, e.data, {name: body.decode() for name, body in e.bodies}] for e in events]
+            with self.file.open("a") as file:
+                print(json.dumps({"key": key, "events": kept}), file=file)
+            self.lines[key] = kept
+        run = Run.fold([decode_event(*line) for line in self.lines[key]])
+        return run, run.grade.score or 0.0 if run.grade is not None else 0.0
+
+
+async def performed(asked: Asked, pool: Pool, conductor: Conductor) -> list[Event]:
+    """Return the events of a run, with its grade."""
     grader = build_grader(asked.checker, {"answer": asked.answer}, GraderTools(), asked.task.id)
     recorder = MemoryRecorder()
     run = await Engine(recorder).run(asked.task, pool, conductor, Caps(seconds=None))
     grade = await grader.grade(run.answer or "")
-    events = [*await recorder.read(run.id), *grade_events(run.id, grade, None)]
-    return Run.fold(events), grade.score or 0.0
+    return [*await recorder.read(run.id), *grade_events(run.id, grade, None)]
 
 
 def compare(name: str, live: Sequence[float], other: Sequence[float]) -> float:
@@ -190,18 +229,30 @@ async def main() -> None:
     parser.add_argument("--learn", type=int, default=150)
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--keep", type=Path, default=Path("evaluations/live-replay"))
+    parser.add_argument("--minutes", type=float)
     given = parser.parse_args()
     tasks = read_tasks(given.data, given.learn + given.tasks)
     files = sorted(given.folder.glob("*.gguf"), key=lambda file: file.stat().st_size)[: given.models]
     assert files, f"{given.folder}: no GGUF file there"
     given.keep.mkdir(parents=True, exist_ok=True)
-    began = monotonic()
+    runs = KeptRuns.of(given.keep / f"runs-{given.learn}-{given.tasks}-{len(files)}.jsonl", given.minutes)
+    try:
+        worst = await compared(given, tasks, files, runs)
+    except OutOfTime:
+        print(f"not at its end: {len(runs.lines)} runs are kept in {runs.file}; the next call goes on")
+        sys.exit(3)
+    sys.exit(worst > 2)
+
+
+async def compared(given: argparse.Namespace, tasks: list[Asked], files: list[Path], runs: KeptRuns) -> float:
+    """Return how many standard errors live and replayed accuracy are apart at most."""
+    began, worst = monotonic(), 0.0
     async with served_models(files) as members:
         pool, alone = Pool(members), [fixed_conductor(f"single?worker={each.card.name}") for each in members]
         builders = [LogBuilder("live", RepeatPolicy.MERGED) for _ in range(2)]
         for place, asked in enumerate(tasks):
-            runs = [(await play(asked, pool, each))[0] for each in alone]
-            gather_runs(runs, builders[place >= given.learn])
+            made = [(await runs.play(f"alone/{each.name}", asked, pool, each))[0] for each in alone]
+            gather_runs(made, builders[place >= given.learn])
             if place % 25 == 24:
                 print(f"{place + 1} of {len(tasks)} tasks answered, {monotonic() - began:.0f} s", file=sys.stderr)
         for builder, part in zip(builders, ("learned", "held"), strict=True):
@@ -211,19 +262,18 @@ async def main() -> None:
         log, held = OutcomeLog.read(given.keep / "held"), tasks[given.learn :]
         replayed = Pool([Member(replay_card(log, name), ReplayWorker(log, name, "both")) for name in log.workers])
         print(f"{f'{len(held)} held-out tasks, {len(members)} real models':44} {'live':>6} {'replay':>9} live - replay")
-        worst = 0.0
         for setting in ("quality=0.95", "max_cost=60%", "max_cost=30%"):
             conductor = policy_conductor(f"{path}?{setting}")
-            live = [(await play(asked, pool, conductor))[1] for asked in held]
-            again = [(await play(asked, replayed, conductor))[1] for asked in held]
+            live = [(await runs.play(f"live/{setting}", asked, pool, conductor))[1] for asked in held]
+            again = [(await runs.play(f"replay/{setting}", asked, replayed, conductor))[1] for asked in held]
             worst = max(worst, compare(f"policy?{setting}, the words it learned from", live, again))
         conductor = policy_conductor(f"{path}?quality=0.95")
         other = replace(conductor, policy=with_words(conductor.policy, ANSWER_ALONE))
-        live = [(await play(asked, pool, other))[1] for asked in held]
-        again = [(await play(asked, replayed, conductor))[1] for asked in held]
+        live = [(await runs.play("live/other words", asked, pool, other))[1] for asked in held]
+        again = [(await runs.play("replay/quality=0.95", asked, replayed, conductor))[1] for asked in held]
         compare("policy?quality=0.95, other words", live, again)
     print(f"{monotonic() - began:.0f} s; in the words that it learned from at most {worst:.1f} standard errors apart")
-    sys.exit(worst > 2)
+    return worst
 
 
 def with_words(policy: Policy, words: str) -> Policy:

@@ -144,7 +144,7 @@ async def tables(world: MeasuredWorld, asked: argparse.Namespace, seed: int, luc
             recorder.forget(run.id)
             if hash_fraction("graded", at) < asked.graded:
                 table.runs.append((conductor.did, world.grade(at, run.answer) > 0))
-            if (at + 1) % (25 if at < 300 else 100) == 0:
+            if (at + 1) % 25 == 0:
                 table.learn()
             if at + 1 in TABLES_AT:
                 tests = range(asked.runs, asked.runs + TEST)

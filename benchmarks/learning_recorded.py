@@ -30,6 +30,7 @@ from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Result, RoundResult
 from shikisha.core.task import OPERATOR, Scope, Task
 from shikisha.engine.conductor import Proposal, Situation
+from shikisha.learned.journal_learner import runs_between_fits
 from shikisha.learned.outcome_fit import LearningTerms, fit_outcomes
 from shikisha.learned.outcome_model import EncodeTexts, OutcomeModel, prior_model
 from shikisha.learned.step_evidence import EXPLORED, RunEvidence, StepAnswer, StepUnit, core_wording
@@ -127,7 +128,7 @@ def learner(data: Recorded, order: Sequence[int], seed: int, asked: argparse.Nam
         unit = StepUnit(core_wording(data.prompts[one], "", ()), kind, answers, used)
         grade = right if hash_fraction("graded", seed, at) < asked.graded else None
         runs.append(RunEvidence(str(at), at, (unit,), grade, None, OPERATOR, True, explored, paid, paid))
-        if (at + 1) % (25 if at < 300 else 100) == 0:
+        if len(runs) - model.learning.runs >= runs_between_fits(len(runs)):
             fitted = fit_outcomes(runs, terms, OPERATOR, encode)
             # A check's prompt was never asked: none is worth anything here.
             model = replace(fitted, version=str(at), finds_counts=(1e-9, 1e9), finds=0.0, check_share=10.0)

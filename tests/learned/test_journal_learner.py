@@ -18,7 +18,7 @@ from shikisha.core.task import OPERATOR, Scope, Task
 from shikisha.engine.engine import Engine
 from shikisha.journal import Journal, open_journal
 from shikisha.learned import journal_learner
-from shikisha.learned.journal_learner import JournalLearner
+from shikisha.learned.journal_learner import JournalLearner, runs_between_fits
 from shikisha.learned.learned_file import read_learned, write_learned
 from shikisha.learned.learning_files import LearningFiles
 
@@ -48,6 +48,10 @@ async def test_it_learns_after_25_runs_and_acts_from_the_first_on(tmp_path: Path
     assert model is not None
     assert (model.learning.runs, set(model.workers)) == (60, set(WORKERS))
     assert (tmp_path / "learning" / "index.json").stat().st_mode & 0o77 == 0
+
+
+def test_a_fall_waits_for_25_runs_until_there_are_1000_and_for_100_at_most() -> None:
+    assert [runs_between_fits(runs) for runs in (0, 300, 1_000, 2_000, 4_000, 20_000)] == [25, 25, 25, 50, 100, 100]
 
 
 async def test_a_late_grade_counts_and_one_that_comes_twice_counts_once(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Learns in the background: takes what was journaled lately, fits the outcome models anew, and forgets erased runs.
 
 Each scope (tenant and labels) has its own model, made of runs of that tenant with no labels but these. It is fitted
-again after 25 new or newly graded runs (100 from 300 runs on), or where its file is of another version, in a thread
-and becomes live at once.
+again after 25 new or newly graded runs (a 40th of them from 1,000 on, at most 100), or where its file is of another
+version, in a thread, and becomes live at once.
 
 Invariants: a model is a function of the journal's runs, so that the one after an erasure is the one without the erased
 runs; memory is bounded by `MOST_RUNS`; of several processes one learns at a time.
@@ -31,7 +31,6 @@ from shikisha.learned.step_evidence import RunEvidence, run_evidence
 
 MOST_RUNS = 20_000  # newest runs that are kept in mind
 _LOG = logging.getLogger(__name__)
-_OFTEN, _SELDOM, _MANY = 25, 100, 300  # runs between two fits, before and after so many
 _AT_ONCE = 500  # runs that one look reads
 _TELLING = (RunFinished.kind, AnswerGraded.kind)
 _MOST_SCOPES = 20  # sets of labels of a tenant, the frequent ones, that have models
@@ -55,8 +54,8 @@ class JournalLearner:
         scopes = self.files.index().scopes
         first = min((one.position for one in scopes), default=-1)
         made = max((one.versions[-1].runs for one in scopes), default=0)
-        new = await self.journal.query(partial(_touched_runs, first=first, kinds=_TELLING, most=_SELDOM))
-        return len(new) >= (_OFTEN if made < _MANY else _SELDOM)
+        new = await self.journal.query(partial(_touched_runs, first=first, kinds=_TELLING, most=100))
+        return len(new) >= runs_between_fits(made)
 
     async def look(self, *, force: bool = False) -> list[OutcomeModel]:
         """Take in what is new, and fit what is due, or all with anything new (`force`); return the new models."""
@@ -115,14 +114,18 @@ class JournalLearner:
         found = list[OutcomeModel]()
         for scope, runs in _by_scope(self._evidence.values()).items():
             new = sum(self._touched[one.run] >= positions.get(scope, 0) for one in runs)
-            due = _OFTEN if len(runs) < _MANY else _SELDOM
-            if new >= (1 if force else due) or not self.files.reads(scope):
+            if new >= (1 if force else runs_between_fits(len(runs))) or not self.files.reads(scope):
                 chosen = choose_evidence(runs)
                 model = await asyncio.to_thread(fit_outcomes, chosen, self.terms, scope, self.files.encode)
                 evidence = [one.run for one in chosen]
                 found.append(await asyncio.to_thread(self.files.publish, model, evidence, time(), last))
                 _LOG.info("learned from %d runs, version %s", len(chosen), found[-1].version)
         return found
+
+
+def runs_between_fits(runs: int) -> int:
+    """Return after how many runs a model of so many is fitted again: a fall or a new worker waits no longer."""
+    return min(100, max(25, runs // 40))
 
 
 def _by_scope(runs: Collection[RunEvidence]) -> dict[Scope, list[RunEvidence]]:

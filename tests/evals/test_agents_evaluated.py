@@ -16,8 +16,8 @@ from shikisha.core.tools import Tool, ToolEffect
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.tools import Agent, ToolList
 from shikisha.evals.baselines import ONE_AGENT
-from shikisha.evals.failure_classes import classify_failure
 from shikisha.evals.response_cache import ResponseCache
+from shikisha.evals.runner import classify_failure
 from shikisha.guards.grounded import GroundedGuard
 from shikisha.workers.agent import WorkerTool, WorkerTools
 from support import Answers, engine, member, plan_of

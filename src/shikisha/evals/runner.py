@@ -19,12 +19,19 @@ from typing import Protocol, TypeAlias
 
 from shikisha.core.budget import Caps
 from shikisha.core.errors import FaultKind, ShikishaError, UnknownRun
-from shikisha.core.events import GradeMark, RunStatus
+from shikisha.core.events import (
+    AttemptFinished,
+    CallRole,
+    GradeMark,
+    GuardDecided,
+    RunStatus,
+    ToolRefused,
+    ToolsOffered,
+)
 from shikisha.core.run import Attempt, Result, RoundRecord, Run, StepRecord
 from shikisha.core.text import one_line
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder, Recorder
-from shikisha.evals.failure_classes import classify_failure
 from shikisha.evals.graders import Grade, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.evals.response_cache import RUN_ACCOUNT, EvaluationBudget, RunAccount
@@ -370,3 +377,65 @@ def refusal_of(samples: Sequence[Sample]) -> str:
 def is_failed(sample: Sample) -> bool:
     """Whether something other than the answer is to blame: the run ended without one, or the grader failed."""
     return sample.status not in (RunStatus.DONE,) or sample.mark is GradeMark.UNGRADED
+
+
+# --- the class of failure of a run whose workers use tools
+
+
+class FailureClass(StrEnum):
+    """Where a run with tools went wrong."""
+
+    INCOMPLETE = "incomplete"  # it ended before it was done: a cap, a fault, no answer, or no call at all
+    NAVIGATION = "navigation"  # a guard refused a call on something unseen, stale or unfit, and it was never mended
+    TOOL_USE = "tool use"  # a call of no tool that was offered, with arguments that do not fit, or that only failed
+    CONTENT = "content"  # the calls were made, with wrong values
+
+
+_MISUSES = frozenset({FaultKind.NOT_OFFERED, FaultKind.BAD_ARGUMENTS, FaultKind.TOOL_ERROR})
+
+
+def classify_failure(run: Run, score: float | None) -> FailureClass | None:
+    """Return where a run with tools went wrong, by its events alone; None for a right or ungraded run, or one without.
+
+    The classes are those of studies of web and tool agents. What no event shows counts as content.
+    """
+    steps = [step for turn in run.rounds for step in turn.steps.values()]
+    used_tools = any(isinstance(event, ToolsOffered) for step in steps for event in step.tools)
+    if not used_tools or score is None or score >= 1:
+        return None
+    made = set(_performed(steps))
+    if run.status is not RunStatus.DONE or run.answer is None:
+        return FailureClass.INCOMPLETE
+    unmended = [event for event in _refusals(steps) if event.tool not in made]
+    if any(event.fault is FaultKind.GUARDED for event in unmended):
+        return FailureClass.NAVIGATION
+    if any(event.fault in _MISUSES for event in unmended) or _failed(steps) - made:
+        return FailureClass.TOOL_USE
+    if any(isinstance(e, GuardDecided) and not e.passed and e.moment == "after" for s in steps for e in s.tools):
+        return FailureClass.CONTENT
+    return FailureClass.CONTENT if made else FailureClass.INCOMPLETE
+
+
+def _refusals(steps: Sequence[StepRecord]) -> Iterator[ToolRefused]:
+    for step in steps:
+        for event in step.tools:
+            if isinstance(event, ToolRefused):
+                yield event
+
+
+def _performed(steps: Sequence[StepRecord]) -> Iterator[str]:
+    """Yield the names of the tools that were called and answered."""
+    for step in steps:
+        for attempt in step.attempts:
+            if attempt.started.role is CallRole.TOOL and isinstance(attempt.outcome, AttemptFinished):
+                yield attempt.started.tool
+
+
+def _failed(steps: Sequence[StepRecord]) -> set[str]:
+    """Return the names of the tools of which a call failed."""
+    return {
+        attempt.started.tool
+        for step in steps
+        for attempt in step.attempts
+        if attempt.started.role is CallRole.TOOL and not isinstance(attempt.outcome, AttemptFinished)
+    }

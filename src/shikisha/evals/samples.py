@@ -86,7 +86,7 @@ class Sample:
     `confidence` is the share of the steps whose answer is, in canonical form, the run's answer (None with fewer than
     two answers), unless the conductor stated its own. `paid` are the dollars spent for it now, what came from the
     response cache left out. `version` is the entrant's and `grading` the item's: a sample of others does not count.
-    `failure` is the class of failure of a run with tools (`failure_classes`).
+    `failure` is the class of failure of a run with tools (`runner.FailureClass`).
     """
 
     entrant: str

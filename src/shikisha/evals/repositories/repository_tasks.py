@@ -13,16 +13,20 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict
+
 from shikisha.context.git_history import LARGEST_FILE, MOST_BYTES, MOST_FILES
 from shikisha.core.call import Card
-from shikisha.core.errors import ConfigError
+from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.kinds import Kind
 from shikisha.core.task import Task
 from shikisha.engine.pool import Member, Pool
 from shikisha.evals.dimensions import GradeRigour, TaskDimensions, TaskEnvironment
-from shikisha.evals.graders import Grade, GraderTools, ungraded_grade
+from shikisha.evals.graders import Grade, Grader, GraderTools, ungraded_grade
 from shikisha.evals.repositories.patch_grader import Executed, PatchGrader, RepositoryTask
 from shikisha.evals.repositories.pytest_run import USUAL_SECONDS, PytestSettings, pack_distributions
 from shikisha.evals.repositories.unified_diff import PatchError
@@ -153,3 +157,30 @@ def write_snapshot(place: Path, tree: dict[str, bytes]) -> None:
     with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(tree):
             archive.writestr(zipfile.ZipInfo(name), tree[name], zipfile.ZIP_DEFLATED)
+
+
+class RepositorySettings(BaseModel):
+    """`tasks` is the folder of tasks (`shikisha import repository`), `instance` the task's instance_id."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tasks: Path
+    instance: str
+
+
+def build_repository_grader(settings: RepositorySettings, tools: GraderTools) -> Grader:
+    """Return the grader; ConfigError when the folder has no such task."""
+    if not settings.tasks.is_dir():
+        raise ConfigError(f"tasks: {settings.tasks}: expected a folder with tasks.jsonl and its snapshots")
+    rows = _rows(settings.tasks, max(file.stat().st_mtime_ns for file in task_files(settings.tasks)))
+    if settings.instance not in rows:
+        raise UnknownName(f"instance in {settings.tasks}", settings.instance, rows)
+    return SnapshotGrader(rows[settings.instance], settings.tasks, tools.sandbox)
+
+
+KIND = Kind(settings=RepositorySettings, build=build_repository_grader)
+
+
+@lru_cache(maxsize=4)
+def _rows(folder: Path, changed: int) -> dict[str, TaskRow]:  # noqa: ARG001 - a changed folder is read again
+    return {row.text("instance_id"): row for file in task_files(folder) for row in read_rows(file)}

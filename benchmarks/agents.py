@@ -38,9 +38,8 @@ from shikisha.core.run import Run
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Agent, Member, Pool, ToolList
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.engine.tools import Agent, ToolList
 from shikisha.journal import open_journal
 from shikisha.workers.chat import ChatSettings, build
 from shikisha.workers.function_tools import function_tools, reads

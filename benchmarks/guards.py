@@ -30,13 +30,12 @@ from shikisha.core.tools import Tool, ToolEffect
 from shikisha.engine.approvals import Decision
 from shikisha.engine.engine import Engine
 from shikisha.engine.guards import PASSED, Guard, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Agent, Member, Pool, ToolList
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.engine.tools import Agent, ToolList
 from shikisha.engine.worker import ApprovalMode
-from shikisha.guards.expects import ExpectsGuard, ExpectsSettings
 from shikisha.guards.grounded import GroundedGuard, GroundedSettings
 from shikisha.guards.once import OnceGuard
+from shikisha.guards.probing_guards import ExpectsGuard, ExpectsSettings
 
 PLAN = Plan((Step("Do it.", 0),))
 CAPS = Caps(tool_calls=100_000, seconds=None, tokens=None)

@@ -39,7 +39,7 @@ from shikisha.core.events import (
 )
 from shikisha.core.plan import Plan, Step
 from shikisha.journal import Journal, open_journal
-from shikisha.journal.run_search import TextQuery
+from shikisha.journal.run_index import TextQuery
 from shikisha.journal.schema import SERVED
 from shikisha.server.pages.overview_page import read_period
 from shikisha.server.store import RunFilter, RunOrder, RunStore, ServedRun, ServedState, open_store

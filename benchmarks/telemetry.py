@@ -23,10 +23,10 @@ from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.telemetry import make_observer
+from shikisha.telemetry.attributes import describe_worker
 from shikisha.telemetry.export import OTelExporter
 from shikisha.telemetry.export_settings import ExportSettings, export_settings
 from shikisha.telemetry.observer import TelemetryObserver
-from shikisha.telemetry.worker_facts import describe_worker
 
 STEPS, RUNS, TRIALS = 3, 60, 60  # many short trials, of which the best counts: others work on this machine too
 AIM = 60.0  # microseconds a step

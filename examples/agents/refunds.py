@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from shikisha import Caps, Card, Engine, Member, Plan, Pool, Reply, Request, Run, Step, Task
 from shikisha.core.messages import ToolCall
 from shikisha.engine.conductor import Proposal, Situation
+from shikisha.engine.pool import Agent
 from shikisha.engine.recorder import Recorder
-from shikisha.engine.tools import Agent
 from shikisha.explain.explanation import explain
 from shikisha.explain.text_report import explain_text
 from shikisha.guards.grounded import GroundedGuard

@@ -3,8 +3,7 @@
 import pytest
 from test_language_model import Endpoint
 
-from shikisha.conductors.language_model import LanguageModelConductor
-from shikisha.conductors.shortlist import Shortlist, choose_shortlist
+from shikisha.conductors.language_model import LanguageModelConductor, Shortlist, choose_shortlist
 from shikisha.core.budget import Caps
 from shikisha.core.plan import Plan, Step
 from shikisha.core.prompts import render_plan_lists

@@ -35,9 +35,8 @@ from shikisha.engine.approvals import Decision
 from shikisha.engine.compensation import RollbackOrder
 from shikisha.engine.engine import Engine
 from shikisha.engine.guards import PASSED, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Agent, Member, Pool, ToolList
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.engine.tools import Agent, ToolList
 from shikisha.engine.worker import ApprovalMode
 from support import AT_ONCE, Answers, engine, plan_of
 

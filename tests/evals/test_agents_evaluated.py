@@ -13,8 +13,7 @@ from shikisha.core.messages import Json, ToolCall
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.core.tools import Tool, ToolEffect
-from shikisha.engine.pool import Member, Pool
-from shikisha.engine.tools import Agent, ToolList
+from shikisha.engine.pool import Agent, Member, Pool, ToolList
 from shikisha.evals.baselines import ONE_AGENT
 from shikisha.evals.response_cache import ResponseCache
 from shikisha.evals.runner import classify_failure

@@ -31,7 +31,7 @@ from shikisha.evals.report_text import (
 )
 from shikisha.evals.samples import EntrantRole
 from shikisha.plots.charts import OTHERS
-from shikisha.plots.number_format import compact, count, percent, plural, points, seconds
+from shikisha.plots.format import compact, count, percent, plural, points, seconds
 
 EMPTY = EvaluationReport("t", "v", "", (), (), None, (), (), {}, {})
 

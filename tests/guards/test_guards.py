@@ -20,17 +20,21 @@ from shikisha.core.messages import Json, ToolCall, ToolExchange, ToolResult
 from shikisha.core.task import Task
 from shikisha.core.tools import Tool, ToolEffect, refusal_content
 from shikisha.engine.guards import Guard, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
-from shikisha.engine.pool import Member, Pool
-from shikisha.engine.tools import Agent, ToolList
+from shikisha.engine.pool import Agent, Member, Pool, ToolList
 from shikisha.guards.evidence import Evidence, identifiers, read_arguments
-from shikisha.guards.expects import ExpectsGuard, ExpectsSettings
 from shikisha.guards.expression import GuardExpression, GuardExpressionError
 from shikisha.guards.grounded import GroundedGuard, GroundedSettings
 from shikisha.guards.once import OnceGuard, OnceSettings
-from shikisha.guards.probe import ProbeSettings
-from shikisha.guards.reaches import ReachesGuard, ReachesSettings
+from shikisha.guards.probing_guards import (
+    ExpectsGuard,
+    ExpectsSettings,
+    ProbeSettings,
+    ReachesGuard,
+    ReachesSettings,
+    UnchangedGuard,
+    UnchangedSettings,
+)
 from shikisha.guards.tool_filter import ToolFilter
-from shikisha.guards.unchanged import UnchangedGuard, UnchangedSettings
 from support import Answers, engine, plan_of
 
 PENDING = {"status": "pending", "total": 20}

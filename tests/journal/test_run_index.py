@@ -25,8 +25,16 @@ from shikisha.core.events import (
 )
 from shikisha.core.run import Run
 from shikisha.journal import Journal, open_journal
-from shikisha.journal.run_index import _read_page, _write_page, index_progress, pace_of, seconds_of
-from shikisha.journal.run_search import TextQuery, first_hits, matching_texts
+from shikisha.journal.run_index import (
+    TextQuery,
+    _read_page,
+    _write_page,
+    first_hits,
+    index_progress,
+    matching_texts,
+    pace_of,
+    seconds_of,
+)
 from shikisha.journal.schema import RUN_DAYS, RUN_TEXTS, RUN_WORKERS, RUNS, WORKER_DAYS
 
 SECRET = "Smith"

@@ -12,7 +12,7 @@ from shikisha.evals.html_report import cost_chart, difference_axis, reliability_
 from shikisha.evals.report_text import reading_order
 from shikisha.evals.samples import EntrantRole
 from shikisha.plots.charts import ChartSize, interval_chart, thin_points
-from shikisha.plots.number_format import shorten_middle
+from shikisha.plots.format import shorten_middle
 from shikisha.plots.run_charts import topology_graph
 from shikisha.plots.svg import (
     AxisScale,

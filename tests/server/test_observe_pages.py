@@ -23,7 +23,6 @@ from shikisha.evals.tasksets.layouts import own_item
 from shikisha.evals.tasksets.task_rows import TaskRow
 from shikisha.journal.queries import TaskAndAnswer
 from shikisha.plots.day_charts import ChartForm, DaySeries, day_bar_chart, day_line_chart
-from shikisha.plots.text_diff import diff_plans, diff_words
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.keys import Key, KeyCaps
 from shikisha.server.keys.grants import BudgetAmount, DailySpend
@@ -32,7 +31,7 @@ from shikisha.server.lifecycle.authorization import Api, RequestedRun, confirmed
 from shikisha.server.pages.keys_page import keys_view
 from shikisha.server.pages.overview_page import PeriodFigures, budget_alerts, drift_alerts
 from shikisha.server.pages.run_exports import ExportedRun, csv_cell, csv_lines, taskset_row
-from shikisha.server.pages.runs_page import RunListQuery
+from shikisha.server.pages.runs_page import RunListQuery, diff_plans, diff_words
 from shikisha.server.runs.review_routes import feedback_event
 from shikisha.server.store.run_figures import RunFigures
 

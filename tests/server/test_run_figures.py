@@ -12,7 +12,7 @@ from stores import opened, order
 
 from shikisha.core.budget import Amount
 from shikisha.core.events import AnswerGraded, GradeMark, RunStatus
-from shikisha.journal.run_search import TextQuery
+from shikisha.journal.run_index import TextQuery
 from shikisha.server.pages.overview_page import read_period
 from shikisha.server.store import RunFilter, RunOrder, RunStore, ServedState
 from shikisha.server.store.run_figures import list_sessions, mean_call_dollars

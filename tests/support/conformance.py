@@ -28,9 +28,8 @@ from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.core.tools import Tool, ToolEffect
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Agent, Member, Pool, ToolList
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.engine.tools import Agent, ToolList
 from shikisha.workers.chat import ChatSettings, ChatWorker, build
 from support import AT_ONCE, Answers
 

@@ -16,10 +16,10 @@ from shikisha.core.secrets import SecretStore
 from shikisha.engine.approvals import Approver
 from shikisha.engine.engine import Engine
 from shikisha.engine.recorder import MemoryRecorder, Recorder
+from shikisha.telemetry.attributes import WorkerFacts, describe_worker
 from shikisha.telemetry.export import Figures, OTelExporter
 from shikisha.telemetry.export_settings import ExportSettings
 from shikisha.telemetry.observer import TelemetryObserver
-from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
 from support import AT_ONCE
 
 Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint

@@ -18,8 +18,8 @@ from shikisha.engine.approvals import Decision, ScriptedApprover
 from shikisha.engine.checker import OutputCheck
 from shikisha.engine.pool import Pool
 from shikisha.engine.recorder import MemoryRecorder
+from shikisha.telemetry.attributes import describe_worker
 from shikisha.telemetry.export_settings import capture_content
-from shikisha.telemetry.worker_facts import describe_worker
 from support import member, plan_of, pool_of
 
 WORDS = ("rhubarb", "quince", "medlar")  # what the user, a model and a tool say

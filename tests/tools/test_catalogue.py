@@ -17,11 +17,10 @@ from shikisha.core.errors import ConfigError, FaultKind, UnknownName, WorkerErro
 from shikisha.core.task import Task
 from shikisha.engine.worker import Request
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
-from shikisha.tools.catalogue import ToolCatalogue
+from shikisha.tools.catalogue import ToolCatalogue, build_request
 from shikisha.tools.catalogue_entry import OperationCall, OperationParameter
 from shikisha.tools.catalogue_source import read_source
 from shikisha.tools.lock_file import CatalogueLock, write_lock
-from shikisha.tools.operation import build_request
 
 KEY = "key-planted-0123456789"
 SCRIPT = str(SUPPORT / "mcp_tools.py")

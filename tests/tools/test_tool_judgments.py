@@ -17,8 +17,7 @@ from shikisha.core.plan import Plan, Step
 from shikisha.core.task import Task
 from shikisha.core.tools import FIND_TOOLS
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
-from shikisha.engine.tools import Agent
+from shikisha.engine.pool import Agent, Member, Pool
 from shikisha.journal import Journal, open_journal
 from shikisha.retrieval.fit_ranker import select_ranker
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http

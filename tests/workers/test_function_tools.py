@@ -11,8 +11,7 @@ from shikisha.core.errors import ConfigError
 from shikisha.core.messages import ToolCall
 from shikisha.core.task import Task
 from shikisha.core.tools import ToolEffect
-from shikisha.engine.pool import Member, Pool
-from shikisha.engine.tools import Agent, ToolList
+from shikisha.engine.pool import Agent, Member, Pool, ToolList
 from shikisha.workers.function_tools import function_tools, reads
 from support import Answers, engine, plan_of
 

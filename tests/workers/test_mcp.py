@@ -21,8 +21,7 @@ from shikisha.core.task import Task
 from shikisha.engine.worker import Card, Request
 from shikisha.testing import black_hole, closed_port
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
-from shikisha.workers.mcp import McpSettings, McpWorker, build
-from shikisha.workers.mcp_resources import McpResourceGatherer
+from shikisha.workers.mcp import McpResourceGatherer, McpSettings, McpWorker, build
 
 KEY = "key-planted-0123456789"
 SCRIPT = str(SUPPORT / "mcp_tools.py")

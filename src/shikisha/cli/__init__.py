@@ -67,12 +67,12 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "policy": ("policy", "group", "Show, release and watch learned policies."),
     "runs approve": ("run", "approve", "Answer a question that a run waits for."),
     "runs feedback": ("runs", "feedback", "Grade the answer of a run."),
-    "runs plan": ("plan", "plan", "Ask for a plan, or parse one, and perform nothing."),
+    "runs plan": ("run", "plan", "Ask for a plan, or parse one, and perform nothing."),
     "runs release": ("runs", "release", "Let servers perform a quarantined run again."),
     "runs resume": ("run", "resume", "Continue a run from its last journaled step."),
     "runs rollback": ("runs", "rollback", "Undo the effects of a run's calls."),
     "runs show": ("history", "trace", "Show a run as a tree."),
-    "serve mcp": ("mcp", "mcp", "Serve the pool to an MCP client on stdio."),
+    "serve mcp": ("serve", "mcp", "Serve the pool to an MCP client on stdio."),
     "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
 }
 FRONT = ("run", "serve", "init", "doctor", "runs", "explain", "eval", "learn", "keys")

@@ -29,7 +29,7 @@ from shikisha.outcomes.importers.journal_runs import gather_runs
 from shikisha.outcomes.log_reader import OutcomeLog, has_responses, log_hash, open_log
 from shikisha.outcomes.log_writer import LogBuilder, RepeatPolicy
 from shikisha.outcomes.table_files import names_of
-from shikisha.plots.number_format import UNKNOWN
+from shikisha.plots.format import UNKNOWN
 from shikisha.routing.fit.drift_detection import (
     FEW_OUTCOMES,
     ExpectationSource,

@@ -3,6 +3,8 @@
 As the first process of a container it runs the server in a child, passes signals on, and waits for everything that the
 server leaves. When the first process of a container ends, the kernel kills all others at once, among them the watchdog
 that records which run took the server down. Invariant: the exit status is the server's own.
+
+`mcp`: the pool as an MCP server on stdio, for clients that start their servers themselves.
 """
 
 import os
@@ -27,10 +29,40 @@ from shikisha.cli.options import SharedOptions, YesOption, import_errors_name_ex
 from shikisha.config.container import Container
 from shikisha.config.environment import find_config
 from shikisha.config.preflight import conductor_notices
+from shikisha.server.lifecycle.process import open_service
 from shikisha.server.lifecycle.supervisor import ProcessPlace, end_with_parent, run_processes
+from shikisha.server.mcp.stdio import serve_stdio
+from shikisha.server.ops import logs
 
 if TYPE_CHECKING:
     from shikisha.server.lifecycle.service import RunService
+
+
+_KEY_VARIABLE = "SHIKISHA_KEY"
+
+
+def mcp(shared: SharedOptions, yes: YesOption = False) -> ExitCode:
+    """Serve the pool to an MCP client on stdio.
+
+    Its tools run tasks, explain runs and answer questions.
+    $SHIKISHA_KEY names whose budget is used; without it, a key named "shikisha mcp on stdio" is made once.
+    """
+    container = obtain_container(shared, yes=yes)
+    url = shared.journal or container.journal_url()
+    if "://" not in url:
+        session.make_folder(Path(url).parent)
+    logs.configure_logging(container.secret_store, container.settings.telemetry.log)
+    session.run_async(lambda: _serve(container, url))
+    return ExitCode.OK
+
+
+async def _serve(container: Container, url: str) -> None:
+    async with open_service(container, url) as service:
+        if service.first_key is not None:
+            output.print_note(f"an admin key, shown this once: {service.first_key}")
+        await serve_stdio(service, os.environ.get(_KEY_VARIABLE))
+    await container.aclose()
+
 
 _CHILD_GRACE = 15.0  # seconds that the children of the server get to end
 Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; 0.0.0.0: all addresses.")]

@@ -6,14 +6,19 @@ can name workers of the pool and nothing else (1, 5); every rejected text, and t
 `Proposal`, so no substitution is hidden (9). A first plan that only repeats the task for the first of several workers
 says nothing that the model understood: the proposal's note tells it, or the fallback plans. Deliberately absent:
 memory between calls, repair of near misses, and retries after faults, which the engine's attempts do.
+
+The part of a large pool that a conductor is shown for a task, chosen by the words of the task and of the cards.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import chain, islice
+from typing import TYPE_CHECKING
 
-from shikisha.conductors.shortlist import choose_shortlist
-from shikisha.core.errors import FaultKind, PlanError, WorkerError
+from shikisha.core.call import Card
+from shikisha.core.errors import FaultKind, MissingExtra, PlanError, WorkerError
 from shikisha.core.plan import Plan
 from shikisha.core.plan_parser import parse_plan
 from shikisha.core.prompts import (
@@ -26,9 +31,87 @@ from shikisha.core.prompts import (
     planner_instructions,
     planner_message,
 )
+from shikisha.core.run import RoundResult
+from shikisha.core.task import Task
 from shikisha.engine.conductor import Conductor, ModelCall, NoPlan, Proposal, Rejection, Situation
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import ChatMessage, Json, Request, Speaker
+
+if TYPE_CHECKING:
+    from shikisha.retrieval.text_index import TextIndex
+
+
+_WEIGHTS = (2.0, 1.0)  # of a name, and of a description
+_QUERY_CHARACTERS = 8_000
+_UNMATCHED_SHARE = 4  # one place in so many is for the pool's first workers
+_NAMED_CHARACTERS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Shortlist:
+    """Ordinals of a pool of `size` workers, ascending; a plan for a shortlist names places in it."""
+
+    ordinals: tuple[int, ...]
+    size: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether nobody is left out."""
+        return len(self.ordinals) == self.size
+
+    def narrow(self, at: Situation) -> Situation:
+        """Return the situation as a pool of the shortlist would have it."""
+        if self.whole:
+            return at
+        place = {ordinal: place for place, ordinal in enumerate(self.ordinals)}
+        rounds = tuple(replace(each, plan=_renumber(each.plan, place)) for each in at.rounds)
+        return replace(at, cards=tuple(at.cards[ordinal] for ordinal in self.ordinals), rounds=rounds)
+
+    def widen(self, proposal: Proposal, cards: Sequence[Card]) -> Proposal:
+        """Return the proposal in the ordinals of the pool, with a note of who was shown."""
+        if self.whole:
+            return proposal
+        names = ", ".join(cards[ordinal].name for ordinal in self.ordinals)
+        said = f"shown {len(self.ordinals)} of {self.size} workers: {names}"
+        said = said if len(said) <= _NAMED_CHARACTERS else f"{said[:_NAMED_CHARACTERS]}…"
+        plan = _renumber(proposal.plan, dict(enumerate(self.ordinals)))
+        return replace(proposal, plan=plan, note=f"{proposal.note}; {said}" if proposal.note else said)
+
+
+def choose_shortlist(task: Task, cards: Sequence[Card], rounds: Sequence[RoundResult], most: int) -> Shortlist:
+    """Return at most `most` workers to show for a task, or all of them; those of earlier rounds are always shown."""
+    if len(cards) <= most:
+        return Shortlist(tuple(range(len(cards))), len(cards))
+    seen = dict.fromkeys(step.worker for each in rounds for step in each.plan.steps)
+    matching = _index_of(tuple((card.name, card.description) for card in cards)).search(task.prompt[:_QUERY_CHARACTERS])
+    by_clause = [
+        [int(matching.positions[row]) for row in column.argsort()[::-1] if column[row] > 0]
+        for column in matching.clause_scores.T
+    ]
+    ranked = chain(seen, islice(_in_turns([[int(each) for each in matching.positions], *by_clause]), len(cards)))
+    matched = list(dict.fromkeys(ranked))[: max(len(seen), most - most // _UNMATCHED_SHARE)]
+    chosen = list(dict.fromkeys([*matched, *range(len(cards))]))[: max(most, len(seen))]
+    return Shortlist(tuple(sorted(chosen)), len(cards))
+
+
+def _in_turns(lists: Sequence[Sequence[int]]) -> Iterator[int]:
+    """Yield the first of each list, then the second of each, and so on."""
+    for place in range(max(map(len, lists), default=0)):
+        yield from (each[place] for each in lists if place < len(each))
+
+
+@lru_cache(maxsize=4)
+def _index_of(texts: tuple[tuple[str, str], ...]) -> "TextIndex":
+    try:  # numpy is an extra, which only a pool that is too large to show needs
+        from shikisha.retrieval.text_index import IndexedText, TextIndex
+    except ModuleNotFoundError as error:
+        raise MissingExtra("tools", f"a shortlist of {len(texts)} workers") from error
+    return TextIndex([IndexedText("", each) for each in texts], _WEIGHTS)
+
+
+def _renumber(plan: Plan, place: dict[int, int]) -> Plan:
+    return Plan(tuple(replace(step, worker=place[step.worker]) for step in plan.steps))
+
 
 PLAN_ATTEMPTS = 2
 _SHORTER = "That ran into the limit of your output. Write the whole plan once more, in half as many words."

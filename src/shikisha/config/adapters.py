@@ -71,7 +71,10 @@ GUARD_KINDS: Registry[Kind[Guard]] = Registry(
     "guards",
     "kind of guard",
     Kind,
-    {kind: f"shikisha.guards.{kind}" for kind in ("expects", "grounded", "once", "reaches", "unchanged")},
+    {
+        **{kind: f"shikisha.guards.{kind}" for kind in ("grounded", "once")},
+        **{kind: f"shikisha.guards.probing_guards:{kind.upper()}" for kind in ("expects", "reaches", "unchanged")},
+    },
 )
 CONDUCTOR_KINDS: Registry[ConductorKind] = Registry(
     "conductors",

@@ -39,11 +39,10 @@ from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import LEARNED, Conductor, Team, TeamPlace
 from shikisha.engine.gatherer import ContextSource
 from shikisha.engine.guards import Guard
-from shikisha.engine.pool import Member, Pool, cut_outside_stand_ins
-from shikisha.engine.tools import Agent
+from shikisha.engine.pool import Agent, Member, Pool, cut_outside_stand_ins
 from shikisha.engine.worker import ApprovalMode, Card, Worker
 from shikisha.telemetry import conventions, make_observer
-from shikisha.telemetry.worker_facts import WorkerFacts, describe_worker
+from shikisha.telemetry.attributes import WorkerFacts, describe_worker
 from shikisha.tools.catalogue_settings import CatalogueOptions
 from shikisha.workers.agent import AgentSettings, WorkerTool, WorkerTools, agent_card, default_effect, tool_names
 from shikisha.workers.conductor import ConductorWorker

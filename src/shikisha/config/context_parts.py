@@ -19,10 +19,8 @@ from shikisha.core.toml import error_location
 from shikisha.core.visibility import Labels
 from shikisha.engine.gatherer import AnswerStep, Gatherer
 from shikisha.gatherers.context_budget import ContextBudget, WeightedGatherer
-from shikisha.gatherers.file_gatherer import FileGatherer, folder_inside
-from shikisha.gatherers.history_gatherer import HistoryGatherer
-from shikisha.workers.mcp import McpServer
-from shikisha.workers.mcp_resources import McpResourceGatherer
+from shikisha.gatherers.file_gatherer import FileGatherer, HistoryGatherer, folder_inside
+from shikisha.workers.mcp import McpResourceGatherer, McpServer
 
 FindServer = Callable[[str], McpServer]
 

@@ -28,7 +28,7 @@ from shikisha.outcomes.log_reader import (
     run_outcomes,
     sample_tasks,
 )
-from shikisha.plots.number_format import plural
+from shikisha.plots.format import plural
 from shikisha.routing.fit.check_signal import apply_test_signal
 from shikisha.routing.fit.drift_detection import drop_outdated
 from shikisha.routing.fit.incumbents import (

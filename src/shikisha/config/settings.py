@@ -3,6 +3,10 @@
 Invariant: no secret is ever written in the file. A table names the environment variable that holds it (`*_env`). The
 keys of each kind of worker and check stand beside its adapter (see `config.adapters`); this module holds what they
 share. A key exists only because two users would set it differently.
+
+The keys of [push]: notifications to the phones of people who may approve.
+
+Tables of the configuration for what runs teach: [learning], the learner's switch, and [memory].
 """
 
 import re
@@ -10,18 +14,17 @@ from collections.abc import Mapping
 from datetime import date
 from enum import StrEnum
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from shikisha.config.autonomy_settings import AutonomyTable
 from shikisha.config.conductor_settings import ConductorTable
 from shikisha.config.config_table import ConfigTable
 from shikisha.config.context_settings import AnswerTable, ContextTable
 from shikisha.config.environment import JOURNAL_FILE
-from shikisha.config.learning_settings import LearningTable, MemoryTable
-from shikisha.config.push_settings import PushTable
 from shikisha.core.budget import Caps, Price
 from shikisha.core.call import ApprovalMode
 from shikisha.core.events import OnCheckFailure
@@ -31,6 +34,71 @@ from shikisha.core.tools import ToolEffect
 from shikisha.evals.reward import RewardWeights
 from shikisha.telemetry.export_settings import ExportSettings, export_settings
 from shikisha.tools.catalogue_settings import CatalogueTable
+
+
+class LearningTable(ConfigTable):
+    """[learning]: one switch. The learner then chooses workers, wordings, joins and checks of the plans it is given."""
+
+    on: bool = Field(default=False, description="whether runs teach who does what, and later runs use it")
+    dollars_share: float = Field(
+        default=0.1, ge=0, le=1, description="the share of dollars for trying what is not known well; more at first"
+    )
+    worth: float = Field(
+        default=0.05, gt=0, allow_inf_nan=False, description="US dollars that a right answer is worth: the dial of cost"
+    )
+    phrases: tuple[str, ...] = Field(
+        default=("Reply with the result only.", "Go over your result twice."),
+        max_length=8,
+        description="sentences that may be added to a subtask, for the workers that they are seen to help",
+    )
+    folder: Path = Field(default=Path("learning"), description="where models are kept; relative to this file")
+
+
+class MemoryTable(ConfigTable):
+    """[memory]: notes of finished runs, found again by `shikisha memory search` and `GET /memory`."""
+
+    file: Path | None = Field(
+        default=None, description="the index over the journal, made and kept by searches; relative to this file"
+    )
+    half_life_days: float | None = Field(
+        default=None, gt=0, description="the age in days at which a note counts half; by default age does not count"
+    )
+    share: Literal["tenant", "all"] = Field(
+        default="tenant",
+        description="whose notes a key finds: those of its tenant, or all without data labels it lacks",
+    )
+
+
+BROWSER_PUSH_SERVICES = (
+    "fcm.googleapis.com",
+    "*.push.services.mozilla.com",
+    "web.push.apple.com",
+    "*.push.apple.com",
+    "*.notify.windows.com",
+)
+
+
+class PushTable(BaseModel):
+    """[push]: web push. Only the push services that are named here are ever called."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key_env: str = Field(
+        default="SHIKISHA_VAPID_KEY",
+        pattern="^[A-Za-z_][A-Za-z0-9_]*$",
+        description="the environment variable that holds the VAPID key; `shikisha keys vapid` makes one",
+    )
+    contact: str = Field(
+        pattern="^(mailto:.+@.+|https://.+)$",
+        description="how push services reach the operator: mailto:you@example.com or an https:// URL",
+    )
+    services: tuple[Annotated[str, Field(pattern=r"^[a-z0-9.*:-]+$")], ...] = Field(
+        default=BROWSER_PUSH_SERVICES,
+        min_length=1,
+        description="hosts of push services, with * for any text; by default those of the common browsers",
+    )
+    content: bool = Field(default=False, description="whether the question's text is in the message; it is sealed")
+
 
 _NAME = re.compile(r"\w[\w.@:+/ -]*")
 _ENV_VAR_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)

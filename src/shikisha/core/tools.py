@@ -1,7 +1,7 @@
 """Tools, as data: what an agent may call, how a model is told of it, and what a call that was not made says.
 
 Invariants: a tool is frozen, and its hash covers everything that a model reads of it, so a pin holds for what is
-offered; its name is one that every chat API takes. Deliberately absent: who performs a call (`engine.tools`), where
+offered; its name is one that every chat API takes. Deliberately absent: who performs a call (`engine.pool`), where
 tools come from (workers of the pool, catalogues), and the records of calls (`messages.ToolCall`, `ToolExchange`).
 """
 

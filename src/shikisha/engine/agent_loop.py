@@ -7,6 +7,8 @@ schema, with a person's yes to these very arguments where one is wanted, and ins
 its arguments and nothing else (2). Whatever is wrong with a call is told to the agent as its result, in a form that it
 can act on: it can mend the call, and it can widen nothing (5). Where nobody knows whether a write was performed, it is
 not repeated, and the agent is told so. Deliberately absent: where tools come from (`tools`), what guards look for.
+
+Guards of one call of a tool, put to work: before it is made, and after it.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from time import time
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from shikisha.core.call import ClientOptions
 from shikisha.core.errors import (
@@ -27,7 +29,15 @@ from shikisha.core.errors import (
     WorkerError,
     describe_error,
 )
-from shikisha.core.events import AttemptReason, CallRole, QuestionKind, ToolRefused, ToolsOffered
+from shikisha.core.events import (
+    AttemptReason,
+    CallRole,
+    GuardDecided,
+    GuardMoment,
+    QuestionKind,
+    ToolRefused,
+    ToolsOffered,
+)
 from shikisha.core.messages import (
     NO_TOOL,
     Json,
@@ -44,13 +54,101 @@ from shikisha.core.tools import FIND_TOOLS, OfferedTool, Tool, ToolEffect, dump_
 from shikisha.core.visibility import FINAL_ANSWER, adapt_request, ask_by_schema, check_clearance, missing_clearances
 from shikisha.engine.agent_window import AgentWindow, HeldText
 from shikisha.engine.attempt import CallPurpose, call_with_retries
-from shikisha.engine.guards import GuardSituation, ToolOutcome
-from shikisha.engine.pool import Member
+from shikisha.engine.guards import Guard, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
+from shikisha.engine.pool import Agent, ArgumentChecks, Member, ToolSource
 from shikisha.engine.questions import ask_about_call, refusal_text, require_approval, require_tool_approval
 from shikisha.engine.run_context import StepCalls
-from shikisha.engine.tool_guards import GuardedTool, decide_after, decide_before
-from shikisha.engine.tools import Agent, ArgumentChecks, ToolSource
 from shikisha.engine.worker import Reply, Request
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedTool:
+    """A call that is to be made: the tool, who performs it, the call as the agent wrote it, and its arguments."""
+
+    tool: Tool
+    member: Member
+    call: ToolCall
+    arguments: Mapping[str, Json]
+
+
+SituationOf: TypeAlias = Callable[[str], GuardSituation]
+
+
+async def decide_before(calls: StepCalls, made: GuardedTool, situation: SituationOf) -> None:
+    """Let the tool's guards decide whether the call may be made; WorkerError (GUARDED) says which one refuses it."""
+    call = GuardedCall(made.tool, made.arguments, calls.call)
+    for guard in made.member.guards:
+        seen = situation(f"b{calls.decided[GuardMoment.BEFORE]}")
+        decided = await _decide(calls, guard, GuardMoment.BEFORE, partial(guard.before, call, seen))
+        if not decided.passed:
+            raise WorkerError(FaultKind.GUARDED, f"{guard.name}: {decided.reason}")
+
+
+async def decide_after(calls: StepCalls, made: GuardedTool, outcome: ToolOutcome, situation: SituationOf) -> list[str]:
+    """Let the tool's guards look at what the call came to; return what the agent is told of each failure."""
+    call, remarks = GuardedCall(made.tool, made.arguments, calls.call), []
+    for guard in made.member.guards:
+        seen = situation(f"a{calls.decided[GuardMoment.AFTER]}")
+        decided = await _decide(calls, guard, GuardMoment.AFTER, partial(guard.after, call, outcome, seen))
+        if not decided.passed:
+            remarks.append(f"The call was made, and the guard {guard.name} did not pass: {decided.reason}")
+    return remarks
+
+
+async def _decide(
+    calls: StepCalls, guard: Guard, moment: GuardMoment, ask: Callable[[], Awaitable[GuardDecision]]
+) -> GuardDecision:
+    """Return the journaled decision that comes next, or the guard's, journaled."""
+    place = calls.decided[moment]
+    calls.decided[moment] += 1
+    past = [
+        each
+        for each in (calls.record.tools if calls.record else ())
+        if isinstance(each, GuardDecided) and each.call == calls.call and each.moment is moment
+    ]
+    if place < len(past):
+        return GuardDecision(past[place].passed, past[place].reason, past[place].failure)
+    decision = await _ask_guard(calls, ask)
+    context = calls.context
+    context.recorder.add(
+        GuardDecided(
+            run=context.run,
+            at=time(),
+            round=calls.round,
+            step=calls.step or 0,
+            call=calls.call,
+            tool=calls.tool,
+            guard=context.clean(guard.name),
+            moment=moment,
+            passed=decision.passed,
+            reason=decision.reason,
+            failure=decision.failure,
+        )
+    )
+    return decision
+
+
+async def _ask_guard(calls: StepCalls, ask: Callable[[], Awaitable[GuardDecision]]) -> GuardDecision:
+    """Return what the guard says; whatever it raises is a no, but where a probe waits for a person (WorkerError)."""
+    context = calls.context
+    try:
+        given = await ask()
+        return GuardDecision(given.passed is True, context.clean(given.reason), context.clean(given.failure))
+    except WorkerError as error:
+        if error.fault.kind is FaultKind.WAITING:
+            raise
+        return GuardDecision(passed=False, reason=f"the guard could not look: {error.fault}")
+    except JournalError:
+        raise
+    except asyncio.CancelledError:
+        if context.cancelled():
+            raise
+        return GuardDecision(passed=False, reason="the guard cancelled itself")
+    except PROCESS_STOPS:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a guard is anyone's code, and what breaks must let nothing pass
+        return GuardDecision(passed=False, reason=context.clean(f"the guard broke: {describe_error(error)}"))
+
 
 T = TypeVar("T")
 _LAST_TURN = "(No tools can be called any more: answer now, with what is known.)"

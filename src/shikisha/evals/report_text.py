@@ -22,7 +22,7 @@ from shikisha.evals.entrant_metrics import (
     SpecificationCliff,
 )
 from shikisha.evals.samples import EntrantRole
-from shikisha.plots.number_format import MINUS, percent, plural, points, shorten_middle
+from shikisha.plots.format import MINUS, percent, plural, points, shorten_middle
 
 _LONGEST_NAME = 36
 _ALMOST_0 = 0.0005  # percentage points

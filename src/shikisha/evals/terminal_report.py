@@ -28,7 +28,7 @@ from shikisha.evals.report_text import (
     total_dollars,
 )
 from shikisha.evals.samples import EntrantRole, Sample
-from shikisha.plots.number_format import UNKNOWN, count, percent, plural, points, seconds, shorten_middle
+from shikisha.plots.format import UNKNOWN, count, percent, plural, points, seconds, shorten_middle
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import MissingExtra
 from shikisha.core.text import clean_text
-from shikisha.plots.number_format import compact, count, percent, plural, points, seconds
+from shikisha.plots.format import compact, count, percent, plural, points, seconds
 
 if TYPE_CHECKING:
     from jinja2 import Environment

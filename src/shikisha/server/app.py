@@ -4,9 +4,11 @@ Invariants: every request gets a response in its API's error shape that holds no
 that is too large is refused before it is read whole. What each route does is in the module of its API.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -19,10 +21,6 @@ from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from shikisha import __version__
 from shikisha.core.errors import ShikishaError
-from shikisha.server.a2a import routes as a2a_routes
-from shikisha.server.anthropic import routes as message_routes
-from shikisha.server.chat import completions, embeddings, routing
-from shikisha.server.chat import models as model_routes
 from shikisha.server.chat import routes as chat_routes
 from shikisha.server.chat.routes import DirectHandler
 from shikisha.server.http.api_errors import ApiError, error_body_at
@@ -30,63 +28,49 @@ from shikisha.server.http.auth import authenticate
 from shikisha.server.http.middleware import AccessLog, ApiOrigins, HostCheck, RequestLimits
 from shikisha.server.http.run_result import api_error_of
 from shikisha.server.http.streams import StreamLimiter
-from shikisha.server.keys import admin_routes
 from shikisha.server.lifecycle.service import RunService
-from shikisha.server.mcp import routes as mcp_routes
 from shikisha.server.ops import metrics
-from shikisha.server.pages import (
-    approvals_page,
-    device_page,
-    keys_page,
-    login,
-    overview_page,
-    run_exports,
-    run_page,
-    runs_page,
-    sessions_page,
-    try_page,
-    workers_page,
-)
 from shikisha.server.pages.login import LOGIN_COOKIE, login_sessions
-from shikisha.server.responses import routes as response_routes
-from shikisha.server.runs import memory_routes, outcome_routes, review_routes, tool_routes
-from shikisha.server.runs import routes as run_routes
+from shikisha.server.pages.templates import UI_ROOT
 
 _LOG = logging.getLogger(__name__)
-ROUTERS = (
-    chat_routes.router,
-    chat_routes.stored_router,
-    response_routes.router,
-    message_routes.router,
-    routing.router,
-    completions.router,
-    embeddings.router,
-    mcp_routes.router,
-    a2a_routes.router,
-    model_routes.router,
-    tool_routes.router,
-    run_routes.router,
-    memory_routes.router,
-    review_routes.router,
-    review_routes.rollback_router,
-    review_routes.feedback_router,
-    outcome_routes.router,
-    admin_routes.router,
-    metrics.router,
-    login.router,
-    overview_page.router,
-    sessions_page.router,
-    runs_page.router,
-    run_exports.router,
-    run_page.router,
-    approvals_page.router,
-    approvals_page.passkey_router,
-    device_page.router,
-    device_page.script_router,
-    workers_page.router,
-    keys_page.router,
-    try_page.router,
-    login.missing_page_router,  # last, since it answers every address under /ui
+# By module, imported when the first request comes that is not answered directly: a gateway for chats loads none.
+_APIS = (
+    "chat.routes:router",
+    "chat.routes:stored_router",
+    "responses.routes:router",
+    "anthropic.routes:router",
+    "chat.routing:router",
+    "chat.completions:router",
+    "chat.embeddings:router",
+    "mcp.routes:router",
+    "a2a.routes:router",
+    "chat.models:router",
+    "runs.search_routes:tool_router",
+    "runs.routes:router",
+    "runs.search_routes:router",
+    "runs.review_routes:router",
+    "runs.review_routes:rollback_router",
+    "runs.review_routes:feedback_router",
+    "runs.outcome_routes:router",
+    "keys.admin_routes:router",
+    "ops.metrics:router",
+)
+_PAGES = (
+    "pages.login:router",
+    "pages.overview_page:router",
+    "pages.sessions_page:router",
+    "pages.runs_page:router",
+    "pages.run_exports:router",
+    "pages.run_page:router",
+    "pages.approvals_page:router",
+    "pages.approvals_page:passkey_router",
+    "pages.device_page:router",
+    "pages.device_page:script_router",
+    "pages.workers_page:router",
+    "pages.keys_page:router",
+    "pages.try_page:router",
+    "pages.login:missing_page_router",  # last, since it answers every address under /ui
 )
 
 
@@ -133,7 +117,7 @@ class _ServerApp(FastAPI):
 def openapi_document() -> dict[str, Any]:
     """Return the OpenAPI document of every route, without a running server."""
     app = _bare_app()
-    app.router.routes.extend(_all_routes())
+    app.router.routes.extend((*_routes(_APIS), *_routes(_PAGES)))
     return app.openapi()
 
 
@@ -152,12 +136,11 @@ def create_app(service: RunService) -> FastAPI:
     app = _bare_app()
     app.state.service = service
     app.state.listeners = StreamLimiter(service.settings.max_connections)
-    app.router.routes.extend(_all_routes())
     metrics.install_metrics(app, service)
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
     settings = service.settings
-    inner: ASGIApp = _DirectDispatch(super(_ServerApp, app).__call__, chat_routes.direct_routes())
+    inner: ASGIApp = _DirectDispatch(_RoutesOnDemand(app, super(_ServerApp, app).__call__), chat_routes.direct_routes())
     inner = RequestLimits(inner, settings.max_body_bytes, settings.max_pending_bytes, _require_login_or_key)
     if settings.origins:
         inner = ApiOrigins(inner, settings.origins)
@@ -193,12 +176,37 @@ class _DirectDispatch:
         await response(scope, receive, send)
 
 
+class _RoutesOnDemand:
+    """Pure ASGI middleware: adds the routes of the APIs, and those of the pages, before the first request for them."""
+
+    def __init__(self, app: FastAPI, inner: ASGIApp) -> None:
+        self._router, self._inner = app.router, inner
+        self._missing = {_APIS, _PAGES}
+        self._lock = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request."""
+        if self._missing and scope["type"] == "http":
+            await self._add(_APIS)
+            if scope["path"] == "/" or scope["path"].startswith(UI_ROOT):
+                await self._add(_PAGES)
+        await self._inner(scope, receive, send)
+
+    async def _add(self, routers: tuple[str, ...]) -> None:
+        async with self._lock:
+            if routers in self._missing:
+                # In a thread, since it takes up to a second in which chats shall go on.
+                self._router.routes.extend(await asyncio.to_thread(_routes, routers))
+                self._missing.discard(routers)
+
+
 @cache
-def _all_routes() -> Sequence[BaseRoute]:
-    """Return all routes, built once per process: FastAPI would build their models again for each app."""
+def _routes(routers: tuple[str, ...]) -> Sequence[BaseRoute]:
+    """Return the routes of routers, built once per process: FastAPI would build their models again for each app."""
     whole = FastAPI(openapi_url=None)
-    for router in ROUTERS:
-        whole.include_router(router)
+    for name in routers:
+        module, _, attribute = name.partition(":")
+        whole.include_router(getattr(import_module(f"shikisha.server.{module}"), attribute))
     return tuple(whole.router.routes)
 
 

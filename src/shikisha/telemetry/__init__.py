@@ -12,9 +12,9 @@ from shikisha.core.errors import MissingExtra
 
 if TYPE_CHECKING:
     from shikisha.core.secrets import SecretStore
+    from shikisha.telemetry.attributes import WorkerFacts
     from shikisha.telemetry.export_settings import ExportSettings
     from shikisha.telemetry.observer import TelemetryObserver
-    from shikisha.telemetry.worker_facts import WorkerFacts
 
 
 def make_observer(

@@ -51,6 +51,7 @@ from shikisha.core.events import (
 from shikisha.core.plan import Plan, item_place, step_name
 from shikisha.telemetry import attributes as span_attributes
 from shikisha.telemetry import conventions
+from shikisha.telemetry.attributes import CallKind, WorkerFacts
 from shikisha.telemetry.conventions import OpenInferenceKind
 from shikisha.telemetry.span_model import (
     RunSpan,
@@ -62,7 +63,6 @@ from shikisha.telemetry.span_model import (
     span_id,
     trace_id,
 )
-from shikisha.telemetry.worker_facts import CallKind, WorkerFacts
 
 _MOST_OPEN = 20_000  # runs: those whose end never came (their process lost the journal) must not pile up
 _MOST_KEPT = 2_000  # runs that have ended or wait, kept for late grades and for their next part

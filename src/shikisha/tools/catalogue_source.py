@@ -5,22 +5,31 @@ in bytes and in time, and is asked for without headers unless `base_url` names i
 configuration does not name is refused where that matters;
 what an MCP server claims of a tool (that it only reads) is written into the lock, where a person sees it, and the
 configuration's `effects` override it.
+
+Tools as JSON lines: `name`, `description`, `parameters` (a JSON Schema), and if wanted `effect`, `group` and a call.
 """
 
 import asyncio
+import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
+from shikisha.core.json_schema import parse_json
+from shikisha.core.messages import Json
 from shikisha.core.secrets import SecretStore
+from shikisha.core.text import one_line
 from shikisha.core.tools import ToolEffect
 from shikisha.engine.worker import Card
 from shikisha.tools.catalogue_entry import (
     CatalogueEntry,
+    OperationCall,
+    OperationParameter,
     ReadCatalogue,
     RefusedTool,
     collect_entries,
@@ -29,9 +38,94 @@ from shikisha.tools.catalogue_entry import (
 )
 from shikisha.tools.catalogue_settings import CatalogueOptions, HttpCatalogueOptions, McpCatalogue, OpenApiCatalogue
 from shikisha.tools.openapi import parse_document, read_openapi
-from shikisha.tools.tool_rows import read_tool_rows
 from shikisha.workers.endpoint import fill_headers, metadata_problem, origin
 from shikisha.workers.mcp import McpServer, ToolDescription, build_server
+
+_MAX_LINE = 2**20
+_KNOWN = frozenset(
+    {"name", "description", "parameters", "schema", "inputSchema", "input_schema", "effect", "idempotent", "group"}
+    | {"method", "path", "type", "function"}
+)
+_SCHEMAS = ("parameters", "schema", "inputSchema", "input_schema")
+_METHODS = ("GET", "PUT", "POST", "DELETE", "PATCH")
+
+
+@dataclass(frozen=True, slots=True)
+class _RowReader:
+    catalogue: str
+    where: str
+
+    def entry(self, row: Mapping[str, object]) -> CatalogueEntry:
+        """Return a row as a tool; ConfigError says what is missing."""
+        inner = row.get("function")
+        row = {**row, **inner} if isinstance(inner, Mapping) else row
+        name = row.get("name")
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"{self.where}: name: expected a text")
+        if unknown := sorted(row.keys() - _KNOWN):
+            raise ConfigError(f"{self.where}: tool {one_line(name, 80)}: unknown key {unknown[0]!r:.80}")
+        description, schema = row.get("description", ""), {"type": "object"}
+        for key in _SCHEMAS:
+            schema = cast("dict[str, str]", row.get(key, schema))
+        if not isinstance(description, str) or not isinstance(schema, dict):
+            raise ConfigError(
+                f"{self.where}: tool {one_line(name, 80)}: description: expected a text, parameters: an object"
+            )
+        effect = row.get("effect", "unknown")
+        if effect not in [str(each) for each in ToolEffect]:
+            raise ConfigError(f"{self.where}: tool {one_line(name, 80)}: effect: expected read, write or unknown")
+        tool = make_tool(
+            self.catalogue,
+            name,
+            description,
+            cast("Mapping[str, Json]", schema),
+            ToolEffect(str(effect)),
+            idempotent=row.get("idempotent") is True,
+        )
+        group = row.get("group", "")
+        return CatalogueEntry(tool, group if isinstance(group, str) else "", self._call(name, row, tool.schema))
+
+    def _call(self, name: str, row: Mapping[str, object], schema: Mapping[str, Json]) -> OperationCall:
+        method, path = row.get("method", "POST"), row.get("path", f"/{name}")
+        if method not in _METHODS or not isinstance(path, str) or not path.startswith("/"):
+            raise ConfigError(
+                f"{self.where}: tool {one_line(name, 80)}: expected method {', '.join(_METHODS)}, and a path from /"
+            )
+        properties = schema.get("properties")
+        names = list(properties) if isinstance(properties, Mapping) else []
+        places = {each: "path" if f"{{{each}}}" in path else "query" for each in names}
+        if method not in ("GET", "DELETE"):
+            # Arguments outside the path are the body: all of them, under their own names.
+            in_path = tuple(OperationParameter(each, each, "path") for each in names if places[each] == "path")
+            return OperationCall(str(method), path, "", in_path, "*", "json")
+        return OperationCall(
+            str(method), path, "", tuple(OperationParameter(n, n, place) for n, place in places.items())
+        )
+
+
+def read_tool_rows(catalogue: str, lines: Iterable[str], where: str) -> ReadCatalogue:
+    """Return the rows as tools; what cannot be used is refused, with its line."""
+    entries: list[CatalogueEntry] = []
+    refused: list[RefusedTool] = []
+    for number, line in enumerate(lines, 1):
+        place = f"catalogue {catalogue}: {where}: line {number}"
+        if not line.strip():
+            continue
+        name = ""
+        try:
+            if len(line) > _MAX_LINE:
+                raise ConfigError(f"{place}: {len(line):,} characters; at most {_MAX_LINE:,} are taken")
+            row = parse_json(line)
+            if not isinstance(row, dict):
+                raise ConfigError(f"{place}: expected a JSON object")
+            name = str(row.get("name", ""))[:80]
+            entries.append(_RowReader(catalogue, place).entry(row))
+        except (json.JSONDecodeError, RecursionError, ValueError) as error:
+            refused.append(RefusedTool(name or f"line {number}", f"{place}: not JSON: {error}"))
+        except ConfigError as error:
+            refused.append(RefusedTool(name or f"line {number}", str(error)))
+    return collect_entries(catalogue, entries, refused)
+
 
 _MAX_SOURCE_BYTES = 2**26
 _MAX_SERVERS = 50  # of one document: each is looked up

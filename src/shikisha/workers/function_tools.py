@@ -25,8 +25,7 @@ from shikisha.core.call import ApprovalMode
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError, describe_error
 from shikisha.core.tools import Tool, ToolEffect
 from shikisha.engine.guards import Guard
-from shikisha.engine.pool import Member
-from shikisha.engine.tools import ToolList
+from shikisha.engine.pool import Member, ToolList
 from shikisha.engine.worker import Card, Json, Reply, Request
 
 ToolFunction = Callable[..., object]

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from shikisha.core.text import one_line
-from shikisha.plots.number_format import percent, seconds
+from shikisha.plots.format import percent, seconds
 from shikisha_train import metrics
 from shikisha_train.metrics import StepMetrics, collapse_warnings
 from shikisha_train.metrics_log import append_step

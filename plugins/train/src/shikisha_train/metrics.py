@@ -18,7 +18,7 @@ from typing import Protocol, TypedDict
 import numpy as np
 
 from shikisha.core.budget import format_dollars
-from shikisha.plots.number_format import percent, plural, points
+from shikisha.plots.format import percent, plural, points
 from shikisha_train.plan_reward import NO_PLAN, ScoredPlan
 
 SAMPLES_PER_STEP = 4

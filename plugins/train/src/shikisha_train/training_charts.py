@@ -19,7 +19,7 @@ from shikisha.plots.charts import (
     largest_series,
     stacked_layers,
 )
-from shikisha.plots.number_format import count, percent
+from shikisha.plots.format import count, percent
 from shikisha.plots.svg import AxisScale, Rect, Tick, even_scale, spaced_ticks, svg_path
 from shikisha_train.metrics import averaging_window, running_means
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from shikisha.core.errors import ConfigError
-from shikisha.plots.number_format import plural
+from shikisha.plots.format import plural
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.state import NO_ANSWER, OPEN_FORM
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from shikisha.core.errors import ConfigError
 from shikisha.outcomes.log_reader import OutcomeLog
-from shikisha.plots.number_format import percent, plural
+from shikisha.plots.format import percent, plural
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.fit.outcome_matrix import (
     MISSING_SHARE,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shikisha.plots.number_format import percent, plural
+from shikisha.plots.format import percent, plural
 from shikisha.routing.arrays import Flags
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, propagate_scores
 from shikisha.routing.state import NO_ANSWER

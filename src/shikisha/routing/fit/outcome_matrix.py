@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.outcomes.log_reader import Outcome, OutcomeLog
-from shikisha.plots.number_format import plural
+from shikisha.plots.format import plural
 from shikisha.routing.answer_evidence import (
     NEVER_MENTIONED,
     NUM_LOOKS,

@@ -17,7 +17,7 @@ from shikisha.core.text import one_line
 from shikisha.evals.entrant_metrics import ConfidenceInterval
 from shikisha.evals.report_text import span
 from shikisha.outcomes.log_reader import has_responses
-from shikisha.plots.number_format import UNKNOWN, percent, plural, points, shorten_middle
+from shikisha.plots.format import UNKNOWN, percent, plural, points, shorten_middle
 from shikisha.routing.fit.policy_figures import (
     CONSOLE_BUDGETS,
     FrontierLine,

@@ -30,7 +30,7 @@ from shikisha.server.chat.completion import (
 )
 from shikisha.server.chat.conversation import task_from_chat
 from shikisha.server.chat.schema import ChatRequest, check_supported
-from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, error_responses
+from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, QuickResponse, error_responses
 from shikisha.server.http.auth import require_reader, require_scope
 from shikisha.server.http.request import (
     drop_foreign,
@@ -42,7 +42,6 @@ from shikisha.server.http.request import (
     request_body_doc,
     validate_known,
 )
-from shikisha.server.http.response import QuickResponse
 from shikisha.server.http.run_result import (
     NO_RETRY,
     RunAnswer,

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -37,9 +37,6 @@ from shikisha.core.text import one_line
 from shikisha.server.http.api_errors import ApiError, error_body_at
 from shikisha.server.ops.logs import LogFields, log_line
 
-if TYPE_CHECKING:
-    from shikisha.server.ops.metrics import MetricCounters
-
 _ACCESS_LOG = logging.getLogger("shikisha.requests")
 TRACEPARENT: ContextVar[str | None] = ContextVar("traceparent", default=None)  # a run begins in its request's context
 _QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked by machines every few seconds
@@ -47,10 +44,22 @@ _CLIENT_LEFT = 499  # the client left before there was a status, as nginx has it
 UNMATCHED_ROUTE = "(none)"
 
 
+class RequestCounters(Protocol):
+    """What counts requests and refusals; metrics do, and import this module."""
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        ...
+
+    def refuse(self, reason: str) -> None:
+        """Count a refusal."""
+        ...
+
+
 class AccessLog:
     """Counts and logs requests."""
 
-    def __init__(self, app: ASGIApp, counters: "MetricCounters") -> None:
+    def __init__(self, app: ASGIApp, counters: RequestCounters) -> None:
         self._app = app
         self._counters = counters
 

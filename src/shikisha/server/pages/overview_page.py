@@ -20,8 +20,7 @@ from sqlalchemy import Connection
 
 from shikisha.core.budget import format_dollars
 from shikisha.plots.day_charts import ChartForm, DayChart, DaySeries, day_bar_chart, day_line_chart
-from shikisha.plots.format import format_share
-from shikisha.plots.number_format import compact, seconds
+from shikisha.plots.format import compact, format_share, seconds
 from shikisha.server.keys.grants import DailySpend, read_spend
 from shikisha.server.keys.key import KeyScope, dollars_of
 from shikisha.server.lifecycle.service import RunService

@@ -19,8 +19,7 @@ from shikisha.core.budget import Amount
 from shikisha.core.events import RecordsChanged, RunStatus
 from shikisha.journal.chain import RowStatement, execute_rows
 from shikisha.journal.records import records_event, row_hash
-from shikisha.journal.run_index import SESSION_NAMES
-from shikisha.journal.run_search import TextQuery, matching_texts
+from shikisha.journal.run_index import SESSION_NAMES, TextQuery, matching_texts
 from shikisha.journal.schema import RUN_TEXTS, RUN_WORKERS, RUNS, SERVED, add_rows
 
 MAX_INTEGER = 2**63 - 1

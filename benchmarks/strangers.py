@@ -1,14 +1,16 @@
 """Logs that nobody here wrote: is the verdict of `learn` safe to obey, and are its promises kept?
 
-    python benchmarks/strangers.py CACHE [--clones FOLDER] [--splits 20] [--sets bfcl,digit] [--json]
+    python benchmarks/strangers.py CACHE [--clones FOLDER] [--recorded FOLDER] [--splits 20] [--sets A,B] [--json]
 
 Reads public repositories into CACHE, outside this repository: function-calling results (BFCL-Result, fifteen settings
 with measured tokens, costs from list prices), twelve sets of paid APIs (FrugalML, prices as published there), and
-BIG-Bench-Hard, direct or step by step (tokens are characters / 4). FOLDER holds clones that are there. Of each set at
-most 2,400 tasks count, by SHA-256. Each split learns on one half and obeys the verdict on the other: `loses` counts
-the splits in which that half lost more than the tolerance, `surely` those beyond 1.65 standard errors of that half
-besides. A null log has each worker's scores shuffled over the tasks: routing can gain nothing there. `cost` and
-`accuracy` are the largest errors of promises over the settings of the dial, averaged over splits.
+BIG-Bench-Hard, direct or step by step (tokens are characters / 4). FOLDER holds clones that are there; RECORDED holds
+logs. Of each set at most 2,400 tasks count, by SHA-256. Each split learns on one half and obeys the verdict on the
+other: `loses` counts the splits in which that half lost more than the tolerance, `surely` those beyond 1.65 standard
+errors of that half besides. A null log has each worker's scores shuffled over the tasks: routing gains nothing there.
+`cost` is the largest error of promised costs over seven settings of the dial, `accuracy` that of accuracies in standard
+errors of a half; promises and what came of them are averaged over splits first, and costs are relative to the best
+single worker's on the same half. Splits that are done are kept in CACHE/splits.jsonl, and not done again.
 """
 
 import argparse
@@ -18,13 +20,14 @@ import json
 import re
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from shutil import which
 from time import process_time
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +38,7 @@ from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import select_policy
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
 from shikisha.routing.fit.verdict import TOLERANCE
-from shikisha.routing.policy_data import Policy, VerdictKind
+from shikisha.routing.policy_data import Policy
 from shikisha.routing.trade_off import OperatingMix, parse_target
 
 MOST_TASKS = 2_400
@@ -147,6 +150,17 @@ def big_bench(clone: Clone) -> Iterator[Row]:
                 yield f"{kind}/{place}", kind, prompt, way, float(answer.strip() == one["target"]), answer, dollars
 
 
+def recorded_rows(folder: Path) -> Iterator[Row]:
+    """Yield the outcomes of a log of recorded answers, of workers that did nearly all tasks."""
+    log = OutcomeLog.read(folder)
+    whole = [name for name in log.workers if len(list(log.outcomes_of(name))) >= 0.99 * len(log.task_ids)]
+    for worker in whole[:: max(1, len(whole) // 12)]:
+        for one in log.outcomes_of(worker):
+            task = log.task(one.task_id)
+            if one.score is not None:
+                yield one.task_id, task.domain, task.prompt, worker, one.score, log.answer_text(one), one.dollars or 0.0
+
+
 def build_log(rows: Iterator[Row], folder: Path) -> None:
     """Write the tasks that all workers answered as an outcome log, a sample of them by content."""
     by_task: dict[str, list[Row]] = defaultdict(list)
@@ -163,35 +177,47 @@ def build_log(rows: Iterator[Row], folder: Path) -> None:
     log.write(folder)
 
 
-@dataclass(frozen=True)
-class Obeyed:
-    """What came of a verdict on the half that it was not reached on."""
-
-    kind: VerdictKind
-    gain: float = 0.0
-    error: float = 0.0
-    spent: float = 1.0
-    cost_off: float = 0.0
-    accuracy_off: float = 0.0
+# Settings whose promises are compared: costs relative to the best single worker's, and the most accurate one.
+BUDGETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, None)
+Split = dict[str, Any]
 
 
-def obey(train: OutcomeMatrix, test: OutcomeMatrix) -> Obeyed:
-    """Learn on one half, and do on the other what the verdict says."""
-    policy, unit = select_policy(train).policy, train.cost_unit()
-    verdict, dial = policy.about.verdict, policy.rung().dial
+def obey(train: OutcomeMatrix, test: OutcomeMatrix) -> Split:
+    """Learn on one half, do on the other what the verdict says, and compare promises."""
+    begun = process_time()
+    policy = select_policy(train).policy
+    seconds, verdict, dial, best = process_time() - begun, policy.about.verdict, policy.rung().dial, train.best_worker()
     assert verdict is not None
-    best = train.best_worker()
-    ends = [(point, replay(policy.parts[point.part], point.setting, test)) for point in dial.points]
-    cost = max(abs(float(came.paid.mean()) / unit / max(point.cost, 1e-9) - 1) for point, came in ends)
-    se = max(1e-9, float(test.won[:, best].std()) / len(test) ** 0.5)
-    right = max(abs(float(came.won.mean()) - point.accuracy) / se for point, came in ends)
-    if verdict.gain is None:
-        return Obeyed(verdict.kind, cost_off=cost, accuracy_off=right)
-    name, equals, value = verdict.option.partition("=")
-    won, paid = played(policy, policy.mix(parse_target([(name, value)] if equals else [])), test)
-    gain = won - test.won[:, best]
-    spent = float(paid.mean() / test.paid[:, best].mean()) if test.paid[:, best].any() else 1.0
-    return Obeyed(verdict.kind, float(gain.mean()), float(gain.std()) / len(gain) ** 0.5, spent, cost, right)
+    base = float(test.paid[:, best].mean()) or train.cost_unit()
+    error = max(1e-9, float(test.won[:, best].std()) / len(test) ** 0.5)
+    promises: list[list[float] | None] = []
+    for budget in BUDGETS:
+        if budget is not None and not dial.points[0].cost <= budget < dial.points[-1].cost:
+            promises.append(None)
+            continue
+        mix = OperatingMix(dial.points[-1], dial.points[-1], 0.0) if budget is None else dial.for_cost(budget)
+        won, paid = played(policy, mix, test)
+        promises.append([mix.cost, float(paid.mean()) / base, mix.accuracy, float(won.mean()), error])
+    split: Split = {"kind": str(verdict.kind), "gain": 0.0, "error": 0.0, "spent": 1.0, "seconds": seconds}
+    split["promises"] = promises
+    if verdict.gain is not None:
+        name, equals, value = verdict.option.partition("=")
+        won, paid = played(policy, policy.mix(parse_target([(name, value)] if equals else [])), test)
+        gain = won - test.won[:, best]
+        error = float(gain.std()) / len(gain) ** 0.5
+        split |= {"gain": float(gain.mean()), "error": error, "spent": float(paid.mean()) / base}
+    return split
+
+
+def kept(splits: Sequence[Split]) -> tuple[float, float]:
+    """Return the largest errors of promised costs and accuracies over settings, of means over splits."""
+    off = [(0.0, 0.0)]
+    for setting in range(len(BUDGETS)):
+        found = np.array([one["promises"][setting] for one in splits if one["promises"][setting]])
+        if 2 * len(found) > len(splits):
+            cost, came, accuracy, won, error = found.mean(axis=0)
+            off.append((abs(came / max(cost, 1e-9) - 1), abs(won - accuracy) / error))
+    return max(one for one, _ in off), max(two for _, two in off)
 
 
 def played(policy: Policy, mix: OperatingMix, matrix: OutcomeMatrix) -> tuple[np.ndarray, np.ndarray]:
@@ -213,11 +239,25 @@ def halves(matrix: OutcomeMatrix, split: int) -> tuple[OutcomeMatrix, OutcomeMat
     return matrix.at(first), matrix.at(~first)
 
 
+def done(cache: Path, name: str, split: int, matrix: OutcomeMatrix, *, null: bool) -> Split:
+    """Return what came of a split, from the cache or done now."""
+    file, key = cache / "splits.jsonl", [name, split, null]
+    for line in file.read_text().splitlines() if file.exists() else ():
+        held: Split = json.loads(line)
+        if held["key"] == key:
+            return held
+    found = {"key": key, **obey(*halves(shuffled(matrix, split) if null else matrix, split))}
+    with file.open("a") as opened:
+        opened.write(json.dumps(found) + "\n")
+    return found
+
+
 def main() -> None:
     """Fetch, learn, obey, and print a row a set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cache", type=Path)
     parser.add_argument("--clones", type=Path)
+    parser.add_argument("--recorded", type=Path)
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--sets", default="")
     parser.add_argument("--json", action="store_true")
@@ -229,27 +269,31 @@ def main() -> None:
         name = folder.partition("_")[2]
         readers[name.lower()] = partial(frugal, paid, name)
     readers["big-bench-hard"] = lambda: big_bench(hard)
+    for recorded in sorted(arguments.recorded.iterdir()) if arguments.recorded else ():
+        if (recorded / "outcomes.parquet").exists():
+            readers[recorded.name] = partial(recorded_rows, recorded)
     for name in arguments.sets.split(",") if arguments.sets else readers:
         folder = arguments.cache / "logs" / name
         if not folder.exists():
             build_log(readers[name](), folder)
-        matrix, begun = build_outcome_matrix(OutcomeLog.read(folder)), process_time()
-        came = [obey(*halves(matrix, split)) for split in range(arguments.splits)]
-        seconds = (process_time() - begun) / len(came)
-        null = [obey(*halves(shuffled(matrix, split), split)) for split in range(min(5, arguments.splits))]
+        log = OutcomeLog.read(folder)
+        matrix = build_outcome_matrix(log)
+        splits = [done(arguments.cache, name, split, matrix, null=False) for split in range(arguments.splits)]
+        null = [done(arguments.cache, name, split, matrix, null=True) for split in range(min(5, arguments.splits))]
+        cost, accuracy = kept(splits)
         row = {
             "set": name,
             "tasks": len(matrix),
             "workers": len(matrix.workers),
-            "verdicts": dict(Counter(str(one.kind) for one in came)),
-            "gain": float(np.mean([one.gain for one in came])),
-            "spent": float(np.mean([one.spent for one in came])),
-            "loses": sum(one.gain < -TOLERANCE for one in came),
-            "surely": sum(one.gain + 1.65 * one.error < -TOLERANCE for one in came),
-            "cost": float(np.mean([one.cost_off for one in came])),
-            "accuracy": float(np.mean([one.accuracy_off for one in came])),
-            "null": dict(Counter(str(one.kind) for one in null)),
-            "seconds": seconds,
+            "verdicts": dict(Counter(one["kind"] for one in splits)),
+            "gain": float(np.mean([one["gain"] for one in splits])),
+            "spent": float(np.mean([one["spent"] for one in splits])),
+            "loses": sum(one["gain"] < -TOLERANCE for one in splits),
+            "surely": sum(one["gain"] + 1.65 * one["error"] < -TOLERANCE for one in splits),
+            "cost": cost,
+            "accuracy": accuracy,
+            "null": dict(Counter(one["kind"] for one in null)),
+            "seconds": float(np.mean([one["seconds"] for one in splits])),
         }
         print(
             json.dumps(row) if arguments.json else "  ".join(f"{key} {value}" for key, value in row.items()), flush=True

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from panels import POOL, Made, panel
+from panels import POOL, Made, panel, replay_mix
 from paths import ROOT
 from policies import write
 
@@ -26,7 +26,7 @@ from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Card, Reply, Request
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer, LoggedTask
-from shikisha.routing.fit.log_replay import ReplayResult, replay_mix
+from shikisha.routing.fit.log_replay import ReplayResult
 from shikisha.routing.fit.model_selection import CASCADE, POLICY, TABLE, LearningOptions, fit_candidates, select_policy
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
 from shikisha.routing.policy_data import Candidate, Policy, PolicyOrigin

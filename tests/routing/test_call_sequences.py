@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from panels import Made, panel
+from panels import Made, panel, replay_mix
 from partial_logs import one_each, second_opinions, step_by_step, untold
 
 from shikisha.routing.arrays import Ints
 from shikisha.routing.fit import log_quality
 from shikisha.routing.fit.log_quality import LogKind, supported_outcomes
-from shikisha.routing.fit.log_replay import replay, replay_mix
+from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import TABLE
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, first_asks, has_turns, known_first_asks
 from shikisha.routing.fit.partial_logs import expected_outcomes, fit_partial_log

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from panels import Made, missing, panel
+from panels import Made, missing, panel, replay_mix
 from partial_logs import one_each
 from policies import RUNGS, of_every_kind, write
 from typer.testing import CliRunner
@@ -23,7 +23,6 @@ from shikisha.routing.fit.drift_detection import (
     expected_by_policy,
     find_alarm,
 )
-from shikisha.routing.fit.log_replay import replay_mix
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.fit.worker_removal import reroute_policy
 from shikisha.routing.policy_data import Policy

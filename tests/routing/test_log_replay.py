@@ -1,11 +1,11 @@
 """Playing: a part is performed act by act on what was recorded, and pays for it."""
 
 import numpy as np
-from panels import folds, missing, panel
+from panels import folds, missing, panel, replay_mix
 
 from shikisha.routing.fit.fit_stopping_rule import StoppingData, fit_stopping
 from shikisha.routing.fit.fit_table import fit_table
-from shikisha.routing.fit.log_replay import replay, replay_mix
+from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.state import NO_WORKER
 from shikisha.routing.trade_off import OperatingMix, OperatingPoint, hash_to_unit
 

@@ -15,7 +15,7 @@ from shikisha.core.errors import ConfigError
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.routing.fit.log_quality import find_cost_oddities
 from shikisha.routing.fit.missing_grades import complete_grades
-from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, complete_costs
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix, complete_costs
 from shikisha.routing.fit.policy_report import describe_best_single
 
 WORKERS = {"ann": Made(0.55, 0.1), "bob": Made(0.8, 1.0), "cyd": Made(0.65, 0.3)}
@@ -104,3 +104,18 @@ def test_costs_in_two_units_or_in_none_are_noticed(tmp_path: Path) -> None:
     (said,) = find_cost_oddities(a_log(tmp_path / "cents", [3.0] * 30))
     assert "ann costs $3,000 for a million tokens: is the column in dollars?" in said
     assert find_cost_oddities(a_log(tmp_path / "fine", [0.002, 0.05, 0.01] * 10)) == ()
+
+
+def test_a_call_that_was_cut_off_keeps_the_tokens_that_it_cost(tmp_path: Path) -> None:
+    tasks = [{"task_id": f"t{n}", "domain": "", "prompt": f"Q{n}"} for n in range(12)]
+    rows = [
+        {"task_id": f"t{n}", "worker": "ann", "score": 1.0, "answer": "A", "input_tokens": 100 + 7 * n,
+         "output_tokens": 10 * n, "cost_usd": (100 + 7 * n) * 1e-6 + 10 * n * 4e-6, "cost_kind": "recorded"}
+        for n in range(11)
+    ]  # fmt: skip
+    rows.append({"task_id": "t11", "worker": "ann", "score": 0.0, "input_tokens": 100, "output_tokens": 4_000})
+    for stem, held in (("tasks", tasks), ("outcomes", rows)):
+        (tmp_path / f"{stem}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
+    matrix = build_outcome_matrix(OutcomeLog.read(tmp_path))
+    assert matrix.dollars[11, 0] == pytest.approx(100e-6 + 4_000 * 4e-6)
+    assert complete_costs(matrix) == (matrix, ())

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from panels import POOL, Made, missing, panel, scores_only, untyped
+from panels import POOL, Made, missing, panel, replay_mix, scores_only, untyped
 from partial_logs import asked, each_apart, one_each, untold
 
 from shikisha.core.errors import ConfigError
 from shikisha.routing.arrays import Floats
-from shikisha.routing.fit.log_replay import replay, replay_mix
+from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import TABLE
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.fit.partial_logs import expected_outcomes, fit_partial_log, table_from_outcomes

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from panels import Made, panel, scores_only
+from panels import Made, panel, replay_mix, scores_only
 
 from shikisha.routing.arrays import Floats
 from shikisha.routing.fit.cost_frontier import BUDGETS, Frontier
-from shikisha.routing.fit.log_replay import replay_mix
 from shikisha.routing.fit.model_selection import select_policy
 from shikisha.routing.fit.verdict import MARGINS, MEASURED_BUDGETS, TOLERANCE, HeldOutTrial, reach_verdict
 from shikisha.routing.policy_data import LogVerdict, Policy, VerdictKind

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from panels import Made, panel
+from panels import Made, panel, replay_mix
 from policies import of_every_kind, write
 
 from shikisha.conductors.learned_policy import policy_conductor
@@ -16,7 +16,7 @@ from shikisha.engine.pool import Member, Pool
 from shikisha.evals.statistics import difference_interval
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.routing.fit.drift_detection import WorkerDrift
-from shikisha.routing.fit.log_replay import replay, replay_mix
+from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
 from shikisha.routing.fit.worker_removal import remeasure_policy, reroute_policy
 from shikisha.routing.policy_data import Policy

@@ -13,6 +13,7 @@ import numpy as np
 
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.routing.arrays import Flags, Floats, Ints
+from shikisha.routing.fit.log_replay import ReplayResult, replay
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.state import (
     NO_ANSWER,
@@ -24,6 +25,7 @@ from shikisha.routing.state import (
     TaskTypes,
     encode_answers,
 )
+from shikisha.routing.trade_off import OperatingMix, hash_to_unit
 
 CHOICES = "ABCDEFGH"
 _TOPIC = 12  # words of its own that a type has
@@ -147,3 +149,17 @@ def _prompt(random: np.random.Generator, kind: str, number: int) -> str:
     topic = [f"{kind or 'any'}{'abcdefghijkl'[place]}" for place in random.permutation(_TOPIC)[: len(CHOICES)]]
     options = "".join(f"\n{letter}. {word}" for letter, word in zip(CHOICES, topic, strict=True))
     return f"Question {number}: which of the following about {' and '.join(topic[:3])} holds?{options}"
+
+
+def replay_mix(
+    rules: tuple[DecisionRule, ...], mix: OperatingMix, matrix: OutcomeMatrix, may_ask: Flags | None = None
+) -> ReplayResult:
+    """Run each task at the one of the mix's two settings that its content draws."""
+    drawn = np.array([hash_to_unit(content) for content in matrix.hashes]) < mix.share
+    low, high = (replay(rules[point.part], point.setting, matrix, may_ask) for point in (mix.low, mix.high))
+    return ReplayResult(
+        np.where(drawn, high.won, low.won),
+        np.where(drawn, high.paid, low.paid),
+        np.where(drawn, high.shipped, low.shipped),
+        np.where(drawn[:, None], high.asked, low.asked),
+    )

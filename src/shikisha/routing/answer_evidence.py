@@ -53,14 +53,6 @@ class AnswerEvidence:
         """Return the evidence from these workers."""
         return AnswerEvidence(self.looks, self.mentions[:, columns], self.written[:, columns])
 
-    def with_candidates(self, count: int) -> "AnswerEvidence":
-        """Return the evidence with at least so many candidates; nothing is known of those added."""
-        more = max(0, count - self.looks.shape[1])
-        looks = np.pad(self.looks, ((0, 0), (0, more), (0, 0)))
-        mentions = np.pad(self.mentions, ((0, 0), (0, 0), (0, more), (0, 0)))
-        mentions[:, :, count - more :, 1] = NEVER_MENTIONED
-        return AnswerEvidence(looks, mentions, self.written)
-
     def without_texts(self, cells: Flags) -> "AnswerEvidence":
         """Return the evidence without these texts [T, J]."""
         return AnswerEvidence(self.looks, self.mentions, np.where(cells, np.float32(0), self.written))

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shikisha.core.errors import ConfigError
-from shikisha.core.task import OPERATOR, scope_as_json
+from shikisha.core.task import scope_as_json
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.boosted_scorer import NUM_CANDIDATE_FEATURES, BoostedTrees
@@ -228,16 +228,8 @@ class _PolicyFile(BaseModel):
 
 def serialize_policy(policy: Policy) -> bytes:
     """Return a policy as the bytes of a file."""
-    about = asdict(policy.about)
-    if not policy.about.advice:  # a file without it keeps the version that it had before there was advice
-        del about["advice"]
-    if not policy.about.wording:  # nor is this in files of before wordings were kept
-        del about["wording"]
-    if policy.about.verdict is None:  # nor are verdicts
-        del about["verdict"]
+    about = {name: value for name, value in asdict(policy.about).items() if value is not None}
     about["scope"] = scope_as_json(policy.about.scope)
-    if policy.about.scope == OPERATOR:  # as files of earlier versions are, which kept no tenant
-        del about["scope"]
     metadata = {
         "format": FORMAT,
         "kept": policy.kept,

@@ -15,7 +15,7 @@ from shikisha.routing.fit.cost_frontier import Frontier, compute_frontier
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.policy_data import Policy, PolicyUsage
 from shikisha.routing.state import NO_WORKER, SHIP, DecisionRule
-from shikisha.routing.trade_off import OperatingMix, TradeOff, hash_to_unit
+from shikisha.routing.trade_off import TradeOff
 
 MAX_REPLAYED_TASKS = 1_000
 
@@ -46,20 +46,6 @@ def replay(rule: DecisionRule, setting: int, matrix: OutcomeMatrix, may_ask: Fla
         asked[rows, next_workers] = True
     won = np.where(shipped == NO_WORKER, 0.0, matrix.won[np.arange(len(matrix)), shipped])
     return ReplayResult(won, (matrix.paid * asked).sum(axis=1), shipped, asked)
-
-
-def replay_mix(
-    rules: tuple[DecisionRule, ...], mix: OperatingMix, matrix: OutcomeMatrix, may_ask: Flags | None = None
-) -> ReplayResult:
-    """Run each task at the one of the mix's two settings that its content draws."""
-    drawn = np.array([hash_to_unit(content) for content in matrix.hashes]) < mix.share
-    low, high = (replay(rules[point.part], point.setting, matrix, may_ask) for point in (mix.low, mix.high))
-    return ReplayResult(
-        np.where(drawn, high.won, low.won),
-        np.where(drawn, high.paid, low.paid),
-        np.where(drawn, high.shipped, low.shipped),
-        np.where(drawn[:, None], high.asked, low.asked),
-    )
 
 
 def replay_frontier(

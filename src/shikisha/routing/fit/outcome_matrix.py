@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shikisha.core.budget import Price
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.outcomes.log_reader import Outcome, OutcomeLog
@@ -211,6 +212,7 @@ def build_outcome_matrix(
     codes, lengths, there = np.full(shape, NO_ANSWER, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
     any_answer, turns = False, np.full(shape, UNKNOWN_TURN, np.int64)
     responses = [log.responses(name) if whole else {} for name in names]
+    prices = {name: log.prices.get(name) or _own_price(log, name) for name in names}
     hashes = [task.content_hash for task in tasks]
     read = set(np.argsort(np.array(hashes), kind="stable")[:most_read].tolist())
     evidence: list[TaskEvidence] = []
@@ -229,7 +231,7 @@ def build_outcome_matrix(
                 continue
             there[row, column], lengths[row, column] = True, len(text or "")
             any_answer = any_answer or outcome.answer is not None
-            _fill_outcome(table, (row, column), outcome, log)
+            _fill_outcome(table, (row, column), outcome, prices[outcome.worker])
             turns[row, column] = UNKNOWN_TURN if outcome.turn is None else outcome.turn
             if text is None:
                 table["tokens"][row, column] = np.nan  # a run does not show the tokens of a failed call
@@ -294,8 +296,26 @@ def infer_task_types(domains: Sequence[str], kinds: Sequence[str | None]) -> Tas
     return TaskTypes(names, forms, overall.most_common(1)[0][0])
 
 
-def _fill_outcome(table: dict[str, Floats], cell: tuple[int, int], outcome: Outcome, log: OutcomeLog) -> None:
-    price = log.prices.get(outcome.worker)
+def _own_price(log: OutcomeLog, worker: str) -> Price | None:
+    """Return the dollars for a token that a worker's outcomes with both show; None where none has both.
+
+    A call without a cost, because it was cut off or failed, keeps the tokens that it cost.
+    """
+    both = [
+        (one.usage.input_tokens, one.usage.output_tokens, one.dollars)
+        for one in log.outcomes_of(worker)
+        if one.usage is not None and one.dollars is not None
+    ]
+    if not both:
+        return None
+    tokens, dollars = np.array(both, float)[:, :2], np.array(both, float)[:, 2]
+    rates = np.linalg.lstsq(tokens, dollars, rcond=None)[0]
+    if (rates < 0).any() or np.linalg.matrix_rank(tokens) < 2:  # one rate for both kinds
+        rates = np.full(2, dollars.sum() / max(1.0, tokens.sum()))
+    return Price(*(1e6 * rates).tolist())
+
+
+def _fill_outcome(table: dict[str, Floats], cell: tuple[int, int], outcome: Outcome, price: Price | None) -> None:
     dollars = outcome.dollars
     if dollars is None and outcome.usage is not None and price is not None:
         dollars = price.of(outcome.usage)

@@ -35,6 +35,7 @@ from shikisha.routing.fit.model_selection import (
     assign_folds,
     finish_selection,
     judge_board,
+    known_workers,
 )
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, first_asks, propagate_scores
 from shikisha.routing.fit.verdict import untold_verdict
@@ -242,14 +243,6 @@ def _known_workers(matrix: OutcomeMatrix, table: ExpectedOutcomes) -> tuple[Know
 
     Outcomes that others' answers led to do not count.
     """
-    result, tasks = [], known_outcomes(first_asks(matrix)).sum(axis=0)
-    for column, name in enumerate(matrix.workers):
-        seconds, tokens = (_mean_of_known(held[:, column]) for held in (matrix.seconds, matrix.tokens))
-        score, dollars = float(table.success[-1, column]), float(table.dollars[-1, column])
-        result.append(KnownWorker(name, score, dollars, int(tasks[column]), seconds, tokens or 0.0))
-    return tuple(result)
-
-
-def _mean_of_known(values: Floats) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None
+    tasks = known_outcomes(first_asks(matrix)).sum(axis=0).tolist()
+    means = zip(known_workers(matrix), table.success[-1].tolist(), table.dollars[-1].tolist(), tasks, strict=True)
+    return tuple(replace(one, score=score, dollars=dollars, tasks=count) for one, score, dollars, count in means)

@@ -130,6 +130,7 @@ def test_the_defaults_that_stored_events_leave_out_are_these() -> None:
     assert found == {
         "run.started.config": "{}",
         "run.started.depth": "0",
+        "turn.routed.kept": "False",
         "plan.proposed.final": "False",
         "plan.proposed.joins": "False",
         "plan.proposed.partial": "False",

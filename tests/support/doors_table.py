@@ -110,6 +110,7 @@ PAGES: Mapping[tuple[str, str], Row] = {
         404, 403, 303, shut=LED, has=KeyScope.RUN, fill=QUESTION, body={"decision": "yes"}
     ),
     ("GET", "/ui/overview"): Row(200, 403, 200, shut=LED),
+    ("GET", "/ui/turns"): Row(200, 403, 200, shut=LED),
     ("GET", "/ui/sessions"): Row(200, 403, 200, shut=LED),
     ("GET", "/ui/sessions/{name:path}"): Row(404, 403, 404, shut=LED, fill={"name:path": "version"}),
     ("GET", "/ui/runs/export/{name}"): Row(404, 403, 404, shut=LED, fill={"name": "version"}),

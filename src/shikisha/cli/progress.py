@@ -207,7 +207,7 @@ class LineProgress:
                 yield f"  {event.tool or event.worker} is called: {one_line(event.arguments, 100)}"
             case ToolRefused():
                 yield f"  {event.tool} is not called: {event.fault}: {one_line(event.message, 200)}"
-            case AttemptStarted(reason=AttemptReason.TOOLS) if run.round(event.round).step(event.step).tools:
+            case AttemptStarted(reason=AttemptReason.TOOLS) if run.round(event.round).step(event.step).is_agent:
                 return  # an agent goes on
             case AttemptStarted() if event.reason is not AttemptReason.FIRST:
                 yield f"  {event.reason}: {event.worker}"

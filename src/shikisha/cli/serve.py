@@ -8,12 +8,14 @@ that records which run took the server down. Invariant: the exit status is the s
 """
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from enum import StrEnum
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,12 +85,25 @@ Phone = Annotated[
 ]
 
 
+class AgentClient(StrEnum):
+    """A coding agent that can be told where to ask."""
+
+    CLAUDE_CODE = "claude-code"
+    CODEX = "codex"
+
+
+For = Annotated[
+    AgentClient | None, typer.Option("--for", help="Print what this coding agent's environment needs to ask here.")
+]
+
+
 def serve(
     shared: SharedOptions,
     host: Host = None,
     port: Port = None,
     processes: Processes = None,
     phone: Phone = None,
+    agent: For = None,
     yes: YesOption = False,
 ) -> ExitCode:
     """Serve the pool to OpenAI clients, with web pages.
@@ -113,7 +128,7 @@ def serve(
 
     def ready(service: "RunService", listening: socket.socket) -> None:
         if place is None or place.announce():
-            _print_address(service, listening, as_json=shared.json)
+            _print_address(service, listening, agent, as_json=shared.json)
 
     # FastAPI and all routes take a second to import, for which `serve --help` need not wait.
     with import_errors_name_extra("serve"):
@@ -158,21 +173,29 @@ def _with_address(container: Container, host: str | None, port: int | None) -> C
     return container
 
 
-def _print_address(service: "RunService", listening: socket.socket, *, as_json: bool) -> None:
+def _print_address(
+    service: "RunService", listening: socket.socket, agent: AgentClient | None, *, as_json: bool
+) -> None:
     """Print the URL of the server, who reaches it, and its first key, once."""
     from shikisha.server.http import middleware
     from shikisha.server.keys import passkeys
 
     url, *others = middleware.server_urls(service.settings, listening)
     key, link = service.first_key, service.first_link and passkeys.login_link(url, service.first_link)
+    variables = {} if agent is None else _agent_variables(agent, url, key or "KEY")
     if as_json:
-        output.print_json({"url": url, "key": key} | ({"link": link} if link else {}))
+        told = {"link": link} if link else {}
+        output.print_json({"url": url, "key": key} | told | ({"environment": variables} if agent else {}))
         return
     if service.container.simulated_pool is not None:
         output.print_note(SIMULATION_NOTE)
     for notice in conductor_notices(service.container):
         output.print_note(f"{notice.where}: {notice}")
     output.print_note(f"listening on {url}; OpenAI clients use {url}/v1, people {url}/ui")
+    if agent is not None:
+        hint = "" if key else " KEY is what `shikisha keys issue` prints."
+        lines = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+        output.print_note(f"in the shell of {agent}:{hint}\n{lines}")
     for note in _reachability(service, listening, others):
         output.print_note(note)
     if key is not None:
@@ -180,6 +203,13 @@ def _print_address(service: "RunService", listening: socket.socket, *, as_json: 
     if link is not None:
         minutes = f"{passkeys.LINK_SECONDS / 60:.0f} minutes"
         output.print_note(f"{passkeys.qr_code(link)}\nlogs one phone in, once, within {minutes}: {link}")
+
+
+def _agent_variables(agent: AgentClient, url: str, key: str) -> dict[str, str]:
+    """Return the variables by which an agent asks this server; all else of it stays as it is."""
+    if agent is AgentClient.CLAUDE_CODE:
+        return {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_AUTH_TOKEN": key, "ANTHROPIC_MODEL": "shikisha"}
+    return {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": key}
 
 
 def _reachability(service: "RunService", listening: socket.socket, others: Sequence[str]) -> Iterator[str]:

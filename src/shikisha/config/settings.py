@@ -54,6 +54,27 @@ class LearningTable(ConfigTable):
     folder: Path = Field(default=Path("learning"), description="where models are kept; relative to this file")
 
 
+class TurnsTable(ConfigTable):
+    """[turns]: which worker makes each turn of an agent whose tools the client calls."""
+
+    mode: Literal["off", "shadow", "on"] = Field(
+        default="off",
+        description="shadow: turns stay where they are, and a share is made by another worker too, for a judge; on: "
+        "turns go where finishing is expected to cost least, refused until shadow turns show that this does no harm",
+    )
+    judge: str | None = Field(default=None, description="the worker that compares live and shadow turns, blind")
+    dollars: float = Field(
+        default=1.0, ge=0, le=1e6, allow_inf_nan=False, description="US dollars a day for shadow turns and their judge"
+    )
+    share: float = Field(default=0.05, ge=0, le=1, description="the share of live turns with a shadow")
+
+    @model_validator(mode="after")
+    def _is_judged(self) -> Self:
+        if self.mode != "off" and self.judge is None:
+            raise ValueError("expected judge, the worker that compares shadow turns with live ones")
+        return self
+
+
 class MemoryTable(ConfigTable):
     """[memory]: notes of finished runs, found again by `shikisha memory search` and `GET /memory`."""
 
@@ -584,6 +605,7 @@ class ShikishaSettings(ConfigTable):
     )
     journal: JournalTable = Field(default=JournalTable(), description="where runs are recorded")
     learning: LearningTable = Field(default=LearningTable(), description="whether runs teach later runs who does what")
+    turns: TurnsTable = Field(default=TurnsTable(), description="which worker makes each turn of an agent")
     memory: MemoryTable = Field(default=MemoryTable(), description="notes of finished runs, found again by a search")
     context: ContextTable = Field(default=ContextTable(), description="what workers see besides the task")
     answer: AnswerTable = Field(default=AnswerTable(), description="what happens to an answer before it ships")

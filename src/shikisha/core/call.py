@@ -178,6 +178,8 @@ class Card:
     `takes` are the kinds of attachments that it accepts; `tools`: it can call the client's tools; `passthrough`: it
     speaks the chat API, so that a client's request can be sent on as it came; `schemas`: its endpoint can hold it to a
     JSON Schema.
+    `foreign_calls`: it goes on within a question with calls that another model made. `cache_seconds` is how long its
+    provider keeps a prefix after its last use (None: not known).
     `limits` names whose `concurrency` and `rate` it shares, where these are not its own.
     """
 
@@ -204,6 +206,8 @@ class Card:
     passthrough: bool = False
     schemas: bool = False
     longest: float | None = None
+    foreign_calls: bool = True
+    cache_seconds: float | None = None
 
     def can_call(self, tools: Sequence[Mapping[str, Json]], choice: str) -> bool:
         """Whether it can be asked for calls of these tools: where one is forced, its arguments by schema suffice."""

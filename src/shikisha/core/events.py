@@ -46,7 +46,8 @@ class AttemptReason(StrEnum):
     FALLBACK = "fallback"  # the worker configured to stand in after a fault
     ESCALATION = "escalation"  # the dearer worker configured for faults and failed checks
     RESUME = "resume"  # repeated under the same key: it was in flight when the process died
-    TOOLS = "tools"  # the same worker goes on with what the client's tools came to
+    TOOLS = "tools"  # the work goes on with what the client's tools came to
+    COMPARED = "compared"  # asked as well for one turn: the two replies are compared, and one goes on
     AGREED = "agreed"  # nobody is called: what the step was to bring together says the same
 
 
@@ -447,6 +448,26 @@ class ToolResultsCut(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRouted(Event):
+    """Who makes turn `turn` of a step whose calls the client makes; `instead_of` made the turn before, if another one.
+
+    `second` is asked as well, to compare. `kept`: both have answered, and `worker` is whose reply goes on (a third one
+    is asked for it). `facts` is a JSON object of what decided: numbers and names, no text of the conversation.
+    """
+
+    kind: ClassVar[str] = "turn.routed"
+    round: int
+    step: int
+    turn: int
+    worker: str
+    instead_of: str | None = None
+    second: str = ""
+    kept: bool = False
+    note: Body = ""
+    facts: Body = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionAsked(Event):
     """A person is asked. `question` is the hash of the exact call, so an answer fits this call and no other.
 
@@ -623,6 +644,7 @@ EVENT_CLASSES: dict[str, type[Event]] = {
         ToolRefused,
         GuardDecided,
         ToolResultsCut,
+        TurnRouted,
         QuestionAsked,
         QuestionAnswered,
         MapStarted,

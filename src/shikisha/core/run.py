@@ -47,6 +47,7 @@ from shikisha.core.events import (
     ToolRefused,
     ToolResultsCut,
     ToolsOffered,
+    TurnRouted,
 )
 from shikisha.core.item_list import join_answers
 from shikisha.core.plan import MOST_ITEMS, Plan, item_step
@@ -171,7 +172,7 @@ class Attempt:
         return self.charged + self.uncertain
 
 
-ToolEvent: TypeAlias = ToolsOffered | ToolRefused | GuardDecided | ToolResultsCut
+ToolEvent: TypeAlias = ToolsOffered | ToolRefused | GuardDecided | ToolResultsCut | TurnRouted
 
 
 @dataclass(slots=True)
@@ -193,6 +194,16 @@ class StepRecord:
     def tool_calls(self) -> int:
         """How many calls of tools an agent has made in it."""
         return len({attempt.started.call for attempt in self.attempts if attempt.started.role is CallRole.TOOL})
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether its worker calls tools of ours."""
+        return any(not isinstance(each, TurnRouted) for each in self.tools)
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether it was decided, turn by turn, who goes on with what the client's tools return."""
+        return any(isinstance(each, TurnRouted) for each in self.tools)
 
     @property
     def result(self) -> Result | None:
@@ -428,7 +439,7 @@ class Run:
                 self._end(event)
             case PlanRejected():
                 self.round(event.round).rejected.append(event)
-            case CheckDecided() | ToolsOffered() | ToolRefused() | GuardDecided() | ToolResultsCut():
+            case CheckDecided() | ToolsOffered() | ToolRefused() | GuardDecided() | ToolResultsCut() | TurnRouted():
                 self._decide(event)
             case QuestionAsked() | QuestionAnswered():
                 self._consult(event)

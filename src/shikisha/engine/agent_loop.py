@@ -209,8 +209,7 @@ async def call_agent(calls: StepCalls, member: Member, request: Request, why: Ca
             await _offer_first(turns)
             return await _take_turns(turns, why)
         except WorkerError as error:
-            if error.fault.kind is FaultKind.WAITING:
-                calls.waiting = error.fault
+            calls.note_waiting(error)
             raise
 
 

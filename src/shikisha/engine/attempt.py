@@ -103,19 +103,13 @@ async def call_worker(calls: StepCalls, member: Member, request: Request, why: C
     The calls of a step are made one after another, so that each is found again where it was, under its own key.
     """
     async with calls.lock:
-        if calls.over:
-            raise WorkerError(FaultKind.INTERNAL, _STEP_OVER)
-        check_clearance(member.card, request.labels.union(request.task.labels), calls.context.guarded_labels)
         whole = request  # what the call that follows a forced one is asked with
         try:
             while True:
-                request = adapt_request(member.card, whole)
-                if why.role is not CallRole.UNDO:  # whoever orders a rollback has approved its calls
-                    await require_approval(calls, member, request)
-                reply = await call_with_retries(calls, member, request, why)
+                reply = await call_once(calls, member, whole, why)
                 if not reply.calls:
                     return reply
-                exchange, choice = await _exchange_with_client(calls, member, request, reply)
+                exchange, choice = await exchange_with_client(calls, member, adapt_request(member.card, whole), reply)
                 client_options = replace(
                     whole.client_options, tool_choice=choice
                 )  # what the client asks for with its results
@@ -123,9 +117,19 @@ async def call_worker(calls: StepCalls, member: Member, request: Request, why: C
                 why = replace(why, reason=AttemptReason.TOOLS)
                 calls.exchanges, calls.tool_choice = whole.exchanges, choice
         except WorkerError as error:
-            if error.fault.kind is FaultKind.WAITING:
-                calls.waiting = error.fault
+            calls.note_waiting(error)
             raise
+
+
+async def call_once(calls: StepCalls, member: Member, request: Request, why: CallPurpose) -> Reply:
+    """Return the worker's next reply, whether it answers or calls tools; the caller has the step's lock."""
+    if calls.over:
+        raise WorkerError(FaultKind.INTERNAL, _STEP_OVER)
+    check_clearance(member.card, request.labels.union(request.task.labels), calls.context.guarded_labels)
+    request = adapt_request(member.card, request)
+    if why.role is not CallRole.UNDO:  # whoever orders a rollback has approved its calls
+        await require_approval(calls, member, request)
+    return await call_with_retries(calls, member, request, why)
 
 
 async def record_agreed_answer(calls: StepCalls, member: Member, request: Request, text: str) -> Reply:
@@ -136,7 +140,7 @@ async def record_agreed_answer(calls: StepCalls, member: Member, request: Reques
         return await _record_answer(calls, member, request, text, CallPurpose(reason=AttemptReason.AGREED))
 
 
-async def _exchange_with_client(
+async def exchange_with_client(
     calls: StepCalls, member: Member, request: Request, reply: Reply
 ) -> tuple[ToolExchange, str]:
     """Let the client call its tools, and return what came of it and its tool choice for the call that follows.

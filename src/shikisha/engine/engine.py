@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from time import time
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 from shikisha.core.budget import Caps, Usage
 from shikisha.core.errors import (
@@ -50,6 +50,9 @@ from shikisha.engine.rounds import ConductedRun, ending_event, finalize_run, run
 from shikisha.engine.run_context import AttemptHandle, RetryPolicy, RunContext
 from shikisha.engine.scheduler import TextCallback
 from shikisha.engine.worker import ChildRunLauncher, ChildRunResult
+
+if TYPE_CHECKING:
+    from shikisha.engine.turns import TurnRouter
 
 P = ParamSpec("P")
 _UNLIMITED: SharedBudget = UnlimitedBudget()
@@ -91,6 +94,7 @@ class Engine:
         guarded_labels: Labels = NO_LABELS,
         context_source: ContextSource | None = None,
         answer_steps: Sequence[AnswerStep] = (),
+        turn_router: "TurnRouter | None" = None,
     ) -> None:
         self._recorder = recorder
         self._approver = approver or NoApprover()
@@ -100,6 +104,7 @@ class Engine:
         self._retry = retry or RetryPolicy()
         self._guarded_labels = guarded_labels
         self._context_source, self._answer_steps = context_source, tuple(answer_steps)
+        self._turn_router = turn_router
         self._shared_budget, self._autonomy_policy = _UNLIMITED, AutonomyPolicy()
         self._limits, self._performing = ConcurrencyLimits(), set[str]()
         self._start_is_durable: Callable[[], bool] = lambda: False
@@ -271,6 +276,7 @@ class Engine:
             cancels=task.cancelling() if task else 0,
             shared_budget=self._shared_budget,
             guarded_labels=self._guarded_labels,
+            turn_router=self._turn_router,
         )
 
     def _conducted(

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from shikisha.core.budget import ZERO, Amount
 from shikisha.core.call import Card, ChildRunLauncher
@@ -29,6 +29,9 @@ from shikisha.engine.budget_ledger import BudgetLedger, SharedBudget, UnlimitedB
 from shikisha.engine.pool import Pool
 from shikisha.engine.rate_limits import ConcurrencyLimits
 from shikisha.engine.recorder import RunRecorder
+
+if TYPE_CHECKING:
+    from shikisha.engine.turns import TurnRouter
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class RunContext:
     shared_budget: SharedBudget = UnlimitedBudget()
     guarded_labels: Labels = NO_LABELS
     autonomy: AutonomyClass = FULL_AUTONOMY
+    turn_router: "TurnRouter | None" = None
     decisions: dict[str, Decision] = field(default_factory=dict)  # people's, in this process, by question
     _queued: int = 0  # calls that wait for our own limits
     _queued_at: float = 0.0
@@ -224,6 +228,11 @@ class StepCalls:
         made = StepCalls(self.context, self.round, self.step, self.record, call=call, tool=tool, arguments=arguments)
         made.repeatable, made.numbers = repeatable, self.numbers
         return made
+
+    def note_waiting(self, error: WorkerError) -> None:
+        """Remember why the step waits for a person, if that is the error."""
+        if error.fault.kind is FaultKind.WAITING:
+            self.waiting = error.fault
 
     def journaled(self) -> Attempt | None:
         """Return the attempt that comes next if the journal has it."""

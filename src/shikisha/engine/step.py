@@ -66,6 +66,8 @@ class _StepProgress:
     redone: int = 0
     joins: bool = False
     called: set[str] = field(default_factory=set)
+    routed: bool = False  # whether the turn is routed that is about to be made
+    before: str | None = None  # who made the turn before, where this one is another's
 
     def hand_over(self, calls: StepCalls, to: Member, reason: AttemptReason) -> None:
         """Go on with another worker, which sees the remarks on earlier answers and what the client's tools returned.
@@ -89,13 +91,14 @@ async def perform_step(calls: StepCalls, member: Member, request: Request, *, jo
         member, request, joins=joins and request.schema is None and request.client_options == NO_CLIENT_OPTIONS
     )
     while True:
-        progress.called.add(progress.member.card.name)
         if calls.exchanges:  # a stand-in sees what the client's tools returned: they are not called again
             client_options = replace(progress.request.client_options, tool_choice=calls.tool_choice)
             progress.request = replace(progress.request, exchanges=calls.exchanges, client_options=client_options)
         try:
-            reply = await _reply(calls, progress)
+            reply = await _next_reply(calls, progress)
             progress.request = _with_labels(calls, progress.request)
+            if reply is None:
+                continue
         except WorkerError as error:
             progress.request = _with_labels(calls, progress.request)
             if error.fault.kind in _FINAL_FAULTS or not _substitute(calls, progress, error.fault):
@@ -112,6 +115,41 @@ async def perform_step(calls: StepCalls, member: Member, request: Request, *, jo
         if not _after_check(calls, progress, checked):
             stops = checked.failed.on_fail is OnCheckFailure.STOP
             return StepEnd(_failed_check_result(progress, checked), attempt, stops)
+
+
+def _is_routed(calls: StepCalls, member: Member, request: Request) -> bool:
+    """Whether a router may choose who makes the turns of this step: its worker gets the client's task and tools."""
+    if calls.context.turn_router is None and not (calls.record is not None and calls.record.is_routed):
+        return False
+    able = member.agent is None and member.card.tools
+    return able and bool(request.client_options.tools) and request.own_words
+
+
+async def _next_reply(calls: StepCalls, progress: _StepProgress) -> Reply | None:
+    """Return the answer of the step's worker, or of whoever makes its turns; None where a further turn is to follow."""
+    if not _is_routed(calls, progress.member, progress.request):
+        progress.called.add(progress.member.card.name)
+        return await _reply(calls, progress)
+    from shikisha.engine.turns import RoutedTurn, make_turn, route_turn  # what most steps do without
+
+    turn = RoutedTurn(progress.member)  # a stand-in's
+    if not progress.routed:
+        turn = route_turn(calls, progress.member, progress.request)
+        before, progress.before = progress.member.card.name, None
+        if turn.member.card.name != before:
+            progress.hand_over(calls, turn.member, progress.reason)
+            progress.before = before
+            progress.called.clear()
+        progress.routed = True
+    progress.called.add(progress.member.card.name)
+    why = CallPurpose(reason=progress.reason, instead_of=progress.instead_of)
+    member, reply = await make_turn(calls, turn, progress.request, why)
+    if member is not progress.member:
+        progress.hand_over(calls, member, progress.reason)
+    if reply is None:
+        progress.routed, progress.reason, progress.instead_of = False, AttemptReason.TOOLS, None
+        progress.called.clear()
+    return reply
 
 
 async def _reply(calls: StepCalls, progress: _StepProgress) -> Reply:
@@ -164,6 +202,7 @@ def _substitute(calls: StepCalls, progress: _StepProgress, fault: Fault) -> bool
     """
     card = progress.member.card
     waiting = [(card.fallback, AttemptReason.FALLBACK), (card.escalate, AttemptReason.ESCALATION)]
+    waiting[:0] = [(progress.before, AttemptReason.FALLBACK)]  # whoever had the conversation before it was handed over
     for name, reason in waiting:
         if name is None or name in progress.called:
             continue

@@ -27,6 +27,7 @@ from shikisha.core.events import (
     ToolRefused,
     ToolResultsCut,
     ToolsOffered,
+    TurnRouted,
 )
 from shikisha.core.item_list import parse_items
 from shikisha.core.plan import Plan, step_name
@@ -80,6 +81,7 @@ class ToolDecision(StrEnum):
     GUARD_PASSED = "guard passed"  # a guard let a call pass, or was content with what it did
     GUARD_REFUSED = "guard refused"  # it did not
     CUT = "cut"  # results of calls that no longer fit the agent's window
+    ROUTED = "routed"  # who makes the next turn of a conversation whose tools the client calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +428,12 @@ def _tool_decision(event: ToolEvent, record: StepRecord) -> ToolExplanation:
             why = f"{event.before:,} tokens are more than the {event.window:,} that there is room for"
             named = f"the results of {', '.join(event.calls)} are cut to {event.after:,}: {why}"
             return ToolExplanation(ToolDecision.CUT, after, "", "", named)
+        case TurnRouted():
+            does = "its reply goes on" if event.kept else "makes this turn"
+            compared = f", compared with {event.second}" if event.second and not event.kept else ""
+            stands_in = f", instead of {event.instead_of}" if event.instead_of else ""
+            why = f"{event.worker} {does}{stands_in}{compared}: {event.note}"
+            return ToolExplanation(ToolDecision.ROUTED, after, "", "", why)
 
 
 def _seen_step(round_: RoundRecord, plan: Plan, index: int) -> GrantedStepExplanation:
@@ -485,8 +493,10 @@ def _why(record: StepRecord, place: int) -> str:
             return "a person answers"
         case AttemptReason.AGREED:
             return "no worker was called: the results that it would join say the same"
+        case AttemptReason.COMPARED:
+            return "asked as well, to compare two replies"
         case AttemptReason.TOOLS:
-            agent = any(attempt.started.call for attempt in record.attempts) or record.tools
+            agent = any(attempt.started.call for attempt in record.attempts) or record.is_agent
             return "it continues with the results of its tools" if agent else _AFTER_CLIENT_TOOLS
         case AttemptReason.RESUME:
             return f"again under the same key, after {before}"

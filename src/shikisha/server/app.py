@@ -60,6 +60,7 @@ _PAGES = (
     "pages.login:router",
     "pages.overview_page:router",
     "pages.sessions_page:router",
+    "pages.turns_page:router",
     "pages.runs_page:router",
     "pages.run_exports:router",
     "pages.run_page:router",

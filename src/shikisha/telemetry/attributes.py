@@ -37,6 +37,7 @@ from shikisha.core.events import (
     ToolRefused,
     ToolResultsCut,
     ToolsOffered,
+    TurnRouted,
 )
 from shikisha.core.run import ToolEvent
 from shikisha.core.tools import load_offer
@@ -176,6 +177,9 @@ def tool_attributes(event: ToolEvent) -> Attributes:
             }
         case ToolResultsCut():
             return {conventions.CALLS_CUT: event.calls, conventions.TOKENS_CUT: max(0, event.before - event.after)}
+        case TurnRouted():
+            changed = {} if event.instead_of is None else {conventions.INSTEAD_OF: event.instead_of}
+            return {conventions.WORKER: event.worker, **changed}
 
 
 def plan_attributes(event: PlanProposed, hashed: str, steps: int) -> Attributes:

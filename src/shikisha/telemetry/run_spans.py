@@ -47,6 +47,7 @@ from shikisha.core.events import (
     ToolRefused,
     ToolResultsCut,
     ToolsOffered,
+    TurnRouted,
 )
 from shikisha.core.plan import Plan, item_place, step_name
 from shikisha.telemetry import attributes as span_attributes
@@ -438,7 +439,7 @@ class RunSpans:
                 self._steps.end_planning(trace, event)
             case CheckDecided():
                 self._steps.add_check(trace, event)
-            case ToolsOffered() | ToolRefused() | GuardDecided() | ToolResultsCut():
+            case ToolsOffered() | ToolRefused() | GuardDecided() | ToolResultsCut() | TurnRouted():
                 decision = SpanEvent(event.kind, event.at, span_attributes.tool_attributes(event))
                 self._steps.add_event(trace, (event.round, event.step), decision)
             case PlanRejected():

@@ -109,6 +109,11 @@ class ChatSettings(BaseModel):
     headers: endpoint.HeaderTemplates = Field(
         default={}, description="further HTTP headers; ${NAME} stands for the value of an environment variable"
     )
+    cache_seconds: Annotated[float, Field(ge=0, le=86_400)] | None = Field(
+        default=None,
+        description="seconds that the endpoint keeps a prompt's prefix after its last use, for [turns]; by default as "
+        "its provider states, where it does",
+    )
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
         default=None, description="sampling temperature; by default the endpoint's"
     )
@@ -172,6 +177,9 @@ Settings = ChatSettings  # the name that `config.kinds` looks up
 def fit_card(settings: ChatSettings, card: Card) -> Card:
     """Return the card with the endpoint's capabilities from the settings."""
     able = replace(card, tools=settings.tools, takes=settings.takes, schemas=settings.structured_output)
+    profile = profile_at(settings.base_url, settings.provider)
+    seconds = profile.cache_seconds if settings.cache_seconds is None else settings.cache_seconds
+    able = replace(able, cache_seconds=seconds, foreign_calls=profile.reasoning.back != "required")
     return replace(able, passthrough=True, longest=_IDLES * card.timeout if settings.stream else None)
 
 

@@ -111,6 +111,7 @@ class ProviderProfile(_Table):
     errors: ErrorFacts = ErrorFacts()
     finish: FinishFacts = FinishFacts()
     end: Literal["[DONE]", "close"] = "[DONE]"
+    cache_seconds: float | None = None  # how long a prefix is kept at least after its last use, where that is stated
 
     @property
     def error_codes(self) -> Mapping[str, FaultCause]:

@@ -283,20 +283,23 @@ class KeyManager:
         return await self.database.query(lambda connection: rows.read_key(connection, own_id))
 
     async def _operators(self) -> Key:
-        """Return the operator's key; its row is there for its caps and what it used, and is opened by no secret."""
-        kept = await self._known.get(OPERATOR_KEY)
+        return await self.own(OPERATOR_KEY, KeySpec("operator", scopes=frozenset(KeyScope)))
+
+    async def own(self, own_id: str, wanted: KeySpec) -> Key:
+        """Return a key of the server's own; its row is there for its caps and what it used, and no secret opens it."""
+        kept = await self._known.get(own_id)
         if kept is not None:
             return kept.key
-        key = _new_key(OPERATOR_KEY, KeySpec("operator", scopes=frozenset(KeyScope)), self.now(), OPERATOR_KEY)
+        key = _new_key(own_id, wanted, self.now(), own_id)
 
         @recorded
         def work(connection: Connection) -> StoredKey:
-            found = rows.read_key(connection, OPERATOR_KEY)
+            found = rows.read_key(connection, own_id)
             if found is None:
                 rows.add_key(connection, key, "")
             return found or StoredKey(key, "")
 
-        return self._remember(OPERATOR_KEY, await self.database.write(work)).key
+        return self._remember(own_id, await self.database.write(work)).key
 
     def _valid(self, key: Key) -> Key | KeyRefusal:
         return key.refused(self.now()) or key

@@ -238,6 +238,20 @@ def background_learning(service: "RunService") -> Callable[[], Coroutine[object,
     return partial(_keep_learning, learner) if table.on else partial(asyncio.sleep, 0)
 
 
+async def watch_turns(service: "RunService") -> Callable[[], Coroutine[object, object, None]]:
+    """Return what makes shadow turns until it is cancelled; ConfigError where the mode `on` is not justified yet."""
+    router, table = service.turn_router, service.container.settings.turns
+    if router is None:
+        return partial(asyncio.sleep, 0)
+    from shikisha.server.lifecycle.shadow_turns import ShadowTurns
+
+    shadow = ShadowTurns(service, router, table)
+    await shadow.check()
+    service.observers.append(shadow.note)
+    service.history_observers.append(router.recall)
+    return shadow.work
+
+
 async def _keep_learning(learner: "JournalLearner") -> None:
     while True:
         try:

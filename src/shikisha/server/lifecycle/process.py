@@ -40,7 +40,7 @@ from shikisha.server.keys import KeyManager, KeySpec
 from shikisha.server.keys.budgets import KeyBudgets
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.keys.manager import CONSOLE_ACTOR
-from shikisha.server.lifecycle.maintenance import background_learning, maintain_runs
+from shikisha.server.lifecycle.maintenance import background_learning, maintain_runs, watch_turns
 from shikisha.server.lifecycle.reload import ConfigReload
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.ops import logs
@@ -72,6 +72,7 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
             journal.on_erased(MemoryErasure(container.folder / memory, journal))
         journal.on_erased(LearnedErasure(service.class_files, journal))
         learning = background_learning(service)
+        turns = await watch_turns(service)
         webhooks = WebhookSender.of(service)
         if webhooks.receivers:
             service.observers.append(webhooks.note)
@@ -84,6 +85,7 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
             service.first_key = await keys.bootstrap()
             caring = group.create_task(maintain_runs(service), name="care")
             learner = group.create_task(learning(), name="learning")
+            routing = group.create_task(turns(), name="turns")
             telling = group.create_task(webhooks.deliver(), name="webhooks")
             pushing = group.create_task(push.deliver(), name="push")
             try:
@@ -92,6 +94,7 @@ async def open_service(container: Container, journal_url: str = "") -> AsyncIter
                 interrupted = error
             caring.cancel()
             learner.cancel()
+            routing.cancel()
             await service.close()
             await webhooks.rest(_WEBHOOK_CLOSE_SECONDS)
             telling.cancel()

@@ -19,7 +19,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from time import time
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from shikisha.config import adapters
 from shikisha.config.container import Container
@@ -57,6 +57,9 @@ from shikisha.server.lifecycle.tool_calls import with_envelopes
 from shikisha.server.store import RunStore, ServedRun, ServedState
 from shikisha.telemetry.span_model import parse_traceparent
 
+if TYPE_CHECKING:
+    from shikisha.routing.turn_router import SessionRouter
+
 _MAX_CACHED_CASTS = 256  # clients choose workers by header, so pools could be made without end
 
 
@@ -80,6 +83,15 @@ def load_admission(container: Container) -> Admission | None:
     return cast("Admission", build({name: adapters.read_plan(plans[name], container.file, name) for name in plans}))
 
 
+def _turn_router(container: Container) -> "SessionRouter | None":
+    mode = container.settings.turns.mode
+    if mode == "off":
+        return None
+    from shikisha.routing.turn_router import SessionRouter  # the narrow path of a server does without
+
+    return SessionRouter(mode)
+
+
 class RunRecovery(RunExecutor):
     """Resumes runs: after a server's death, after the journal was away, or with an answer."""
 
@@ -89,6 +101,7 @@ class RunRecovery(RunExecutor):
         self.store = store
         self.admission = load_admission(container)
         self.recorder = ServedRunRecorder(journal, store, self.running)
+        self.turn_router = _turn_router(container)
         self.engine = self._engine_of(container)
         self._casts: OrderedDict[tuple[str, tuple[str, ...]], tuple[Pool, Conductor]] = OrderedDict()
         self._late: dict[str, list[Event]] = {}  # answers that came while a run was being read
@@ -100,6 +113,7 @@ class RunRecovery(RunExecutor):
             guarded_labels=container.guarded_labels,
             context_source=context_source(container),
             answer_steps=answer_steps(container),
+            turn_router=self.turn_router,
         )
         return engine.with_autonomy(container.autonomy_policy(container.settings.server.approval_timeout))
 
@@ -300,7 +314,7 @@ class RunService(RunRecovery):
         What belongs to the process stays, and so do all keys that are known, so that nothing shows an earlier one.
         """
         kept = self.container.settings
-        process = {name: getattr(kept, name) for name in ("journal", "server", "telemetry", "webhooks")}
+        process = {name: getattr(kept, name) for name in ("journal", "server", "telemetry", "turns", "webhooks")}
         container.settings = container.settings.model_copy(update=process)
         container.share_secrets(self.container.secret_store)
         self.authorizer = RunAuthorizer(container, ModelCatalog(container))
@@ -323,6 +337,8 @@ class RunService(RunRecovery):
             raise ApiError(429, said, "too_many_runs", wait=1)
         REQUEST_DEPTH.set(order.depth)
         task = await with_envelopes(self.store, self.journal, order.by, order.task)
+        if self.turn_router is not None and task.tools:
+            order = replace(order, metadata=self.turn_router.named(order.metadata, task))
         order = replace(order, task=task).scrubbed(self.container.secret_store.scrub)
         pool, conductor = self.cast(order.conductor, order.pool)
         budget = await self.key_budgets.admit(order.by)

@@ -382,6 +382,8 @@ class _ResponseStart:
         kept = request_to_store(asked, self.by, self.options)
         named = {"user": asked.user, "safety_identifier": asked.safety_identifier}
         metadata = {name: value for name, value in named.items() if value is not None} | dict(asked.metadata or {})
+        if service.turn_router is not None and asked.prompt_cache_key:  # Codex names its conversation so
+            metadata.setdefault("session", asked.prompt_cache_key)
         requested = RequestedRun(
             service.catalogue.find(asked.model, self.by).name,
             await self._task(),

@@ -268,3 +268,24 @@ def test_a_folder_that_is_no_repository_says_so(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["import", "repository", str(tmp_path), "--out", str(tmp_path / "t")])
     assert result.exit_code == 3
     assert "expected a git repository that can be read" in result.stderr
+
+
+async def test_a_test_that_passes_apart_without_any_patch_decides_nothing_there(
+    tmp_path: Path, jail: ProcessSandbox
+) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path / "repo")], check=True)  # noqa: ASYNC221, S603, S607
+    base = "class Deco:\n    def __get__(self, one, kind):\n        raise ValueError\n"
+    test = "import sums\n\n\nclass C:\n    m = sums.Deco()\n\n\ndef test_read():\n    assert C.m is not None\n"
+    commit(tmp_path / "repo", "Begin.", sums_py=base, tests__test_sums_py="def test_one():\n    assert True\n")
+    commit(
+        tmp_path / "repo",
+        "Return one.\n\nSigned-off-by: A",
+        sums_py=base.replace("raise ValueError", "return 1"),
+        tests__test_sums_py=test,
+    )
+    limits = MakerLimits(name="some/sums", test_seconds=20)
+    await make_tasks(GitRepository(tmp_path / "repo"), tmp_path / "tasks", jail, limits)
+    nothing = patch_of("", "nothing\n", "NOTES.txt")
+    assert (await grade(tmp_path / "tasks", jail, nothing)).mark is GradeMark.WRONG
+    right = await grade(tmp_path / "tasks", jail, str(row_of(tmp_path / "tasks")["patch"]))
+    assert (right.mark, right.shared) == (GradeMark.RIGHT, True)

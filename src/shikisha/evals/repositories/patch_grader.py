@@ -118,6 +118,11 @@ class PatchGrader:
             if separated and not all(one.tests for one in runs):
                 return {}  # perhaps the sandbox is down: nothing is learned from that
             passed = [name for name in wanted if runs and all(one.tests.get(name) == PASSED for one in runs)]
+            if passed:  # what passes here without any patch decides nothing here
+                base = self._separated(protect_tests(self._task.base, self._task.trusted))
+                before = await self._run(base, self._task.must_pass)
+                idle = {one for one in self._task.must_pass if before.tests.get(one) == PASSED}
+                passed = [one for one in passed if one not in idle]
             self.apart = {name: _least_executed([one.executed[name] for one in runs]) for name in passed}
         return self.apart
 

@@ -98,7 +98,7 @@ async def test_invariant_1_a_rule_for_a_worker_outside_the_pool_calls_nobody(tmp
             r"r.toml: rule\[0\].topology: unknown topology 'voting': .*did you mean 'vote'",
         ),
         ("[[rule]]\ndomain = 'x'", r"r.toml: rule\[0\]: expected either 'worker' or 'topology'"),
-        ("[[rule]]\nlonger_than = 'x'\nworker = 'cheap'", r"r.toml: rule\[0\].longer_than: expected a valid integer"),
+        ("[[rule]]\nlonger_than = 'x'\nworker = 'cheap'", r"r.toml: rule\[0\].longer_than: expected a whole number"),
         ("[[rule]]\nkeyword = ['']\nworker = 'cheap'", r"r.toml: rule\[0\].keyword\[0\]: .*at least 1 character"),
         ("rule = []", "r.toml: rule: .*at least 1 item"),
         ("", "r.toml: rule: is missing"),

@@ -178,7 +178,7 @@ def test_a_run_without_an_answer_says_why() -> None:
     [
         ([], "workers: expected a list of at least one worker"),
         ("openai:x", "workers: expected a list"),
-        (["gpt-5"], "workers[0]: expected \"provider:model\", not 'gpt-5'; known providers: "),
+        (["gpt-5"], 'workers[0]: expected "provider:model", as "openai:gpt-5", not \'gpt-5\'; providers: '),
         (["opnai:gpt-5"], "workers[0]: unknown provider 'opnai'"),
         (["azure:gpt"], "workers[0]: azure needs its address"),
         (["openai:gpt-5"], "environment variable OPENAI_API_KEY is not set"),

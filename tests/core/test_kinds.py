@@ -77,7 +77,7 @@ def test_a_kind_is_imported_when_it_is_named_and_its_keys_are_checked(tmp_path: 
     plug(tmp_path, "plug-echo", GOOD, "workers echo")
     plug(tmp_path, "plug-other", "raise RuntimeError('imported')", "workers other", "guards other")
     assert said(tmp_path, READ % ("echo", '"times": 3')) == "['echo'] 3\nimported: ['plug_echo']\n"
-    assert "workers.w.time: unknown key; known are " in said(tmp_path, READ % ("echo", '"time": 3'))
+    assert "workers.w.time: unknown key; did you mean 'times'?" in said(tmp_path, READ % ("echo", '"time": 3'))
     assert "imported: []" in said(tmp_path, READ % ("scripted", ""))
 
 

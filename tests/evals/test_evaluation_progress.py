@@ -73,6 +73,15 @@ def test_nobody_announced_is_no_crash() -> None:
     assert tally.summary().startswith("1 of 1")
 
 
+def test_more_samples_than_were_announced_are_never_more_than_all() -> None:
+    tally = ProgressCounts(Hands())
+    tally.begin("a", 24)
+    for index in range(96):
+        tally.add(sample("tried", f"t{index}"), cached=False)
+    assert (tally.standings["a"].done, tally.standings["a"].total) == (96, 96)
+    assert tally.summary().startswith("96 of 96")
+
+
 def test_rate_and_time_left_are_those_of_the_last_half_minute() -> None:
     hands = Hands()
     tally = ProgressCounts(hands)

@@ -195,11 +195,11 @@ def test_changes_from_many_sides_at_once_are_all_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change_of", "why"),
     [
-        ({"format": 2}, "format: Input should be 1"),
+        ({"format": 2}, "format: expected 1"),
         ({"live": "f" * 12}, "acts and is not among the policies"),
         ({"live": ""}, "no policy is live"),
         ({"canary": {"version": "LIVE", "share": 0.1}}, "the canary is the live policy"),
-        ({"canary": {"version": "LIVE", "share": 1.5}}, "canary.share: Input should be less than 1"),
+        ({"canary": {"version": "LIVE", "share": 1.5}}, "canary.share: expected less than 1"),
         ({"more": 1}, "more: Extra inputs are not permitted"),
     ],
 )

@@ -235,7 +235,7 @@ tools = ["get", "put", "pay"]
         ('endpoint = "cheap"\nsees = ["secret"]', "sees: secret: the endpoint 'cheap' is not cleared for that"),
         ('endpoint = "cheap"\ntools = ["clerk"]', "'clerk' is an agent; expected a tool"),
         ('endpoint = "cheap"\ntools = ["run.code", "run_code"]', r"tools\[1\]: 'run_code' would be the second tool"),
-        ('endpoint = "cheap"\nturns = 0', "workers.a.turns: expected greater than or equal to 1"),
+        ('endpoint = "cheap"\nturns = 0', "workers.a.turns: expected at least 1"),
         ('endpoint = "cheap"\ntool = ["expert"]', "workers.a.tool"),
     ],
 )

@@ -105,11 +105,11 @@ def test_a_conductor_that_a_key_may_not_use_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        ("revenue_per_1k = 0", "greater than 0"),
+        ("revenue_per_1k = 0", "expected more than 0"),
         ("revenue_per_1k = 1\nmargin = 1.0", "less than 1"),
         ('revenue_per_1k = 1\nover = "ask"', "'degrade' or 'refuse'"),
         ('revenue_per_1k = 1\nconductors = ["fixed:single", "fixed:single"]', "each one once, the best first"),
-        ("revenue_per_1k = 1\nburst = 0", "greater than or equal to 1"),
+        ("revenue_per_1k = 1\nburst = 0", "expected at least 1"),
         ("margin = 0.5", "plans.pro.revenue_per_1k: is missing"),
         ('revenue_per_1k = 1\n[plans.pro.classes.""]\nmargin = 0.1', "the name of a task domain"),
         ("revenue_per_1k = inf", "finite"),

@@ -91,7 +91,7 @@ async def test_the_example_stops_prose_asks_back_and_loops_until_the_tests_pass(
         ({"teams__software__roles__sandbox__back": {"to": "programmer", "until": "passed"}}, "back.most: is missing"),
         (
             {"teams__software__roles__sandbox__back__most": 1_000_000},
-            "back.most: expected to be less than or equal to 50",
+            "back.most: expected at most 50",
         ),
         ({"teams__software__roles__tester": role(asks={"analyst": 0})}, "asks.analyst: expected a number from 1 to 50"),
         ({"workers__scripted-tester": {"kind": "conductor"}}, "whose workers are no members of the team"),
@@ -101,9 +101,7 @@ async def test_the_example_stops_prose_asks_back_and_loops_until_the_tests_pass(
 def test_a_table_that_cannot_work_is_an_error_that_says_where(changes: Mapping[str, object], said: str) -> None:
     with pytest.raises(ConfigError) as raised:
         container(**changes).team("software")
-    assert said in str(raised.value).replace("Input should be", "expected to be").replace(
-        "expected less", "expected to be less"
-    )
+    assert said in str(raised.value)
 
 
 def test_a_check_that_asks_a_worker_outside_the_team_is_refused() -> None:

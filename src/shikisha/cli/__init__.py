@@ -7,7 +7,10 @@ missing is reported with the extra that brings it. Nothing but tests imports fro
 """
 
 import gc
-from collections.abc import Iterable, Mapping
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any, cast
 
@@ -18,7 +21,7 @@ from shikisha import __version__
 from shikisha.cli.exit_codes import EXIT_CODES_HELP, ExitCode
 from shikisha.cli.options import command, import_errors_name_extra, report_error
 from shikisha.cli.output import escape_unencodable, print_answer, print_note
-from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.core.errors import ConfigError, MissingExtra, TaskError, describe_invalid
 from shikisha.core.kinds import Registry
 
 # By what is typed, in the order of `--help`: the module, the function or Typer group in it, the first line of its help.
@@ -174,8 +177,47 @@ def complete_json_option(name: str, arguments: list[str]) -> list[str]:
     return completed
 
 
+# What the library says of an option or argument, and what a person reads.
+_UsageError: type[Any] = typer.BadParameter.__mro__[1]  # Typer exports no more of Click's errors than this child
+_USAGE_WORDS = (
+    (r"^Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", r"\1: not expected here; quotes make several words one"),
+    (r"^Missing argument '?(.*?)'?\.?$", r"\1 is missing"),
+    (r"^No such option: (\S+?)(?: \(Possible options: (.*)\))?\.?$", r"unknown option \1; did you mean \2?"),
+    (r"^No such command '(.*)'\.(?: Did you mean '(.*)'\?)?$", r"unknown command \1; did you mean \2?"),
+    (r"; did you mean \?$", ""),
+    (r"', '", " or "),
+)
+
+
+@contextmanager
+def _plain_usage_errors() -> Iterator[None]:
+    """Say what is wrong with options and arguments in the words of every other error."""
+    try:
+        yield
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help
+            raise
+        said = error.format_message()
+        what, _, value = said.partition(": ") if said.startswith("Invalid value") else ("", "", said)
+        value = describe_invalid(value)
+        for pattern, words in _USAGE_WORDS:
+            value = re.sub(pattern, words, value)
+        where = what.removeprefix("Invalid value").removeprefix(" for ").replace("'", "")
+        help_of = error.ctx.command_path if error.ctx else "shikisha"
+        plain = TaskError(f"{where}{': ' * bool(where)}{value} (see {help_of} --help)")
+        raise typer.Exit(report_error(plain, ExitCode.INPUT, as_json="--json" in sys.argv)) from None
+
+
 class _LazyGroup(TyperGroup):
     """Lists commands by name and summary, and imports the one that is called."""
+
+    def make_context(self, *given: Any, **more: Any) -> Any:  # noqa: ANN401 - Click's signature
+        with _plain_usage_errors():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: Any) -> object:  # noqa: ANN401 - as below
+        with _plain_usage_errors():
+            return super().invoke(ctx)
 
     def resolve_command(  # type: ignore[override]  # Typer names its Context publicly only as a subclass of its own
         self, ctx: typer.Context, args: list[str]

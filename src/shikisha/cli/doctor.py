@@ -124,7 +124,7 @@ def _find_all(shared: SharedOptions, call: bool) -> Iterator[DoctorFinding]:
         container = load_config(shared.config) if configured else found_container(found)
         container.cards()
     except ShikishaError as error:
-        yield DoctorFinding("configuration", BAD, str(error))
+        yield from (DoctorFinding("configuration", BAD, line) for line in str(error).splitlines())
         return
     if container.simulated_pool is not None:
         yield DoctorFinding("configuration", NOTE, f"{container.file}: simulated workers answer, as it asks")

@@ -144,9 +144,13 @@ async def _family_in_journal(journal: "Journal", name: str) -> RunEvents:
 
 def _summary_json(run: RunOverview) -> dict[str, object]:
     return {
-        "run": run.id,
+        "id": run.id,
         "status": str(run.status),
         "conductor": run.conductor,
+        "created": run.started_at,
+        "excerpt": run.prompt,
+        # Their names before 0.3, for one version.
+        "run": run.id,
         "started_at": run.started_at,
         "prompt": run.prompt,
         "tokens": run.tokens,

@@ -176,13 +176,27 @@ class LineProgress:
     def __init__(self, past: PastEvents) -> None:
         self.started = bool(past)
         self._runs = GrowingRuns(past)
+        self._failures: list[str] = []  # that nothing was printed after
 
     def observe(self, event: Event) -> None:
         """Print the line of this event, if it has one."""
         self.started = True
         run = self._runs.add(event)
-        for line in self._lines(event, run) if run is not None else ():
-            output.print_note(f"{'  ' * run.started.depth if run else ''}{line}")
+        if run is None:
+            return
+        indent, lines = "  " * run.started.depth, list(self._lines(event, run))
+        if isinstance(event, AttemptFailed):
+            new = f"{indent}  {event.worker}: {event.fault}: {event.message}"
+            self._failures += [new] if new not in self._failures else []  # once, however often it was tried
+        elif lines and not isinstance(event, StepFinished):
+            # The command's last line says why the run failed, and needs no other that says so before it.
+            ended = event.why if isinstance(event, RunFinished) and not run.started.depth else None
+            for failure in self._failures:
+                if ended is None or failure.partition(": ")[2] not in ended:
+                    output.print_note(failure)
+            self._failures = []
+        for line in lines:
+            output.print_note(f"{indent}{line}")
 
     def paused(self) -> AbstractContextManager[None]:
         """Lines need not stop."""
@@ -196,7 +210,7 @@ class LineProgress:
     def _lines(self, event: Event, run: Run) -> Iterator[str]:
         match event:
             case RunStarted() | RunResumed() | RunFinished() | RunPaused():
-                yield run_line(run).plain
+                yield run_line(run, event.at).plain
             case PlanProposed():
                 yield round_line(run.round(event.round), run).plain
             case StepFinished():
@@ -209,10 +223,10 @@ class LineProgress:
                 yield f"  {event.tool} is not called: {event.fault}: {one_line(event.message, 200)}"
             case AttemptStarted(reason=AttemptReason.TOOLS) if run.round(event.round).step(event.step).is_agent:
                 return  # an agent goes on
+            case AttemptStarted(reason=AttemptReason.RETRY):
+                return  # its end says how it went
             case AttemptStarted() if event.reason is not AttemptReason.FIRST:
                 yield f"  {event.reason}: {event.worker}"
-            case AttemptFailed():
-                yield f"  {event.worker}: {event.fault}: {event.message}"
             case CheckDecided() if event.status is not CheckStatus.PASS:
                 yield f"  check {event.check}: {event.status}: {event.reason}"
             case _:
@@ -276,7 +290,8 @@ def run_line(run: Run, now: float | None = None) -> "StyledLine":
     """Return the line of a run: id, status, seconds and cost."""
     status = run.status
     style = _STATUS_STYLES.get(status, "yellow")
-    why = run.why if status is not RunStatus.DONE else ""
+    # While it is watched, the command itself says at the end why there is no answer.
+    why = run.why if status is not RunStatus.DONE and (now is None or run.started.depth) else ""
     parts = [
         run.id,
         str(status),
@@ -307,6 +322,8 @@ def step_line(step: Step, record: StepRecord, run: Run, now: float | None = None
     worker = own[-1].started.worker if own else planned
     who = planned if worker == planned else f"{worker} for {planned}"
     facts = [state, *_step_figures(record, now)]
+    tries = sum(attempt.started.reason is not AttemptReason.TOOLS for attempt in own)
+    facts += [f"{tries} tries"] if tries > 1 and record.items is None else []
     if record.items is not None:
         facts.append(f"{sum(item.finished is not None for item in record.items)} of {len(record.items)} items")
     facts += [f"{record.tool_calls} call{'s' * (record.tool_calls > 1)} of tools"] if record.tool_calls else []
@@ -350,12 +367,19 @@ def problem_lines(record: StepRecord) -> Iterator["StyledLine"]:
         leads = _retry_reason(attempt, following)
         if attempt.in_flight and following is not None:
             yield _styled_line(f"{leads}in flight when the process ended", "red")
-        if isinstance(attempt.outcome, AttemptFailed) and attempt.outcome.fault is not FaultKind.WAITING:
+        # A retry that fails in the same way is one line.
+        again = leads.startswith("retry after") and _failure(following) == _failure(attempt)
+        if isinstance(attempt.outcome, AttemptFailed) and attempt.outcome.fault is not FaultKind.WAITING and not again:
             said = f": {one_line(attempt.outcome.message)}" if attempt.outcome.message else ""
             yield _styled_line(f"{leads}{attempt.outcome.fault}{said}", "red")
         for check in record.checks:
             if check.attempt == attempt.started.attempt and check.status is not CheckStatus.PASS:
                 yield _styled_line(f"{leads}check {check.check}: {check.status}: {one_line(check.reason)}", "red")
+
+
+def _failure(attempt: Attempt | None) -> tuple[FaultKind, str] | None:
+    outcome = attempt.outcome if attempt is not None else None
+    return (outcome.fault, outcome.message) if isinstance(outcome, AttemptFailed) else None
 
 
 def _retry_reason(attempt: Attempt, following: Attempt | None) -> str:
@@ -414,7 +438,8 @@ def run_summary(run: Run) -> Mapping[str, object]:
     """
     end = run.finished
     return {
-        "run": run.id,
+        "id": run.id,
+        "run": run.id,  # its name before 0.3, for one version
         "status": str(run.status),
         "answer": run.answer,
         "why": run.why,

@@ -6,7 +6,7 @@ is used, because some need an optional library.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar, cast
@@ -18,7 +18,7 @@ from shikisha.config.config_table import ConfigTable, PluggedTable
 from shikisha.config.context_settings import OWN_SOURCES, SourceBase
 from shikisha.config.settings import BudgetTable, CheckTable, GuardTable, WorkerTable
 from shikisha.core import toml
-from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.core.errors import ConfigError, MissingExtra, UnknownName, close_name
 from shikisha.core.kinds import Kind, Registry
 from shikisha.core.tools import ToolEffect
 from shikisha.engine.checker import Check
@@ -31,6 +31,7 @@ from shikisha.guards.tool_filter import ToolFilter
 
 CONDUCTOR, HUMAN, AGENT, EMBEDDING = "conductor", "human", "agent", "embedding"
 K = TypeVar("K")
+M = TypeVar("M", bound=BaseModel)
 KIND = TypeVar("KIND", bound="Kind[Conductor] | Kind[Gatherer]")
 _UPPERCASE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*", re.ASCII)
 
@@ -150,15 +151,18 @@ def source_table(kind: str) -> type[BaseModel]:
 
 def read_worker(name: str, data: Mapping[str, object], file: str) -> WorkerTable:
     """Validate [workers.NAME], its guards included."""
-    kind = _read_kind(data, WORKER_KINDS, f"{file}: workers.{name}")
-    # Refuse a value in place of an environment variable's name; the error does not repeat what may be a secret.
     where = f"{file}: workers.{name}"
-    for path, key, value in _strings(data, where):
-        if key.endswith("_env") and not _UPPERCASE_NAME.fullmatch(value):
-            raise ConfigError(
-                f"{path}: expected the name of an environment variable, in capitals, never the key itself"
-            )
-    table = toml.validate_model(worker_table(kind), data, file, f"workers.{name}")
+    problems = [  # a value in place of a variable's name may be a secret, and is not repeated
+        f"{path}: expected the name of an environment variable, in capitals, never the key itself"
+        for path, key, value in _strings(data, where)
+        if key.endswith("_env") and not _UPPERCASE_NAME.fullmatch(value)
+    ]
+    try:
+        _, table = _read_kind(data, WORKER_KINDS, worker_table, WorkerTable, file, f"workers.{name}")
+    except ConfigError as error:
+        raise ConfigError("\n".join([*problems, str(error)])) from None
+    if problems:
+        raise ConfigError("\n".join(problems))
     build_guards(table.guards, ToolEffect.UNKNOWN, file, f"workers.{name}")
     return table
 
@@ -194,8 +198,7 @@ def build_guards(
     kinds: set[str] = set()
     for place, data in enumerate(tables):
         where = f"{owner}.guards[{place}]"
-        kind = _read_kind(data, GUARD_KINDS, f"{file}: {where}")
-        table = toml.validate_model(guard_table(kind), data, file, where)
+        kind, table = _read_kind(data, GUARD_KINDS, guard_table, GuardTable, file, where)
         with toml.error_location(f"{file}: {where}"):
             guard = GUARD_KINDS[kind].make(table, Path(), table.name or kind)
         kinds.add(kind)
@@ -208,18 +211,38 @@ def build_guards(
 
 def read_check(name: str, data: Mapping[str, object], file: str) -> CheckTable:
     """Validate [checks.NAME]."""
-    kind = _read_kind(data, CHECK_KINDS, f"{file}: checks.{name}")
-    return toml.validate_model(check_table(kind), data, file, f"checks.{name}")
+    return _read_kind(data, CHECK_KINDS, check_table, CheckTable, file, f"checks.{name}")[1]
 
 
-def _read_kind(data: Mapping[str, object], known: Registry[K], where: str) -> str:
-    """Return the kind that a table names; ConfigError where there is none, or its plug-in does not load."""
+def _read_kind(
+    data: Mapping[str, object],
+    known: Registry[K],
+    table_of: Callable[[str], type[M]],
+    shared: type[M],
+    file: str,
+    where: str,
+) -> tuple[str, M]:
+    """Return the kind that a table names, and the table; ConfigError where it does not fit the kind.
+
+    Where there is no such kind, the rest is checked all the same: by the keys of the kind that was probably meant, else
+    by those that all kinds have.
+    """
     kind = data.get("kind")
-    if not isinstance(kind, str):
-        raise ConfigError(f"{where}.kind: expected one of {', '.join(sorted(known))}")
-    with toml.error_location(f"{where}.kind"):
+    try:
+        if not isinstance(kind, str):
+            raise ConfigError(f"expected one of {', '.join(sorted(known))}")
         known[kind]
-    return kind
+    except ConfigError as error:
+        problems = [f"{file}: {where}.kind: {error}"]
+        meant = close_name(kind, known) if isinstance(kind, str) and isinstance(error, UnknownName) else None
+        given = {key: value for key, value in data.items() if meant is not None or key in shared.model_fields}
+        try:
+            model = shared if meant is None else table_of(meant)
+            toml.validate_model(model, {**given, "kind": meant or ""}, file, where)
+        except ConfigError as more:
+            problems.append(str(more))
+        raise ConfigError("\n".join(problems)) from None
+    return kind, toml.validate_model(table_of(kind), data, file, where)
 
 
 def _strings(data: object, path: str, key: str = "") -> Iterator[tuple[str, str, str]]:

@@ -9,27 +9,30 @@ The caller of `load_config` closes the container (`aclose`).
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor
 from shikisha.config import adapters
-from shikisha.config.conductor_settings import FixedTable, LmTable
+from shikisha.config.conductor_settings import OWN_CONDUCTORS, FixedTable, LmTable
 from shikisha.config.conductors import TRAINED, ConductorFactory, PlannerEndpoint
 from shikisha.config.config_table import PluggedTable
+from shikisha.config.context_settings import OWN_SOURCES, PluggedSourceTable
 from shikisha.config.environment import CONFIG_FILE, SIMULATED, find_config, state_folder, with_dotenv
 from shikisha.config.providers import address_of, provider_at
 from shikisha.config.settings import CheckTable, HandoffTable, ShikishaSettings, TelemetryTable, WorkerTable
 from shikisha.core import toml
 from shikisha.core.budget import FREE, Caps, Price
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.kinds import Registry
 from shikisha.core.messages import MediaKind
 from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import ToolEffect
@@ -518,16 +521,13 @@ def build_container(
             _read_all(problems, partial(adapters.find_classes, file))
         for name, table in settings.plans.items():
             _read_all(problems, partial(adapters.read_plan, table, file, name))
-        for name, conductor in settings.conductors.items():
-            if isinstance(conductor, PluggedTable):
-                kinds, where = adapters.CONDUCTOR_KINDS, f"conductors.{name}"
-                _read_all(problems, partial(adapters.read_plugged, kinds, conductor, file, where))
-        for name, source in settings.context.sources.items():
-            if isinstance(source, PluggedTable):
-                _read_all(
-                    problems,
-                    partial(adapters.read_plugged, adapters.GATHERER_KINDS, source, file, f"context.sources.{name}"),
-                )
+    # From the file and not from `settings`, which is None where anything else in it is wrong.
+    for kinds, own, model, path in _PLUGGED:
+        for name, raw in _mapping_at(data, path).items():
+            with suppress(ValidationError):  # which is among the problems of `settings`
+                plugged = model.model_validate(raw)
+                if plugged.kind not in own:
+                    _read_all(problems, partial(adapters.read_plugged, kinds, plugged, file, f"{path}.{name}"))
     if problems or settings is None:
         raise ConfigError("\n".join(problems))
     pointed = address_of("openai", os.environ if environment is None else environment)
@@ -542,6 +542,19 @@ def build_container(
     if unknown:
         raise ConfigError("\n".join(unknown))
     return composition
+
+
+_PLUGGED: tuple[tuple[Registry[Any], Collection[str], type[PluggedTable], str], ...] = (
+    (adapters.CONDUCTOR_KINDS, OWN_CONDUCTORS, PluggedTable, "conductors"),
+    (adapters.GATHERER_KINDS, OWN_SOURCES, PluggedSourceTable, "context.sources"),
+)
+
+
+def _mapping_at(data: Mapping[str, object], path: str) -> Mapping[str, object]:
+    here: object = data
+    for key in path.split("."):
+        here = here.get(key) if isinstance(here, Mapping) else None
+    return here if isinstance(here, Mapping) else {}
 
 
 def _with_address(table: WorkerTable, pointed: str | None) -> WorkerTable:

@@ -42,6 +42,7 @@ from shikisha.core.plan import Plan
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.core.text import one_line
+from shikisha.core.toml import first_invalid
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Agent, Member, Pool
@@ -319,6 +320,10 @@ class Shikisha:
         answer_type: type[BaseModel] | None,
         on_piece: Callable[[str], None] | None = None,
     ) -> TaskAnswer[object]:
+        if not isinstance(task, str | Task):
+            raise TaskError(f"task: expected a text, or shikisha.Task, not {type(task).__name__}")
+        if not (answer_type is None or (isinstance(answer_type, type) and issubclass(answer_type, BaseModel))):
+            raise TaskError("answer_type: expected a subclass of pydantic.BaseModel")
         asked = Task(task) if isinstance(task, str) else task
         if answer_type is not None:
             asked = replace(asked, answer_schema=answer_type.model_json_schema())
@@ -475,7 +480,7 @@ def _typed(run: Run, answer_type: type[BaseModel] | None) -> object:
     try:
         return answer_type.model_validate_json(run.answer or "")
     except ValidationError as error:
-        raise RunFailed(run.id, f"the answer is no {answer_type.__name__}: {error}") from None
+        raise RunFailed(run.id, f"the answer is no {answer_type.__name__}: {first_invalid(error)}") from None
 
 
 def _free_workers(environment: Mapping[str, str]) -> Sequence[WorkerSpec]:
@@ -491,7 +496,10 @@ def _sort_workers(
 ) -> tuple[dict[str, Mapping[str, object]], dict[str, Worker], list[ToolFunction]]:
     """Return the tables and the objects by name, and the functions; ConfigError names the place of what is neither."""
     if isinstance(workers, str) or not workers:
-        raise ConfigError(f'{_HERE}: workers: expected a list of at least one worker, such as ["openai:gpt-5-mini"]')
+        found = "" if workers else "; no model server runs here, and no model was pulled (`shikisha models pull`)"
+        raise ConfigError(
+            f'{_HERE}: workers: expected a list of at least one worker, such as ["openai:gpt-5-mini"]{found}'
+        )
     tables: dict[str, Mapping[str, object]] = {}
     objects: dict[str, Worker] = {}
     functions: list[ToolFunction] = []
@@ -548,7 +556,8 @@ def _chat_table(
     """
     named, colon, model = spec.partition(":")
     if not colon or not model:
-        raise ConfigError(f'{where}: expected "provider:model", not {spec!r}; known providers: {_listed()}')
+        known = ", ".join(sorted(_CHAT_PROVIDERS))
+        raise ConfigError(f'{where}: expected "provider:model", as "openai:{spec}", not {spec!r}; providers: {known}')
     if named not in _CHAT_PROVIDERS:
         raise ConfigError(f"{where}: {UnknownName('provider', named, _CHAT_PROVIDERS)}")
     provider = _ALIASES.get(named, named)
@@ -564,10 +573,6 @@ def _chat_table(
     if is_free(provider, address):
         return table | {"price": {}}
     return table | known_price(provider, model) if is_own_address(provider, address) else table
-
-
-def _listed() -> str:
-    return ", ".join(sorted(_CHAT_PROVIDERS))
 
 
 def _with_functions(members: list[Member], functions: Sequence[ToolFunction]) -> list[Member]:

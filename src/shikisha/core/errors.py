@@ -29,7 +29,8 @@ business), and any exception that means "try again" (retries are decided in `att
         └── UnknownRun           no such run in this journal
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -197,6 +198,37 @@ class Fault:
         return self.kind.unbilled and not self.partial
 
 
+_INVALID = (  # what pydantic says of a value, and what a person reads
+    (r"^(Value|Assertion) (error|failed), ", ""),
+    (r"^Input tag .* using '(\w+)' does not match any of the expected tags: (.*)", r"expected \1 to be one of \2"),
+    (r"^Unable to extract tag using discriminator '?(\w+).*", r"\1 is missing"),
+    (r"^Input should be a valid (int\w*).*", "expected a whole number"),
+    (r"^Input should be a valid (number|decimal).*", "expected a number"),
+    (r"^Input should be a valid boolean.*", "expected true or false"),
+    (r"^Input should be a valid (string|bytes).*", "expected text"),
+    (r"^Input should be a valid (list|tuple|set|frozenset|array).*", "expected a list"),
+    (r"^Input should be (a valid (dict|mapping|object|model)|an object).*", "expected {table}"),
+    (r"^Input should be a valid (date\w*).*", r"expected a \1 such as 2026-11-28"),
+    (r"^Input should be greater than or equal to (\S+)$", r"expected at least \1"),
+    (r"^Input should be less than or equal to (\S+)$", r"expected at most \1"),
+    (r"^Input should be greater than", "expected more than"),
+    (r"^(?:List|Tuple|Set|Dictionary) should have (at (?:least|most) \d+ items?).*", r"expected \1"),
+    (r"^String should have (at (?:least|most) \d+ characters?).*", r"expected \1"),
+    (r"^String should match pattern (.*)", r"expected text of the form \1"),
+    (r"^Unexpected keyword argument", "unknown field"),
+    (r"^Field required", "is missing"),
+    (r"^Extra inputs are not permitted", "unknown key"),
+    (r"^Input should be", "expected"),
+)
+
+
+def describe_invalid(message: str, table: str = "a table") -> str:
+    """Return what is wrong with a value in a person's words, from pydantic's; `table`: what the format calls one."""
+    for pattern, words in _INVALID:
+        message = re.sub(pattern, words, message)
+    return message.replace("{table}", table)
+
+
 PROCESS_STOPS: tuple[type[BaseException], ...] = (GeneratorExit, KeyboardInterrupt)
 """How Python ends a coroutine or a person the process. Cancelling aside, whatever else foreign code raises is a failure
 of that call: SystemExit and a Rust extension's PanicException are no Exceptions, and would end the server."""
@@ -210,6 +242,22 @@ def describe_error(error: BaseException) -> str:
         raise
     except BaseException:  # noqa: BLE001 - its __str__ is anyone's code too
         return type(error).__name__
+
+
+MOST_LISTED = 15  # known names, where the one that was meant can be told
+
+
+def close_name(name: str, names: Collection[str]) -> str | None:
+    """Return the name that was probably meant: one that is a word of it (`max_steps`: `steps`), or the closest."""
+    folded = {each.casefold(): each for each in names}
+    asked = name.casefold()[:200]
+    words = (folded[word] for word in re.split(r"\W|_", asked) if word in folded)
+    if close := get_close_matches(asked, folded, n=1):
+        return next(words, folded[close[0]])
+    # `fixd:vote` of `fixed:NAME`.
+    kinds = {each.partition(":")[0]: each for each in names if ":" in each and each.partition(":")[2].upper() in each}
+    close = get_close_matches(asked.partition(":")[0], kinds, n=1)
+    return next(words, kinds[close[0]] if close else None)
 
 
 class ShikishaError(Exception):
@@ -259,9 +307,10 @@ class UnknownName(ConfigError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        close = get_close_matches(name, names, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        super().__init__(f"unknown {kind} {name!r}: known are {', '.join(names) or 'none'}{hint}")
+        close = close_name(name, names)
+        hint = f"; did you mean {close!r}?" if close else ""
+        listed = "" if close and len(names) > MOST_LISTED else f": known are {', '.join(names) or 'none'}"
+        super().__init__(f"unknown {kind} {name!r}{listed}{hint}")
         self.name = name
 
 

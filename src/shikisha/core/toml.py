@@ -11,14 +11,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from shikisha.core.errors import ConfigError
+from shikisha.core.errors import MOST_LISTED, ConfigError, close_name, describe_invalid
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -28,6 +27,7 @@ Loc = tuple[int | str, ...]
 
 _MAX_BYTES = 1_000_000
 _MAX_ERRORS = 20
+_KEY_PART = "[key]"  # how pydantic marks that a table's name is wrong, and not its value
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SECRETS = ("api_key", "apikey", "key", "password", "secret", "token")
 
@@ -70,8 +70,15 @@ def _error_line(model: type[BaseModel], detail: "ErrorDetails", file: str, prefi
         case "missing":
             what = "is missing"
         case _:
-            what = detail["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+            what = describe_invalid(detail["msg"])
     return f"{file}: {dotted_path(loc, prefix) or 'the file'}: {what}"
+
+
+def first_invalid(error: ValidationError, whole: str = "") -> str:
+    """Return the first thing that is wrong, and where; `whole`: what the place is called where that is all of it."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = dotted_path(first["loc"]) or whole
+    return f"{place}: {describe_invalid(first['msg'])}" if place else describe_invalid(first["msg"])
 
 
 @contextmanager
@@ -87,16 +94,18 @@ def dotted_path(loc: Loc, prefix: str = "") -> str:
     """Return a place as people write it: `workers.cheap.price.input`, `rule[1].domain`."""
     text = prefix
     for part in loc:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        if part != _KEY_PART:
+            text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
 
 
 def _unknown_key(key: str, known: list[str]) -> str:
     if key.lower() in _SECRETS:
         return "keys are never written into a file: name the environment variable that holds it (api_key_env)"
-    close = get_close_matches(key, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"unknown key; known are {', '.join(known)}{hint}"
+    close = close_name(key, known)
+    hint = f"; did you mean {close!r}?" if close else ""
+    listed = "" if close and len(known) > MOST_LISTED else f"; known are {', '.join(known)}"
+    return f"unknown key{listed}{hint}"
 
 
 def _place(model: type[BaseModel], loc: Loc) -> tuple[Loc, Mapping[str, FieldInfo]]:

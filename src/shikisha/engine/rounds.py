@@ -372,7 +372,9 @@ def _ship_answer(conducted: ConductedRun, why: str, cap: str | None = None) -> R
     if answer is None:
         nothing = "its parts are none" if conducted.partial else "no step was performed"
         missing = f"the last step failed: {fault}" if fault else nothing
-        return RunEnding(RunStatus.FAILED, f"{why}; there is no answer: {missing}", cap, fault)
+        # A fault says more than that the conductor was done.
+        ended = missing if fault and cap is None else f"{why}; there is no answer: {missing}"
+        return RunEnding(RunStatus.FAILED, ended, cap, fault)
     if fault is not None:
         return RunEnding(
             RunStatus.DONE, f"{why}; round {answer[0]}'s answer is kept, the last step failed: {fault}", cap, fault

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from shikisha.core.budget import format_dollars
-from shikisha.core.errors import ConfigError
+from shikisha.core.errors import ConfigError, describe_invalid
 from shikisha.core.toml import dotted_path
 from shikisha.evals.dimensions import GradeRigour, TaskDimensions
 from shikisha.evals.entrant_metrics import (
@@ -240,12 +240,10 @@ def load_report(text: str | bytes, where: str = "evaluation") -> EvaluationRepor
         _check_lengths(found, where)
         return found
     wrong = [detail for detail in details if detail["loc"] == ("format",)] or details
-    said = [f"{where}: {dotted_path(each['loc']) or 'the file'}: {_expected(each['msg'])}" for each in wrong[:_SHOWN]]
+    said = [
+        f"{where}: {dotted_path(each['loc']) or 'the file'}: {describe_invalid(each['msg'])}" for each in wrong[:_SHOWN]
+    ]
     raise ConfigError("\n".join(said))
-
-
-def _expected(message: str) -> str:
-    return message.replace("Input should be", "expected").replace("Unexpected keyword argument", "unknown field")
 
 
 def _check_lengths(found: EvaluationReport, where: str) -> None:

@@ -276,6 +276,7 @@ class ProgressCounts:
         """Count a sample."""
         standing = self.standings.get(sample.entrant) or self._latest
         standing.done += 1
+        standing.total = max(standing.total, standing.done)  # tries of a search are announced by nobody
         self.done += 1
         if sample.score is not None:
             standing.scored += 1

@@ -47,7 +47,9 @@ class JournalDriver(Protocol):
 
 def redacted_url(url: URL) -> str:
     """Return the URL as error messages may show it: without passwords."""
-    return str(url.difference_update_query(["password"]))
+    if url.get_backend_name() == "sqlite":
+        return url.database or ""
+    return str(url.set(drivername=url.get_backend_name()).difference_update_query(["password"]))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.toml import first_invalid
 from shikisha.retrieval.code_probe import check_probe, probe_code
 from shikisha.retrieval.text_index import Candidates, Floats, IndexedText, Ints, TextIndex
 
@@ -259,9 +260,7 @@ def parse_ranker(text: bytes, where: str, *, bound: bool = True) -> Ranker:
         read = _RankerFile.model_validate_json(text)
         origin = RankerOrigin(**read.origin)  # type: ignore[arg-type]  # a wrong type shows in no decision
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise ConfigError(f"{where}: not a ranker: {place}: {first['msg']}") from None
+        raise ConfigError(f"{where}: not a ranker: {first_invalid(error, 'the file')}") from None
     except TypeError as error:
         raise ConfigError(f"{where}: not a ranker: origin: {error}") from None
     shape = (len(read.feature), len(read.feature[0]))

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.task import scope_as_json
+from shikisha.core.toml import first_invalid
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.boosted_scorer import NUM_CANDIDATE_FEATURES, BoostedTrees
@@ -314,8 +315,7 @@ def parse_policy(data: bytes, where: str) -> Policy:
     except ConfigError:
         raise
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"{where}: policy.json: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ConfigError(f"{where}: policy.json: {first_invalid(error)}") from None
     except (*_DAMAGED, *_HOSTILE) as error:
         raise ConfigError(f"{where}: not a policy file: {error or type(error).__name__}") from None
     return _build_policy(file, arrays, where)

@@ -20,6 +20,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.toml import first_invalid
 from shikisha.routing.policy_file import parse_policy, policy_version, read_policy_bytes
 
 # Shortest prefix that may name a version.
@@ -274,9 +275,7 @@ def _parse_registry(path: Path, stamp: tuple[int, int, int]) -> PolicyRegistry: 
             raise ConfigError(f"{path}: more than {_MAX_REGISTRY_BYTES:,} bytes: not a policy registry")
         return PolicyRegistry.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{path}: {where + ': ' if where else ''}{first['msg']}") from None
+        raise ConfigError(f"{path}: {first_invalid(error)}") from None
 
 
 def _apply_change(folder: Path, by: Callable[[PolicyRegistry], PolicyRegistry]) -> PolicyRegistry:

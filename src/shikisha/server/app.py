@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route, request_response
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from shikisha import __version__
-from shikisha.core.errors import ShikishaError
+from shikisha.core.errors import ShikishaError, close_name, describe_invalid
 from shikisha.server.chat import routes as chat_routes
 from shikisha.server.chat.routes import DirectHandler
 from shikisha.server.http.api_errors import ApiError, error_body_at
@@ -252,6 +252,12 @@ async def _on_invalid_request(request: Request, error: Exception) -> JSONRespons
 async def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
     status = error.status_code if isinstance(error, HTTPException) else 500
     said, code = _HTTP_MESSAGES.get(status, ("the request cannot be served", "http_error"))
+    path = request.url.path
+    known: Mapping[str, Mapping[str, object]] = request.app.openapi()["paths"]
+    if status == 404 and (close := close_name(path, [each for each in known if "{" not in each])):
+        said = f"there is no {path} here; did you mean {close}?"
+    elif status == 405 and path in known:
+        said = f"expected {' or '.join(sorted(map(str.upper, known[path])))} here, not {request.method}"
     problem = ApiError(status, said, code)
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     return JSONResponse(error_body_at(request.url.path, problem), status, headers)
@@ -276,7 +282,7 @@ def _first_mistake(found: Sequence[object]) -> tuple[str, str]:
     if not isinstance(first, dict):
         return "", "the request is not as expected"
     place = [str(part) for part in first.get("loc", ()) if part not in ("body", "query", "path", "header")]
-    return ".".join(place), str(first.get("msg", "not as expected"))
+    return ".".join(place), describe_invalid(str(first.get("msg", "not as expected")), "an object")
 
 
 _HTTP_MESSAGES = {

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from shikisha.core.budget import FREE, Price
 from shikisha.core.errors import ConfigError
+from shikisha.core.toml import first_invalid
 from shikisha.core.tools import Tool, ToolEffect
 from shikisha.tools.catalogue_entry import (
     MAX_DESCRIPTION_CHARACTERS,
@@ -191,9 +192,7 @@ def _read_line(model: type[M], line: str, where: str) -> M:
     try:
         return model.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the line"
-        raise ConfigError(f"{where}: not a line of a lock: {place}: {first['msg']}") from None
+        raise ConfigError(f"{where}: not a line of a lock: {first_invalid(error, 'the line')}") from None
 
 
 def _entry(line: _LockLine, catalogue: str, labels: Sequence[str], price: Price | None, where: str) -> CatalogueEntry:

@@ -9,6 +9,7 @@ and code for a single provider: what each wants and sends stands in its profile.
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from shikisha.workers.local_model import LocalModel
 
 
+_LOG = logging.getLogger("shikisha.workers")
 _IDLES = 10  # a stream may take so many times as long as it may be silent
 _CHAT_PATH, _TEXT_PATH = "/chat/completions", "/completions"
 _DONE = "[DONE]"
@@ -215,6 +218,7 @@ class ChatWorker:
         self._profile = profile_at(settings.base_url, settings.provider)
         # Thoughts of one model are of no use to another, nor are its signatures.
         self._endpoint = sha256(f"{settings.base_url}\n{settings.model}".encode()).hexdigest()[:16]
+        self._prefix = ""  # of every path: /v1 where that was left out of the base URL
         self._limit_field = settings.max_tokens_field or self._profile.request.limit
         self._left_out = frozenset(self._profile.request.refuses) & _DISPENSABLE
         keys = (settings.max_bytes, headers, secret_store)
@@ -263,8 +267,16 @@ class ChatWorker:
         await self._connections.aclose()
 
     async def _exchange(self, course: "_Course") -> None:
-        """Send the request and read the whole reply; once more where a parameter is refused that only we want."""
+        """Send the request and read the whole reply; once more where a parameter is refused that only we want.
+
+        Once more, too, where nothing is at a base URL without a path: under /v1, which people leave out.
+        """
         while (refused := await self._ask(course)) is not None:
+            if refused.fault.stated is FaultCause.NOT_FOUND:
+                if self._prefix or urlsplit(self._settings.base_url).path.strip("/"):
+                    raise refused
+                await self._try_version(course, refused)
+                return
             parameter = refused.fault.param.rpartition(".")[2] if refused.fault.param else ""
             if parameter in _DISPENSABLE - self._left_out:
                 self._left_out |= {parameter}
@@ -273,6 +285,24 @@ class ChatWorker:
                 self._limit_field = next(name for name in _LIMIT_FIELDS if name != parameter)
             else:
                 raise refused
+
+    async def _try_version(self, course: "_Course", refused: WorkerError) -> None:
+        """Ask under /v1 from now on, and say so; raise the first refusal where that is no better."""
+        self._prefix = "/v1"
+        try:
+            again = await self._ask(course)
+        except WorkerError as error:  # somebody is there
+            again = error
+        if again is None or again.fault.stated is not FaultCause.NOT_FOUND:
+            _LOG.warning(
+                "worker %s answers under /v1: write base_url = %r",
+                self._card.name,
+                endpoint.join_path(self._settings.base_url, "/v1"),
+            )
+        if again is not None:
+            self._prefix = "" if again.fault.stated is FaultCause.NOT_FOUND else self._prefix
+            words = f"{refused.fault.message}; nor is anything under /v1: is base_url right?"
+            raise again if self._prefix else WorkerError.of(replace(refused.fault, message=words))
 
     async def _ask(self, course: "_Course") -> WorkerError | None:
         """Send the request and read the whole reply; return the refusal of a parameter, for which nothing was done."""
@@ -285,13 +315,13 @@ class ChatWorker:
             **depth_headers(),
         }
         path = _TEXT_PATH if "prompt" in course.request.client_options.as_sent else _CHAT_PATH
-        url, reply = endpoint.join_path(await self._connections.base(), path), course.reply
+        url, reply = endpoint.join_path(await self._connections.base(), self._prefix + path), course.reply
         course.begun = monotonic()
         async with self._connections.open().ask("POST", url, headers, body) as response:
             if not response.succeeded:
                 stated, reply.usage = read_error_body(await response.error_body())
                 fault = model_fault(response.status, response.headers, stated, self._secret_store, self._profile)
-                if fault.fault.stated is FaultCause.PARAMETER:
+                if fault.fault.stated in (FaultCause.PARAMETER, FaultCause.NOT_FOUND):
                     return fault
                 raise fault
             try:

@@ -135,6 +135,32 @@ def join_path(base: str, path: str) -> str:
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path))
 
 
+_CONNECT_WORDS = (  # what systems and libraries say of a connection that did not come about, and what a person reads
+    (r"refused|connect call failed|all connection attempts failed", "nothing listens at {}: is it running?"),
+    (
+        r"name or service|nodename|getaddrinfo|name resolution|no address|dns",
+        "no machine is known as {}: is the address right, and is there a network?",
+    ),
+    (
+        r"wrong.version.number|record.layer|not.?ssl|unknown.protocol|http_request",
+        "{} answers without TLS: is https:// right, or is it http://?",
+    ),
+    (
+        r"certificate.verify.failed|certificate",
+        "the certificate of {} is not trusted here (SSL_CERT_FILE names others)",
+    ),
+    (r"timed? ?out|timeout", "no connection to {} came about in time: is it running, and can this machine reach it?"),
+)
+
+
+def connect_problem(where: str, error: str) -> str:
+    """Return why there is no connection to `where`, in words that say what to look at."""
+    for pattern, words in _CONNECT_WORDS:
+        if re.search(pattern, error, re.IGNORECASE):
+            return words.format(where)
+    return f"no connection to {where} came about: {error}"
+
+
 def read_key(secret_store: SecretStore, variable: str, *, short: bool = False) -> str:
     """Return the key in this environment variable; ConfigError when a header cannot carry it."""
     key = secret_store.read(variable, short=short)

@@ -23,6 +23,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from shikisha.core.call import ApprovalMode
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError, describe_error
+from shikisha.core.toml import first_invalid
 from shikisha.core.tools import Tool, ToolEffect
 from shikisha.engine.guards import Guard
 from shikisha.engine.pool import Member, ToolList
@@ -127,8 +128,10 @@ class FunctionWorker:
         """Return what the function returns, as text: a text as it is, anything else as JSON."""
         try:
             arguments = dict(self.model.model_validate(json.loads(request.subtask)))
-        except (ValueError, ValidationError, RecursionError) as error:
-            raise WorkerError(FaultKind.BAD_ARGUMENTS, str(error)) from None
+        except (ValueError, RecursionError) as error:
+            said = "expected the arguments as a JSON object"
+            said = first_invalid(error) if isinstance(error, ValidationError) else f"{said}: {error}"
+            raise WorkerError(FaultKind.BAD_ARGUMENTS, said) from None
         if self.keyed:
             arguments[_KEY] = request.key
         try:

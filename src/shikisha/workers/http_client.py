@@ -37,6 +37,7 @@ from shikisha.workers.endpoint import (
     AddressRule,
     address_problem,
     body_too_large,
+    connect_problem,
     error_code,
     redact_and_clip,
     status_error,
@@ -323,14 +324,18 @@ class ConnectionBroken(aiohttp.ClientConnectionError):
 
 def http_failure(error: aiohttp.ClientError, secret_store: SecretStore) -> WorkerError:
     """Map an exception of the HTTP library to a fault."""
-    name, text = type(error).__name__, redact_and_clip(str(error), secret_store)
+    text = redact_and_clip(str(error), secret_store)
     match error:
         case aiohttp.ClientHttpProxyError():  # its message names the proxy, which may contain a password
             return WorkerError(FaultKind.CONNECT, f"the proxy refuses: status {error.status}")
-        case aiohttp.ConnectionTimeoutError() | aiohttp.ClientConnectorError():
-            return WorkerError(FaultKind.CONNECT, f"{name}: {text}")
+        case aiohttp.ClientConnectorError() if isinstance(error.os_error, PermissionError):  # `ScreeningResolver`'s
+            return WorkerError(FaultKind.CONNECT, redact_and_clip(str(error.os_error.strerror), secret_store))
+        case aiohttp.ClientConnectorError():
+            return WorkerError(FaultKind.CONNECT, connect_problem(f"{error.host}:{error.port}", text))
+        case aiohttp.ConnectionTimeoutError():
+            return WorkerError(FaultKind.CONNECT, connect_problem("the endpoint", "timeout"))
         case aiohttp.ServerTimeoutError():
-            return WorkerError(FaultKind.TIMEOUT, f"{name}: {text}")
+            return WorkerError(FaultKind.TIMEOUT, f"nothing came in time: {text}")
         case aiohttp.ClientPayloadError() if "ConnectionResetError" not in str(error):
             return WorkerError(FaultKind.CUT_OFF, f"the body ended too early: {text}")
         case aiohttp.ClientResponseError():
@@ -338,4 +343,4 @@ def http_failure(error: aiohttp.ClientError, secret_store: SecretStore) -> Worke
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             return WorkerError(FaultKind.BAD_REQUEST, _UNWRITABLE)
         case _:
-            return WorkerError(FaultKind.RESET, f"{name}: {text}")
+            return WorkerError(FaultKind.RESET, f"the connection broke{': ' * bool(text)}{text}")

@@ -33,7 +33,7 @@ from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card
 from shikisha.workers import http_client
-from shikisha.workers.endpoint import body_too_large, origin, redact_and_clip, status_error
+from shikisha.workers.endpoint import body_too_large, connect_problem, origin, redact_and_clip, status_error
 
 _MAX_CONNECT_SECONDS = 10.0
 _FAILED_STATUS = frozenset({401, 402, 403, 408, 429, 502, 503, 504})
@@ -93,20 +93,27 @@ def bounded_client(
 
 def mcp_http_failure(error: httpx2.HTTPError, secret_store: SecretStore) -> WorkerError:
     """Map an exception of the HTTP library to a fault."""
-    name, text = type(error).__name__, redact_and_clip(str(error), secret_store)
+    text = redact_and_clip(str(error), secret_store)
     match error:
-        case httpx2.ConnectTimeout() | httpx2.PoolTimeout() | httpx2.ConnectError() | httpx2.ProxyError():
-            return WorkerError(FaultKind.CONNECT, f"{name}: {text}")
+        case httpx2.ProxyError():
+            return WorkerError(FaultKind.CONNECT, f"the proxy refuses: {text}")
+        case httpx2.ConnectTimeout() | httpx2.PoolTimeout() | httpx2.ConnectError():
+            try:
+                where = error.request.url.netloc.decode()
+            except RuntimeError:  # it belongs to no request
+                where = "the server"
+            timeout = isinstance(error, httpx2.TimeoutException)
+            return WorkerError(FaultKind.CONNECT, connect_problem(where, "timeout" if timeout else text))
         case httpx2.TimeoutException():
-            return WorkerError(FaultKind.TIMEOUT, f"{name}: {text}")
+            return WorkerError(FaultKind.TIMEOUT, f"nothing came in time{': ' * bool(text)}{text}")
         case httpx2.RemoteProtocolError() if "incomplete" in text or "without sending complete" in text:
             return WorkerError(FaultKind.CUT_OFF, f"the body ended too early: {text}")
         case httpx2.RemoteProtocolError() if "disconnected" not in text:
             return WorkerError(FaultKind.BAD_REPLY, f"not HTTP: {text}")
         case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol():
-            return WorkerError(FaultKind.BAD_REQUEST, f"{name}: the request cannot be written")
+            return WorkerError(FaultKind.BAD_REQUEST, "the request cannot be written")
         case _:
-            return WorkerError(FaultKind.RESET, f"{name}: {text}")
+            return WorkerError(FaultKind.RESET, f"the connection broke{': ' * bool(text)}{text}")
 
 
 # It logs what servers send, which may repeat keys.

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from shikisha.core.budget import Caps
-from shikisha.core.errors import TaskError
+from shikisha.core.errors import TaskError, describe_invalid
 from shikisha.core.messages import Attachment, MediaKind
 from shikisha.server.http.api_errors import ApiError
 
@@ -220,7 +220,7 @@ def _validation_error(error: ValidationError, raw: Mapping[str, object], model: 
         case "missing":
             return ApiError(400, f"missing parameter: {where}", "missing_required_parameter", param=where)
         case _:
-            message = first["msg"].removeprefix("Value error, ")
+            message = describe_invalid(first["msg"], "an object")
             if first["type"] in ("item", "part"):  # of an unknown kind, whose bare name is repeated
                 found: object = raw
                 for part in path:

@@ -124,7 +124,7 @@ def test_a_missing_library_is_reported_with_its_extra(
 
 
 def test_a_command_that_is_not_there_is_answered_by_a_similar_one() -> None:
-    assert "did you mean learn or train?" in CliRunner().invoke(app, ["leran"]).stderr
+    assert "did you mean learn?" in CliRunner().invoke(app, ["leran"]).stderr
 
 
 def test_every_group_has_commands() -> None:

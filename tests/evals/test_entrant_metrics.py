@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from made_samples import sample, samples_of
 
 from shikisha.conductors.fixed_conductors import fixed_conductor
+from shikisha.core.budget import wilson
 from shikisha.core.errors import FaultKind
 from shikisha.core.events import GradeMark, RunStatus
 from shikisha.engine.pool import Pool
@@ -22,7 +23,6 @@ from shikisha.evals.entrant_metrics import (
     paired_difference,
 )
 from shikisha.evals.samples import Entrant, EntrantRole, Sample
-from shikisha.evals.statistics import wilson
 
 ME = EntrantInfo("me", note="made by hand")
 SCORES = st.lists(st.sampled_from([0.0, 0.3, 1.0, None]), max_size=40)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shikisha.core.budget import wilson
 from shikisha.evals.statistics import (
     bootstrap,
     calibration_error,
@@ -24,7 +25,6 @@ from shikisha.evals.statistics import (
     mix_for_cost,
     quantile,
     score_interval,
-    wilson,
 )
 
 SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(0, 1), min_size=1, max_size=80)

@@ -13,7 +13,6 @@ from shikisha.core.events import RunPaused, RunResumed, RunStarted, RunStatus
 from shikisha.core.plan import step_depths
 from shikisha.plots import run_charts
 from shikisha.plots.run_charts import PlanGraph, StepArrow
-from shikisha.plots.svg import sparkline
 from support import member, plan_of, pool_of, run_events
 
 SHAPES: dict[str, list[tuple[int, ...]]] = {
@@ -113,14 +112,3 @@ async def test_time_in_which_nobody_performed_it_is_taken_out_and_said() -> None
 def test_without_a_call_there_is_no_time_line() -> None:
     begun = RunStarted(run="r", at=1.0, conductor="c", pool=("a",), caps=Caps(), prompt="?")
     assert run_charts.timeline([begun], 2.0) is None
-
-
-def test_a_spark_has_gaps_where_nothing_is_known() -> None:
-    drawn = sparkline([1.0, 0.5, None, 0.25, None, 1.0, 1.0])
-    assert (len(drawn.lines), len(drawn.points)) == (2, 1)
-    assert sparkline([]).last is None
-    assert sparkline([None]).lines == ()
-
-
-def test_a_spark_begins_at_0_and_reaches_the_top_that_is_said() -> None:
-    assert sparkline([0.5, 0.5], height=26.0, top=1.0).last == (117.0, 13.0)

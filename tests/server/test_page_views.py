@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shikisha.core.budget import Caps, Usage
-from shikisha.core.call import ApprovalMode, Card, Reply
+from shikisha.core.call import ApprovalMode, Reply
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
 from shikisha.core.events import (
     AttemptFinished,
@@ -30,7 +30,6 @@ from shikisha.server.pages import approvals_page, keys_page, run_page, runs_page
 from shikisha.server.pages.login import _own_path
 from shikisha.server.pages.run_page import StepPhase
 from shikisha.server.pages.templates import template_environment
-from shikisha.server.pages.workers_page import RecentActivity, RecentCall
 from shikisha.server.store import RunPage, ServedRun
 from shikisha.server.store import ServedState as Row
 from support import member, plan_of, pool_of, run_events
@@ -145,26 +144,6 @@ def test_rows_tell_where_runs_stand_and_the_next_page_begins_at_the_cursor() -> 
     ]
     assert runs_page.RunListQuery.of({"after": f"{NOW!r}~q"}).filter("t").after == (NOW, "q")
     assert view.next == f"after={NOW!r}~q"
-
-
-def tried(worker: str, **more: object) -> RecentCall:
-    told: dict[str, object] = {"run": "r", "domain": "", "at": NOW, "ok": True, "seconds": 1.0, "tokens": 10}
-    return RecentCall(worker=worker, **{"dollars": 0.5, **told, **more})  # type: ignore[arg-type]
-
-
-def test_workers_are_counted_by_kind_of_task_and_a_cost_that_nobody_knows_is_none() -> None:
-    calls = (
-        tried("a", seconds=1.0, domain="law"),
-        tried("a", seconds=3.0, domain="law", ok=False),
-        tried("a", seconds=2.0, domain="tax", dollars=None, at=NOW + 10),
-        tried("gone"),
-    )
-    found = workers_page.workers_view(RecentActivity(calls, {}, NOW), [Card("a"), Card("b")], NOW + 10)
-    one, other, gone = found.workers
-    assert (one.all.calls, one.all.share, one.all.p50, one.all.dollars) == (3, 2 / 3, 1.0, None)
-    assert [(domain, part.calls, part.dollars) for domain, part in one.by_domain] == [("law", 2, 1.0), ("tax", 1, None)]
-    assert (other.all.share, other.all.p50, other.all.dollars_a_call) == (None, None, None)
-    assert (gone.name, gone.configured) == ("gone", False)
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.0, 1.0), (0.5, 2.0), (0.95, 4.0), (1.0, 4.0)])
@@ -305,7 +284,7 @@ def test_what_an_attempt_said_is_forgotten_when_another_begins() -> None:
     ],
 )
 def test_after_the_login_one_is_led_to_a_page_of_ours_only(way: str) -> None:
-    assert _own_path(way) == "/ui/runs"
+    assert _own_path(way) == "/ui/overview"
     assert _own_path("/ui/approvals/run-1/abc") == "/ui/approvals/run-1/abc"
 
 

@@ -37,7 +37,7 @@ async def browsing(at: At, key: str = "") -> AsyncIterator[httpx2.AsyncClient]:
     """A client with the cookie of a login."""
     async with httpx2.AsyncClient(base_url=at.url, timeout=30.0) as client:
         answer = await client.post("/ui/login", data={"key": key or at.key})
-        assert (answer.status_code, answer.headers["location"]) == (303, "/ui/runs")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ui/overview")
         yield client
 
 

@@ -118,8 +118,6 @@ async def filled(folder: Path) -> AsyncIterator[tuple[At, dict[str, str]]]:
                 "compare": "compare",
                 "compare two runs": f"compare?left={runs[0]}&right={runs[1]}",
                 "keys": "keys",
-                "learned": "learned",
-                "learned, searched": "learned?text=harbour",
                 "device": "device",
                 "link": "link",
                 "offline": "offline",
@@ -142,7 +140,7 @@ async def look_everywhere(browser: Browser, at: At, ways: dict[str, str], findin
             await findings.look(page, "login", size, scheme)
             await page.fill("#key", at.key)
             await page.click("button.go")
-            await page.wait_for_url("**/ui/runs")
+            await page.wait_for_url("**/ui/overview")
             for name, way in ways.items():
                 await page.goto(f"{at.url}/ui/{way}")
                 await findings.look(page, name, size, scheme)
@@ -203,7 +201,7 @@ async def test_the_tab_key_reaches_everything_shows_where_it_is_and_is_never_cau
         await page.goto(f"{at.url}/ui/login")
         await page.fill("#key", at.key)
         await page.click("button.go")
-        await page.wait_for_url("**/ui/runs")
+        await page.wait_for_url("**/ui/overview")
         for name, way in ways.items():
             await page.goto(f"{at.url}/ui/{way}")
             await page.evaluate("() => document.querySelectorAll('[hx-trigger]').forEach(each => each.remove())")

@@ -68,7 +68,7 @@ async def test_a_link_a_passkey_a_yes_and_a_login_with_the_passkey(tmp_path: Pat
         await page.context.clear_cookies()
         await page.goto(f"{url}/ui/login")
         await page.get_by_role("button", name="Log in with a passkey").tap()
-        await page.wait_for_url("**/ui/runs")
+        await page.wait_for_url("**/ui/overview")
 
 
 async def test_a_device_that_does_not_check_its_person_adds_no_passkey(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ missing is reported with the extra that brings it. Nothing but tests imports fro
 import gc
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Annotated, Any, cast
 
@@ -189,35 +188,25 @@ _USAGE_WORDS = (
 )
 
 
-@contextmanager
-def _plain_usage_errors() -> Iterator[None]:
-    """Say what is wrong with options and arguments in the words of every other error."""
-    try:
-        yield
-    except _UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help
-            raise
-        said = error.format_message()
-        what, _, value = said.partition(": ") if said.startswith("Invalid value") else ("", "", said)
-        value = describe_invalid(value)
-        for pattern, words in _USAGE_WORDS:
-            value = re.sub(pattern, words, value)
-        where = what.removeprefix("Invalid value").removeprefix(" for ").replace("'", "")
-        help_of = error.ctx.command_path if error.ctx else "shikisha"
-        plain = TaskError(f"{where}{': ' * bool(where)}{value} (see {help_of} --help)")
-        raise typer.Exit(report_error(plain, ExitCode.INPUT, as_json="--json" in sys.argv)) from None
-
-
 class _LazyGroup(TyperGroup):
     """Lists commands by name and summary, and imports the one that is called."""
 
-    def make_context(self, *given: Any, **more: Any) -> Any:  # noqa: ANN401 - Click's signature
-        with _plain_usage_errors():
-            return super().make_context(*given, **more)
-
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401 - as below
-        with _plain_usage_errors():
+        """Perform a command; what is wrong with its options is said in the words of every other error."""
+        try:
             return super().invoke(ctx)
+        except _UsageError as error:
+            if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help
+                raise
+            said = error.format_message()
+            what, _, value = said.partition(": ") if said.startswith("Invalid value") else ("", "", said)
+            value = describe_invalid(value)
+            for pattern, words in _USAGE_WORDS:
+                value = re.sub(pattern, words, value)
+            where = what.removeprefix("Invalid value").removeprefix(" for ").replace("'", "")
+            help_of = error.ctx.command_path if error.ctx else "shikisha"
+            plain = TaskError(f"{where}{': ' * bool(where)}{value} (see {help_of} --help)")
+            raise typer.Exit(report_error(plain, ExitCode.INPUT, as_json="--json" in sys.argv)) from None
 
     def resolve_command(  # type: ignore[override]  # Typer names its Context publicly only as a subclass of its own
         self, ctx: typer.Context, args: list[str]

@@ -9,7 +9,7 @@ The caller of `load_config` closes the container (`aclose`).
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -32,7 +32,6 @@ from shikisha.config.settings import CheckTable, HandoffTable, ShikishaSettings,
 from shikisha.core import toml
 from shikisha.core.budget import FREE, Caps, Price
 from shikisha.core.errors import ConfigError, UnknownName
-from shikisha.core.kinds import Registry
 from shikisha.core.messages import MediaKind
 from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import ToolEffect
@@ -522,12 +521,16 @@ def build_container(
         for name, table in settings.plans.items():
             _read_all(problems, partial(adapters.read_plan, table, file, name))
     # From the file and not from `settings`, which is None where anything else in it is wrong.
-    for kinds, own, model, path in _PLUGGED:
-        for name, raw in _mapping_at(data, path).items():
+    for kinds, own, model, *keys in _PLUGGED:
+        tables: object = data
+        for key in keys:
+            tables = tables.get(key) if isinstance(tables, Mapping) else None
+        for name, raw in tables.items() if isinstance(tables, Mapping) else ():
             with suppress(ValidationError):  # which is among the problems of `settings`
                 plugged = model.model_validate(raw)
                 if plugged.kind not in own:
-                    _read_all(problems, partial(adapters.read_plugged, kinds, plugged, file, f"{path}.{name}"))
+                    where = f"{'.'.join(keys)}.{name}"
+                    _read_all(problems, partial(adapters.read_plugged, kinds, plugged, file, where))
     if problems or settings is None:
         raise ConfigError("\n".join(problems))
     pointed = address_of("openai", os.environ if environment is None else environment)
@@ -544,17 +547,10 @@ def build_container(
     return composition
 
 
-_PLUGGED: tuple[tuple[Registry[Any], Collection[str], type[PluggedTable], str], ...] = (
+_PLUGGED: tuple[tuple[Any, ...], ...] = (  # registry, the kinds that are ours, the model of a table, its place
     (adapters.CONDUCTOR_KINDS, OWN_CONDUCTORS, PluggedTable, "conductors"),
-    (adapters.GATHERER_KINDS, OWN_SOURCES, PluggedSourceTable, "context.sources"),
+    (adapters.GATHERER_KINDS, OWN_SOURCES, PluggedSourceTable, "context", "sources"),
 )
-
-
-def _mapping_at(data: Mapping[str, object], path: str) -> Mapping[str, object]:
-    here: object = data
-    for key in path.split("."):
-        here = here.get(key) if isinstance(here, Mapping) else None
-    return here if isinstance(here, Mapping) else {}
 
 
 def _with_address(table: WorkerTable, pointed: str | None) -> WorkerTable:

@@ -2,12 +2,12 @@
 
 Dollars are US dollars, seconds are wall-clock seconds while the run is being performed, tokens are input plus output
 tokens of every call (planning, steps, checks, child runs). `None` is "no cap". These are values only: the counting,
-and the refusals, are in `ledger`.
+and the refusals, are in `ledger`. A share of counted amounts has its interval here, because every layer quotes some.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from math import floor, inf, isfinite, log10
+from math import floor, inf, isfinite, log10, sqrt
 from operator import add, attrgetter
 from typing import TypeVar
 
@@ -222,3 +222,16 @@ def format_dollars(amount: float | None, digits: int = 3) -> str:
         return f"${amount:.1e}"
     whole, _, part = f"{amount:,.{places}f}".partition(".")
     return f"${whole}.{part[:2]}{part[2:].rstrip('0')}"
+
+
+_Z = 1.96  # of a 95 % interval
+
+
+def wilson(right: float, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share (Wilson 1927); (0, 1) where nothing was counted."""
+    if not count:
+        return 0.0, 1.0
+    share, unit = right / count, _Z * _Z / count
+    middle = share + unit / 2
+    spread = _Z * sqrt(max(0.0, share * (1 - share)) / count + unit / (4 * count))
+    return max(0.0, (middle - spread) / (1 + unit)), min(1.0, (middle + spread) / (1 + unit))

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from math import exp, fsum, lgamma, log, log2, sqrt
 
+from shikisha.core.budget import wilson
 from shikisha.core.errors import MissingExtra
 
 Bounds = tuple[float, float]
@@ -38,16 +39,6 @@ _BIN_ENDS = [tenth / 10 for tenth in range(1, 11)]
 def mean(values: Sequence[float]) -> float:
     """Return the mean; 0 of none."""
     return fsum(values) / len(values) if values else 0.0
-
-
-def wilson(right: float, count: int) -> Bounds:
-    """Return the 95 % interval of a share (Wilson 1927); (0, 1) where nothing was counted."""
-    if not count:
-        return 0.0, 1.0
-    share, unit = right / count, _Z * _Z / count
-    middle = share + unit / 2
-    spread = _Z * sqrt(max(0.0, share * (1 - share)) / count + unit / (4 * count))
-    return max(0.0, (middle - spread) / (1 + unit)), min(1.0, (middle + spread) / (1 + unit))
 
 
 def score_interval(scores: Sequence[float]) -> Bounds:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, sqrt
 
+from shikisha.core.budget import wilson
 from shikisha.core.events import ContextGathered
 from shikisha.core.run import Run
-from shikisha.evals.statistics import wilson
 
 _FEWEST = 20  # runs of each side
 

@@ -1,4 +1,4 @@
-"""Scales, ticks, label placement and small drawings in a table's row: pure functions of numbers.
+"""Scales, ticks and label placement: pure functions of numbers.
 
 Invariants: ticks are round numbers inside their scale; a scale never maps two different values to one place, so a range
 of no width is widened first; the same marks give the same labels on every machine, inside the frame where they fit at
@@ -301,51 +301,3 @@ def _label(spot: LabelTarget, box: Rect, size: float) -> PlacedLabel:
     if box.left < spot.x < box.right:
         anchor, x = "middle", (box.left + box.right) / 2
     return PlacedLabel(box, x, box.bottom - 0.3 * size, anchor, leader)
-
-
-_PAD = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sparkline:
-    """Pieces of a line, the filled ground beneath each, lone points, the last point, and the value at the top."""
-
-    width: float
-    height: float
-    lines: tuple[str, ...]
-    grounds: tuple[str, ...]
-    points: tuple[tuple[float, float], ...]
-    last: tuple[float, float] | None
-    top: float
-
-
-def sparkline(
-    values: Sequence[float | None], width: float = 120.0, height: float = 28.0, top: float = 0.0
-) -> Sparkline:
-    """Draw values at even distances, from 0 to the largest of them or `top`."""
-    most = max((value for value in values if value is not None), default=0.0)
-    most = max(most, top) or 1.0
-    step = (width - 2 * _PAD) / max(len(values) - 1, 1)
-    pieces = list(_line_pieces([None if value is None else value / most for value in values], step, height))
-    floor = height - _PAD
-    lines = tuple(svg_path(piece) for piece in pieces if len(piece) > 1)
-    grounds = tuple(
-        f"{svg_path(piece)}L{piece[-1][0]:.1f} {floor:.1f}L{piece[0][0]:.1f} {floor:.1f}Z"
-        for piece in pieces
-        if len(piece) > 1
-    )
-    lone = tuple(piece[0] for piece in pieces if len(piece) == 1)
-    return Sparkline(width, height, lines, grounds, lone, pieces[-1][-1] if pieces else None, most)
-
-
-def _line_pieces(shares: Sequence[float | None], step: float, height: float) -> Iterator[list[tuple[float, float]]]:
-    piece: list[tuple[float, float]] = []
-    for index, value in enumerate(shares):
-        if value is None:
-            if piece:
-                yield piece
-            piece = []
-        else:
-            piece.append((_PAD + index * step, height - _PAD - value * (height - 2 * _PAD)))
-    if piece:
-        yield piece

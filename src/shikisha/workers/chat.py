@@ -231,36 +231,20 @@ class ChatWorker:
         try:
             await self._exchange(course)
         except asyncio.CancelledError:
-            if request.on_cancel is not None and (used := self._use_so_far(course)) is not None:
+            if request.on_cancel is not None and (used := _use_so_far(course, self._card)) is not None:
                 request.on_cancel(used)
             raise
         except (ValueError, RecursionError, WorkerError) as error:
             fault = replace(self._fault(error).fault, partial=course.reply.text or None)
             if isinstance(error, WorkerError) and fault.kind.unbilled and course.reply.usage is not None:
                 fault = self._with_bill(fault, course)  # an error that states its usage
-            elif fault.kind is FaultKind.TIMEOUT and (used := self._use_so_far(course)) is not None:
+            elif fault.kind is FaultKind.TIMEOUT and (used := _use_so_far(course, self._card)) is not None:
                 possible = (used.tokens, used.dollars)
                 fault = replace(
                     fault, tokens=0, dollars=0.0, uncertain_tokens=possible[0], uncertain_dollars=possible[1]
                 )
             raise WorkerError.of(fault) from None
         return self._checked_reply(course)
-
-    def _use_so_far(self, course: "_Course") -> Amount | None:
-        """Return the most that a stream which we end now can have used; None where nothing bounds it.
-
-        An endpoint stops when it sees that nobody reads. What it thought before its first piece, and writes in the
-        moment before it stops, is bounded by a speed; its input by the texts.
-        """
-        reply = course.reply
-        if not course.first_at:
-            return None
-        most = max_tokens(course.messages, self._card, course.request.client_options)
-        sent = estimated_usage(course.messages, reply.texts, self._card, course.request.client_options)
-        moments = course.first_at - course.begun + _STOP_SECONDS
-        wrote = sum(map(byte_length, reply.texts)) + reply.received + int(_TOKENS_A_SECOND * moments)
-        used = Usage(sent.input_tokens, min(wrote, most.output_tokens))
-        return Amount(used.total, None if self._card.price is None else self._card.price.of(used))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -273,10 +257,13 @@ class ChatWorker:
         """
         while (refused := await self._ask(course)) is not None:
             if refused.fault.stated is FaultCause.NOT_FOUND:
+                if course.bare is not None:
+                    self._prefix, said = "", f"{course.bare.message}; nor is anything under /v1: is base_url right?"
+                    raise WorkerError.of(replace(course.bare, message=said))
                 if self._prefix or urlsplit(self._settings.base_url).path.strip("/"):
                     raise refused
-                await self._try_version(course, refused)
-                return
+                course.bare, self._prefix = refused.fault, "/v1"
+                continue
             parameter = refused.fault.param.rpartition(".")[2] if refused.fault.param else ""
             if parameter in _DISPENSABLE - self._left_out:
                 self._left_out |= {parameter}
@@ -285,24 +272,9 @@ class ChatWorker:
                 self._limit_field = next(name for name in _LIMIT_FIELDS if name != parameter)
             else:
                 raise refused
-
-    async def _try_version(self, course: "_Course", refused: WorkerError) -> None:
-        """Ask under /v1 from now on, and say so; raise the first refusal where that is no better."""
-        self._prefix = "/v1"
-        try:
-            again = await self._ask(course)
-        except WorkerError as error:  # somebody is there
-            again = error
-        if again is None or again.fault.stated is not FaultCause.NOT_FOUND:
-            _LOG.warning(
-                "worker %s answers under /v1: write base_url = %r",
-                self._card.name,
-                endpoint.join_path(self._settings.base_url, "/v1"),
-            )
-        if again is not None:
-            self._prefix = "" if again.fault.stated is FaultCause.NOT_FOUND else self._prefix
-            words = f"{refused.fault.message}; nor is anything under /v1: is base_url right?"
-            raise again if self._prefix else WorkerError.of(replace(refused.fault, message=words))
+        if course.bare is not None:
+            right = endpoint.join_path(self._settings.base_url, "/v1")
+            _LOG.warning("worker %s answers under /v1: write base_url = %r", self._card.name, right)
 
     async def _ask(self, course: "_Course") -> WorkerError | None:
         """Send the request and read the whole reply; return the refusal of a parameter, for which nothing was done."""
@@ -541,7 +513,25 @@ class _Course:
     begun: float = 0.0
     first_at: float = 0.0  # 0: nothing has come
     names: dict[str, str] = field(default_factory=dict)
+    bare: Fault | None = None  # what a base URL without /v1 came to, which is tried
     renamed: bool = False  # the limit's field was tried under its other name
+
+
+def _use_so_far(course: "_Course", card: Card) -> Amount | None:
+    """Return the most that a stream which we end now can have used; None where nothing bounds it.
+
+    An endpoint stops when it sees that nobody reads. What it thought before its first piece, and writes in the
+    moment before it stops, is bounded by a speed; its input by the texts.
+    """
+    reply = course.reply
+    if not course.first_at:
+        return None
+    most = max_tokens(course.messages, card, course.request.client_options)
+    sent = estimated_usage(course.messages, reply.texts, card, course.request.client_options)
+    moments = course.first_at - course.begun + _STOP_SECONDS
+    wrote = sum(map(byte_length, reply.texts)) + reply.received + int(_TOKENS_A_SECOND * moments)
+    used = Usage(sent.input_tokens, min(wrote, most.output_tokens))
+    return Amount(used.total, None if card.price is None else card.price.of(used))
 
 
 def _client_options(client_options: ClientOptions, efforts: Sequence[Effort] | None) -> dict[str, Json]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from shikisha.core.budget import format_dollars
+from shikisha.core.budget import format_dollars, wilson
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import CallRole, EndReached, QuestionKind, ToolsOffered
 from shikisha.core.kinds import Kind
@@ -28,7 +28,7 @@ from shikisha.core.task import Scope, join_scopes
 from shikisha.core.text import one_line
 from shikisha.core.tools import ToolEffect, load_offer
 from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, EscalationRules, review_reasons
-from shikisha.evals.statistics import quantile, wilson
+from shikisha.evals.statistics import quantile
 from shikisha.learned.learned_file import LearnedFile, decode_array, encode_array, read_learned
 from shikisha.retrieval.text_encoder import Floats, shipped_encoder
 

@@ -179,8 +179,8 @@ _MAX_KEY_LENGTH = 500
 @router.get(UI_ROOT)
 @router.get(f"{UI_ROOT}/")
 async def show_home() -> Response:
-    """Lead to the runs."""
-    return redirect(f"{UI_ROOT}/runs")
+    """Lead to what was learned, saved and waits."""
+    return redirect(f"{UI_ROOT}/overview")
 
 
 @router.get(f"{UI_ROOT}/login")
@@ -242,7 +242,7 @@ def _login_page(request: Request, wrong: str = "", status: int = 200) -> Respons
 def _own_path(way: str) -> str:
     """Return the way if it is one to a page of ours, and the first page's otherwise."""
     plain = way.startswith(f"{UI_ROOT}/") and not any(sign in way for sign in ("//", "\\", "..", "?", "#", "\r", "\n"))
-    return way if plain and way.isascii() and way != f"{UI_ROOT}/login" else f"{UI_ROOT}/runs"
+    return way if plain and way.isascii() and way != f"{UI_ROOT}/login" else f"{UI_ROOT}/overview"
 
 
 missing_page_router = APIRouter(route_class=PageRoute, include_in_schema=False)

@@ -1,4 +1,4 @@
-"""`/ui/overview`: runs, spending, right answers and times by day, worker, model and key, and what needs a look.
+"""`/ui/overview`, where `/ui` leads: what was saved, learned and waits, then the figures by day, worker, model and key.
 
 Invariants: a login sees figures of its own tenant's runs only, and budgets of its own key only unless it is an admin's;
 every share stands next to the number it is of; what is unknown is counted and left out. An alert says what it compares,
@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import partial
+from importlib.util import find_spec
 from statistics import NormalDist
 from time import monotonic, time
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from sqlalchemy import Connection
 
-from shikisha.core.budget import format_dollars
+from shikisha.core.budget import format_dollars, wilson
 from shikisha.plots.day_charts import ChartForm, DayChart, DaySeries, day_bar_chart, day_line_chart
 from shikisha.plots.format import compact, format_share, seconds
 from shikisha.server.keys.grants import DailySpend, read_spend
@@ -28,7 +30,20 @@ from shikisha.server.pages.keys_page import KeyView, first_shown_day, keys_view
 from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Service
 from shikisha.server.pages.runs_page import INDEX_PAGES, key_names
 from shikisha.server.pages.templates import UI_ROOT, render_page
-from shikisha.server.store.run_figures import FigureGroup, RunFigures, figures_by, sum_figures, worker_figures
+from shikisha.server.store.run_figures import (
+    AloneFigures,
+    FigureGroup,
+    RunFigures,
+    alone_figures,
+    figures_by,
+    sum_figures,
+    worker_figures,
+)
+
+if TYPE_CHECKING:  # it needs numpy
+    from shikisha.learned.learned_file import LearnedGain
+    from shikisha.learned.learning_files import LearningFiles, ScopeModels
+    from shikisha.learned.outcome_model import LearningFigures
 
 PERIODS = (1, 7, 30, 90)  # days
 DEFAULT_PERIOD = 30
@@ -62,6 +77,7 @@ class PeriodFigures:
     models: Mapping[str, RunFigures]
     keys: Mapping[str, RunFigures]
     workers: Mapping[str, Mapping[int, RunFigures]]
+    alone: Sequence[AloneFigures] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,26 @@ class ChartView:
     series: tuple[str, ...]
     wide: DayChart
     narrow: DayChart
+
+
+@dataclass(frozen=True, slots=True)
+class ShareView:
+    """A share with its 95 % interval, and what it is of."""
+
+    right: int
+    of: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class BestAlone:
+    """What always asking the best model would have cost and brought, from the runs that it answered alone."""
+
+    worker: str
+    runs: int
+    right: ShareView
+    dollars: tuple[float, float, float] | None  # of as many runs as there were: the mean and its 95 % interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +125,47 @@ class OverviewView:
     alerts: tuple[Alert, ...]
     since: str
     missing: int
+    right: ShareView
+    best: BestAlone | None
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedView:
+    """The learned model that acts for one tenant and labels; `fallen`: a worker, and the run since which it counts."""
+
+    models: "ScopeModels"
+    learning: "LearningFigures"
+    gain: "LearnedGain | None"
+    fallen: tuple[tuple[str, str], ...]
+
+
+def best_alone(found: Sequence[AloneFigures], runs: int) -> BestAlone | None:
+    """Return the worker that was most often right alone, with what it had cost; None where none shows enough."""
+    able = [one for one in found if one.worker and one.graded >= _LEAST_COMPARED]
+    best = max(able, key=lambda one: (one.right / one.graded, one.graded), default=None)
+    if best is None:
+        return None
+    dollars = None
+    if best.priced >= _LEAST_COMPARED:
+        mean = best.dollars / best.priced
+        reach = 1.96 * (max(0.0, best.squares / best.priced - mean**2) / (best.priced - 1)) ** 0.5
+        dollars = runs * mean, runs * max(0.0, mean - reach), runs * (mean + reach)
+    return BestAlone(best.worker, best.priced, _share_view(best.right, best.graded), dollars)
+
+
+def _share_view(right: int, of: int) -> ShareView:
+    return ShareView(right, of, *wilson(right, of))
+
+
+def learned_views(files: "LearningFiles", tenant: str | None) -> list[LearnedView]:
+    """Return what acts of the models that were learned from a tenant's runs, or from all for None."""
+    views = []
+    for one in files.index().scopes:
+        if tenant is None or one.scope.tenant == tenant:
+            model = files.read(one, one.pinned or one.live)
+            fallen = tuple((name, each.since) for name, each in sorted(model.figures.items()) if each.since)
+            views.append(LearnedView(one, model.learning, model.learning.gain(), fallen))
+    return views
 
 
 class OverviewReader:
@@ -116,6 +193,7 @@ def read_period(connection: Connection, tenant: str | None, since: int) -> Perio
         {str(name): figures for name, figures in models.items()},
         {str(name): figures for name, figures in keys.items()},
         worker_figures(connection, tenant, since),
+        alone_figures(connection, tenant, since),
     )
 
 
@@ -129,9 +207,12 @@ def overview_view(
         for day in range(today - period + 1, today + 1)
     ]
     workers = [(name, name, sum_figures(name, by_day.values())) for name, by_day in found.workers.items()]
+    total = sum_figures("", found.days.values())
     return OverviewView(
         period=period,
-        total=sum_figures("", found.days.values()),
+        total=total,
+        right=_share_view(total.right, total.graded),
+        best=best_alone(found.alone, total.runs),
         by_day=tuple(reversed([pair for pair in shown if pair[1].runs])),
         by_model=tuple((name, name, figures) for name, figures in _costliest(found.models)),
         by_key=tuple((key, names.get(key, key), figures) for key, figures in _costliest(found.keys)),
@@ -268,7 +349,11 @@ async def show_overview(request: Request, session: ReaderLogin, service: Service
     alerts = [*await _budget_alerts(service, session, now), *drift_alerts(month, today)]
     missing = 0 if progress.complete else progress.events - progress.indexed
     view = overview_view(found, period, now, await key_names(service, session), alerts, missing)
-    return render_page(request, "overview.html.jinja", {"view": view, "periods": PERIODS})
+    learned: Sequence[LearnedView] = ()
+    if find_spec("numpy") is not None:
+        learned = await asyncio.to_thread(learned_views, service.container.learning_files(), session.tenant)
+    shown = {"view": view, "periods": PERIODS, "learned": learned, "learns": service.container.settings.learning.on}
+    return render_page(request, "overview.html.jinja", shown)
 
 
 def _reader(request: Request) -> OverviewReader:

@@ -32,8 +32,9 @@ from shikisha.server.pages import run_page
 from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Service
 from shikisha.server.pages.run_page import RunView, visible_events
 from shikisha.server.pages.templates import UI_ROOT, render_page
-from shikisha.server.pages.workers_page import quantile, recent_activity, visible_cards
+from shikisha.server.pages.workers_page import quantile, visible_cards
 from shikisha.server.store import RunFilter, RunOrder, RunPage, ServedRun, ServedState
+from shikisha.server.store.run_figures import run_scores
 
 MAX_COMPARED = 600  # words on either side: comparing them takes some 100 ms at worst
 _PIECE = re.compile(r"\s*(?:\w+|[^\w\s])|\s+")  # with the space before it, or every space would be like every other
@@ -559,7 +560,9 @@ async def show_comparison(request: Request, session: ReaderLogin, service: Servi
         return render_page(request, "compare_runs.html.jinja", shown)
     by = "conductor" if query.get("by") == "conductor" else "model"
     served = (await service.store.search(RunFilter(tenant=session.tenant, limit=_COMPARED_RUNS))).runs
-    found = stats_by_name(served, (await recent_activity(request, service, session)).scores, by)
+    await service.journal.index(INDEX_PAGES)
+    scores = await service.journal.query(partial(run_scores, runs=[each.run for each in served]))
+    found = stats_by_name(served, scores, by)
     names = [query.get(name, "") for name in ("a", "b")]
     chosen = [name if name in found else "" for name in names]
     if not any(names):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Subquery, Table, and_, case, func, or_, select
 
 from shikisha.journal.run_index import NO_PACE, seconds_of
 from shikisha.journal.schema import RUN_DAYS, RUN_WORKERS, RUNS, WORKER_DAYS
@@ -19,6 +19,8 @@ from shikisha.server.store.served_rows import RIGHT_SCORE, storable
 MOST_NAMES = 12  # models, keys or workers that are told apart
 _SESSIONS = 50
 _MOST_WORKER_ROWS = 20_000
+_CALLED = RUNS.join(RUN_WORKERS, RUN_WORKERS.c.run == RUNS.c.run)
+_NEWEST_RUNS = 20_000  # that are looked at one by one
 
 
 class FigureGroup(StrEnum):
@@ -125,6 +127,76 @@ def worker_figures(connection: Connection, tenant: str | None, since: int) -> di
     return found
 
 
+def recent_worker_figures(connection: Connection, tenant: str | None, since: int) -> dict[str, dict[str, RunFigures]]:
+    """Return the figures of the calls to each worker by kind of task, over the newest runs from this day on.
+
+    `graded` and `right` count the runs in which it took part, child runs as their root.
+    """
+    root = _newest_roots(tenant, since)
+    graded, right = _graded(root)
+    dollars = func.coalesce(func.sum(RUN_WORKERS.c.dollars), 0.0)
+    sums = [*(func.sum(RUN_WORKERS.c[name]) for name in ("calls", "good", "tokens")), dollars, graded, right]
+    unpriced = func.sum(case((RUN_WORKERS.c.dollars.is_(None), RUN_WORKERS.c.calls), else_=0))
+    by = (RUN_WORKERS.c.worker, root.c.domain, RUN_WORKERS.c.pace)
+    query = select(*by, *sums, unpriced).select_from(_CALLED.join(root, root.c.run == RUNS.c.root)).group_by(*by)
+    found: dict[str, dict[str, RunFigures]] = {}
+    for worker, domain, pace, calls, good, tokens, paid, known, correct, missing in connection.execute(
+        query.limit(_MOST_WORKER_ROWS)
+    ):
+        part = RunFigures(worker, calls, good, 0, known, correct, tokens, paid, missing)
+        part.paces = {} if pace == NO_PACE else {pace: calls}
+        found.setdefault(worker, {}).setdefault(domain, RunFigures(worker)).add(part)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class AloneFigures:
+    """Runs that one worker answered alone ("": all other runs): how many are priced, the sums of their dollars and of
+    the squares, and how many are graded and right. Alone, dollars are those of the worker; else of the run.
+    """
+
+    worker: str
+    priced: int
+    dollars: float
+    squares: float
+    graded: int
+    right: int
+
+
+def alone_figures(connection: Connection, tenant: str | None, since: int) -> Sequence[AloneFigures]:
+    """Return what each worker's runs came to that it answered alone, over the newest runs from this day on."""
+    root = _newest_roots(tenant, since)
+    calls = select(
+        RUNS.c.root,
+        case((func.count(RUN_WORKERS.c.worker.distinct()) == 1, func.min(RUN_WORKERS.c.worker)), else_="").label("by"),
+        func.sum(RUN_WORKERS.c.dollars).label("dollars"),
+    )
+    each = calls.select_from(_CALLED.join(root, root.c.run == RUNS.c.root)).group_by(RUNS.c.root).subquery()
+    dollars = case((each.c.by == "", root.c.dollars), else_=each.c.dollars)
+    graded, right = _graded(root)
+    query = select(each.c.by, func.count(dollars), func.sum(dollars), func.sum(dollars * dollars), graded, right)
+    rows = connection.execute(query.select_from(each.join(root, root.c.run == each.c.root)).group_by(each.c.by))
+    return [
+        AloneFigures(by, n, total or 0.0, squares or 0.0, known, good) for by, n, total, squares, known, good in rows
+    ]
+
+
+def run_scores(connection: Connection, runs: Sequence[str]) -> dict[str, float]:
+    """Return the scores of those of these runs that were graded."""
+    query = select(RUNS.c.run, RUNS.c.score).where(RUNS.c.run.in_(runs), RUNS.c.score.is_not(None))
+    return {row.run: row.score for row in connection.execute(query)}
+
+
+def _newest_roots(tenant: str | None, since: int) -> Subquery:
+    columns = (RUNS.c.run, RUNS.c.domain, RUNS.c.dollars, RUNS.c.score)
+    where = [*_of_tenant(RUNS, tenant, since), RUNS.c.parent.is_(None)]
+    return select(*columns).where(*where).order_by(RUNS.c.began.desc()).limit(_NEWEST_RUNS).subquery("roots")
+
+
+def _graded(root: Subquery) -> tuple[ColumnElement[int], ColumnElement[int]]:
+    return func.count(root.c.score), func.coalesce(func.sum(case((root.c.score >= RIGHT_SCORE, 1), else_=0)), 0)
+
+
 def _of_tenant(table: Table, tenant: str | None, since: int) -> list[ColumnElement[bool]]:
     recent = [table.c.day >= since]
     return recent if tenant is None else [*recent, table.c.tenant == storable(tenant)]
@@ -194,9 +266,6 @@ def list_sessions(
         )
         for name, of, runs, first, newest, tokens, dollars, unpriced, graded, right in found
     )
-
-
-_CALLED = RUNS.join(RUN_WORKERS, RUN_WORKERS.c.run == RUNS.c.run)
 
 
 def mean_call_dollars(connection: Connection, workers: Sequence[str], tenant: str | None) -> Mapping[str, float]:

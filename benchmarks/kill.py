@@ -2,34 +2,42 @@
 
     python benchmarks/kill.py [--kills 100] [--json]
 
-A victim process keeps 20 runs of three steps in flight against a chat endpoint in a process of its own, which charges
-a key once and writes its books with fsync. The victim is killed at a random moment; the next one resumes every run
-that has not ended and starts new ones. At the end a last victim resumes the rest and stops by itself. Counted are:
-acknowledged runs that are missing or have not ended, answers that changed, attempts of a step whose end was journaled,
-and steps charged more than once.
+A victim process keeps 20 runs in flight, of three steps and of one (the narrow path) in turns, against a chat endpoint
+in a process of its own, which charges a key once and writes its books with fsync. The victim is killed at a random
+moment; the next one resumes every run that has not ended and starts new ones. At the end a last victim resumes the rest
+and stops by itself. Counted are: acknowledged runs that are missing or have not ended, answers that changed, attempts
+of a step whose end was journaled, and steps charged more than once.
 """
 
 import argparse
 import asyncio
 import importlib
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import cycle
 from pathlib import Path
 from time import perf_counter, sleep
+from typing import TextIO
 
 from common import Always, Figure, report
+from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.core.call import Card
 from shikisha.core.events import AttemptStarted, Event, RunStarted, RunStatus, StepFinished
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
+from shikisha.engine.conductor import Conductor
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import Recorder
@@ -52,6 +60,12 @@ class Acknowledging:
         self.inner.add(event)
         if isinstance(event, RunStarted):
             self.fresh.append(event.run)
+
+    def add_bundle(self, events: Sequence[Event]) -> int:
+        """Pass the events on."""
+        rows = self.inner.add_bundle(events)
+        self.fresh += [event.run for event in events if isinstance(event, RunStarted)]
+        return rows
 
     async def flush(self) -> None:
         """Wait until all is durable, then say so."""
@@ -82,25 +96,26 @@ async def victim(database: str, url: str, *, last: bool) -> None:
     async with open_journal(database) as journal:
         engine = Engine(Acknowledging(journal))
         workers = pool(url)
+        conductors: list[Conductor] = [Always(CHAIN), fixed_conductor("single")]
+        turns, named = cycle(conductors), {each.name: each for each in conductors}
         gate = asyncio.Semaphore(IN_FLIGHT)
 
-        async def one(run_id: str | None) -> None:
+        async def one(run_id: str | None, conductor: Conductor) -> None:
             async with gate:
                 if run_id is None:
-                    run = await engine.run(Task("What comes first?"), workers, Always(CHAIN))
+                    run = await engine.run(Task("What comes first?"), workers, conductor)
                 else:
-                    run = await engine.resume(run_id, workers, Always(CHAIN))
+                    run = await engine.resume(run_id, workers, conductor)
                 say("done", run.id, digest(run))
 
-        unfinished = [row.id for row in await journal.runs(limit=1_000_000) if row.status is RunStatus.RUNNING]
-        importlib.import_module("openai")  # half a second in which nothing would be in flight
+        unfinished = [row for row in await journal.runs(limit=1_000_000) if row.status is RunStatus.RUNNING]
         say("ready")
         async with asyncio.TaskGroup() as group:
-            for run_id in unfinished:
-                group.create_task(one(run_id))
+            for row in unfinished:
+                group.create_task(one(row.id, named[row.conductor]))
             while not last:
                 async with gate:
-                    group.create_task(one(None))
+                    group.create_task(one(None, next(turns)))
                 await asyncio.sleep(0)
 
 
@@ -109,15 +124,35 @@ def digest(run: Run) -> str:
     return sha256(f"{run.status}{run.answer}".encode()).hexdigest()[:16]
 
 
-def kill_one(command: list[str], rng: random.Random, said: list[str]) -> None:
-    """Start a victim, let it work for a moment, kill it, keep what it said."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own script
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    sleep(rng.uniform(0.05, 0.7))
-    process.kill()
-    said += [line for line in process.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
-    process.wait()
+def forked(database: str, url: str, *, last: bool) -> tuple[int, TextIO]:
+    """Start a victim, which has all modules that this process has; return its id, and what it says."""
+    read, write = os.pipe()
+    process = os.fork()
+    if process == 0:
+        os.dup2(write, 1)
+        code = 1
+        try:
+            asyncio.run(victim(database, url, last=last))
+            code = 0
+        except BaseException:  # noqa: BLE001 - what ends a forked process is shown, and goes no further up
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    os.close(write)
+    return process, os.fdopen(read)
+
+
+def kill_one(database: str, url: str, rng: random.Random, said: list[str]) -> None:
+    """Start a victim, let it begin and end some runs, kill it, keep what it said."""
+    process, lines = forked(database, url, last=False)
+    with lines:
+        assert lines.readline() == "ready\n"
+        # By what it did, since a busy machine may give it no time at all.
+        said += [lines.readline() for _ in range(rng.randrange(1, 25))]
+        sleep(rng.uniform(0, 0.02))
+        os.kill(process, signal.SIGKILL)
+        said += [line for line in lines.read().splitlines(keepends=True) if line.endswith("\n")]
+    os.waitpid(process, 0)
 
 
 @dataclass(frozen=True)
@@ -172,12 +207,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--victim", nargs=2, metavar=("DATABASE", "URL"))
-    parser.add_argument("--last", action="store_true")
     options, _ = parser.parse_known_args()
-    if options.victim:
-        asyncio.run(victim(*options.victim, last=options.last))
-        return
     findings, seconds = harness(options.kills, options.seed)
     figures = [
         Figure(f"{options.kills} kills, {IN_FLIGHT} runs in flight: acknowledged runs", findings.acknowledged, "runs"),
@@ -194,6 +224,8 @@ def main() -> None:
 def harness(kills: int, seed: int) -> tuple[Findings, float]:
     """Kill this many victims and audit what is left."""
     rng, said, begun = random.Random(seed), list[str](), perf_counter()
+    for name in ("journal.store", "journal.sqlite", "workers.http_client"):  # once, and not in each victim
+        importlib.import_module(f"shikisha.{name}")
     with tempfile.TemporaryDirectory() as folder:
         database, books, script = (Path(folder) / name for name in ("kill.db", "books.jsonl", "script.json"))
         script.write_text('[{"text": "an answer", "latency": 0.02}]')
@@ -204,12 +236,13 @@ def harness(kills: int, seed: int) -> tuple[Findings, float]:
         )
         assert server.stdout is not None
         url = server.stdout.readline().strip()
-        command = [sys.executable, __file__, "--victim", str(database), url]
         try:
             for _ in range(kills):
-                kill_one(command, rng, said)
-            rest = subprocess.run([*command, "--last"], capture_output=True, text=True, check=True)  # noqa: S603 - our own script
-            said += rest.stdout.splitlines()
+                kill_one(str(database), url, rng, said)
+            process, lines = forked(str(database), url, last=True)
+            with lines:
+                said += lines.read().splitlines()
+            assert os.waitpid(process, 0)[1] == 0
         finally:
             server.terminate()
             server.wait()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -341,6 +342,11 @@ class _World:
 
     def add(self, event: Event) -> None:
         self.pending.append(event)
+
+    def add_bundle(self, events: Sequence[Event]) -> int:
+        for event in events:
+            self.add(event)
+        return len(events)
 
     async def flush(self) -> None:
         self.point()

@@ -72,6 +72,11 @@ class Disk:
     def add(self, event: Event) -> None:
         self.pending.append(event)
 
+    def add_bundle(self, events: Sequence[Event]) -> int:
+        for event in events:
+            self.add(event)
+        return len(events)
+
     async def flush(self) -> None:
         self.world.point()
         self.world.disk += self.pending

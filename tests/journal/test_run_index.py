@@ -79,6 +79,32 @@ async def test_a_row_says_what_the_folded_run_says(url: str) -> None:
         assert [(each["worker"], each["calls"], each["good"], each["tokens"]) for each in calls] == [("ann", 1, 1, 15)]
 
 
+@pytest.mark.parametrize("follows", [False, True])
+async def test_a_run_that_ended_here_is_not_read_unless_something_followed(url: str, *, follows: bool) -> None:
+    graded = AnswerGraded(run="r", at=10.0, checker="text", mark=GradeMark.RIGHT, score=1.0)
+    async with open_journal(url) as journal:
+        await keep(journal, [*whole("r"), *([graded] if follows else [])])
+        other = Run.fold([replace(each, run="r") for each in whole("r")])
+        other.started = replace(other.started, conductor="known")
+        journal.note_ended(other, len(whole("r")))
+        kept = (await rows(journal))["r"]
+        assert (kept["conductor"] == "known", kept["score"]) == (not follows, 1.0 if follows else None)
+
+
+async def test_what_is_noted_of_a_run_is_what_reading_it_says(url: str) -> None:
+    async with open_journal(url) as journal:
+        await keep(journal, [*whole("s"), *whole("t")])
+        journal.note_ended(Run.fold(await journal.read("s")), len(whole("s")))
+        both = await rows(journal)
+        own = {"run", "root", "seq"}
+        assert {k: v for k, v in both["s"].items() if k not in own} == {
+            k: v for k, v in both["t"].items() if k not in own
+        }
+        texts = select(RUN_TEXTS.c.run, RUN_TEXTS.c.part, RUN_TEXTS.c.text).order_by(RUN_TEXTS.c.id)
+        told = [tuple(row) for row in await journal.query(lambda at: at.execute(texts).all())]
+        assert sorted(row[1:] for row in told if row[0] == "s") == sorted(row[1:] for row in told if row[0] == "t")
+
+
 async def test_a_run_is_taken_in_as_it_goes_on(url: str) -> None:
     async with open_journal(url) as journal:
         await keep(journal, [started("r", prompt="Is the harbour open?")])
@@ -223,7 +249,7 @@ async def test_an_old_journal_is_taken_in_page_by_page_and_goes_on_after_a_stop(
 async def test_a_page_that_was_read_before_an_erasure_puts_no_text_back(url: str) -> None:
     async with open_journal(url) as journal:
         await keep(journal, whole("r", answer="The harbour is open."))
-        page = await journal.query(partial(_read_page, page_events=100))
+        page = await journal.query(partial(_read_page, page_events=100, ended={}))
         await journal.erase(["r"], actor="ann")
         assert (await journal.write(partial(_write_page, page=page))).indexed == page.begin
         assert await found(journal, "harbour") == set()
@@ -233,7 +259,7 @@ async def test_a_page_that_was_read_before_an_erasure_puts_no_text_back(url: str
 async def test_a_page_that_another_process_wrote_meanwhile_counts_once(url: str) -> None:
     async with open_journal(url) as journal:
         await keep(journal, whole("r"))
-        page = await journal.query(partial(_read_page, page_events=100))
+        page = await journal.query(partial(_read_page, page_events=100, ended={}))
         assert (await journal.index()).complete
         assert (await journal.write(partial(_write_page, page=page))).indexed == page.end
         assert list(await rows(journal)) == ["r"]

@@ -74,8 +74,12 @@ class FixedConductor:
         """Propose the topology's plan in the first round; keep the answer in the second."""
         if situation.rounds:
             return Proposal(Plan(), note=f"{self._name} has one round", final=True)
+        return self.fixed_proposal(situation.cards)
+
+    def fixed_proposal(self, cards: tuple[Card, ...]) -> Proposal:
+        """Return what is proposed in the first round, whatever the task: `engine.single_step` asks for it."""
         note = f"the fixed topology {self._name}"
-        return Proposal(self.plan(situation.cards), note=note, final=True, joins=self._topology.joins)
+        return Proposal(self.plan(cards), note=note, final=True, joins=self._topology.joins)
 
 
 _UNCHECKED = "no check looked at the answer, so nobody else is asked: `checks` of the worker decide when to escalate"

@@ -49,6 +49,7 @@ from shikisha.engine.recorder import Recorder, RunRecorder, read_journaled
 from shikisha.engine.rounds import ConductedRun, ending_event, finalize_run, run_rounds
 from shikisha.engine.run_context import AttemptHandle, RetryPolicy, RunContext
 from shikisha.engine.scheduler import TextCallback
+from shikisha.engine.single_step import perform_single_step, single_step
 from shikisha.engine.worker import ChildRunLauncher, ChildRunResult
 
 if TYPE_CHECKING:
@@ -239,8 +240,13 @@ class Engine:
                 raise TaskError(str(error)) from None
         recorder = RunRecorder(self._recorder, self._observe)
         context = self._context(run_id, pool, ledger, recorder, None)
+        conducted = self._conducted(context, conductor, task, parent)
+        if self._context_source is None and not self._answer_steps:
+            conducted.single = single_step(conducted)
+        if conducted.single is not None:
+            recorder.bundle()
         recorder.add(_run_started(context, conductor, task, config, parent))
-        return self._conducted(context, conductor, task, parent)
+        return conducted
 
     async def _continue(
         self, past: Run, events: Sequence[Event], pool: Pool, conductor: Conductor, parent: RunContext | None = None
@@ -294,6 +300,8 @@ class Engine:
         try:
             try:
                 end: EndReached | RunPaused | None = context.past.reached if context.past else None
+                if conducted.single is not None:
+                    end = await perform_single_step(conducted, conducted.single)
                 if end is None:
                     end = self._ship(conducted, ending_event(conducted, await run_rounds(conducted)))
                 recorder.add(end if isinstance(end, RunPaused) else await finalize_run(context, end))
@@ -307,7 +315,7 @@ class Engine:
         except JournalUnavailable as error:
             # A resumed run and a child run (which continues with its parent) are in the journal, and stay resumable.
             fresh = context.past is None and context.ledger.parent is None
-            if fresh and not (recorder.durable or self._start_is_durable()):
+            if fresh and recorder.begun and not (recorder.durable or self._start_is_durable()):
                 with suppress(JournalUnavailable):  # stored once there is room, so that a refused run is not resumed
                     why = f"refused: the journal could not take it ({error})"
                     recorder.add(RunFinished(run=context.run, at=time(), status=RunStatus.FAILED, why=why))

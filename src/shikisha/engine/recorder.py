@@ -22,6 +22,10 @@ class Recorder(Protocol):
         """Append an event; it is durable once a later `flush` has returned."""
         ...
 
+    def add_bundle(self, events: Sequence[Event]) -> int:
+        """Append events of one run that are stored together; return how many rows that takes."""
+        ...
+
     async def flush(self) -> None:
         """Return when every event added so far is durable; JournalUnavailable when that cannot be had."""
         ...
@@ -40,7 +44,10 @@ async def read_journaled(recorder: Recorder, run: str) -> tuple[Event, ...]:
 
 
 class RunRecorder:
-    """The recorder of one run: shows each event to an observer, and keeps the events so that the run can be folded."""
+    """The recorder of one run: shows each event to an observer, and keeps the events so that the run can be folded.
+
+    While `bundling`, what is added goes to the journal with the next flush, as one row.
+    """
 
     def __init__(
         self, recorder: Recorder, observe: Callable[[Event], None] | None = None, past: Sequence[Event] = ()
@@ -49,16 +56,48 @@ class RunRecorder:
         self._observe = observe
         self._events = list(past)
         self.durable = False  # whether any event of this process is
+        self.begun = bool(past)  # whether the journal was given any event
+        self._bundle: list[Event] | None = None
 
     def add(self, event: Event) -> None:
         """Append an event, and show it to the observer."""
         self._events.append(event)
+        if self._bundle is not None:
+            self._bundle.append(event)
+            return
         self._recorder.add(event)
+        self.begun = True
         if self._observe is not None:
             self._observe(event)
 
+    def add_bundle(self, events: Sequence[Event]) -> int:
+        """Append events of this run, as `add` does."""
+        for event in events:
+            self.add(event)
+        return len(events)
+
+    def bundle(self) -> None:
+        """Begin to bundle."""
+        self._bundle = []
+
+    def unbundle(self) -> None:
+        """Bundle no more, and append what was held back."""
+        events, self._bundle = self._bundle, None
+        if events:
+            self._append(events)
+
+    def _append(self, events: Sequence[Event]) -> None:
+        self._recorder.add_bundle(events)
+        self.begun = True
+        if self._observe is not None:
+            for event in events:
+                self._observe(event)
+
     async def flush(self) -> None:
         """Return when every event added so far is durable; JournalUnavailable when that cannot be had."""
+        if self._bundle:
+            events, self._bundle = self._bundle, []
+            self._append(events)
         await self._recorder.flush()
         self.durable = True
 
@@ -83,6 +122,12 @@ class MemoryRecorder:
         self._events[event.run].append(event)
         if isinstance(event, RunStarted) and event.parent is not None:
             self._children[event.parent].append(event.run)
+
+    def add_bundle(self, events: Sequence[Event]) -> int:
+        """Append events of one run."""
+        for event in events:
+            self.add(event)
+        return len(events)
 
     async def flush(self) -> None:
         """Return at once: memory is as durable as it gets."""

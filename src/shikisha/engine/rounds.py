@@ -58,6 +58,7 @@ from shikisha.engine.questions import ask_person, refusal_text
 from shikisha.engine.run_context import RunContext, StepCalls
 from shikisha.engine.scheduler import RoundInput, RoundOutcome, TextCallback, minimum_usage, perform_plan
 
+NO_FURTHER_ROUND = "the conductor wants no further round"
 _REPEATED = "the conductor proposes a plan again that has been performed: its answer is kept"
 
 
@@ -71,6 +72,16 @@ class RunEnding:
     fault: Fault | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SingleStep:
+    """The only step of a run: its plan, its worker, what that is asked, and the calls that are made for it."""
+
+    proposal: Proposal
+    member: Member
+    request: Request
+    calls: StepCalls
+
+
 @dataclass(slots=True)
 class ConductedRun:
     """A run being conducted: its fixed parts, and the rounds so far."""
@@ -82,6 +93,7 @@ class ConductedRun:
     rounds: list[RoundResult] = field(default_factory=list)
     keeps: int | None = None
     partial: set[int] = field(default_factory=set)  # rounds without an answer to the task
+    single: SingleStep | None = None  # all that the run is to do
 
     @property
     def seen(self) -> Labels:
@@ -108,7 +120,7 @@ async def run_rounds(conducted: ConductedRun) -> RunEnding:
                 proposed = await _next_plan(conducted)
                 if isinstance(proposed, RunEnding):
                     return proposed
-                round_input = _round_input(conducted, proposed, len(conducted.rounds))
+                round_input = input_of_round(conducted, proposed, len(conducted.rounds))
                 refusal = _certain_refusal(context, round_input)
                 if refusal is not None:
                     return _end_unaffordable(conducted, round_input, refusal)
@@ -132,7 +144,7 @@ async def _next_plan(conducted: ConductedRun) -> Proposal | RunEnding:
     try:
         context.ledger.open_round()
     except CapReached as refusal:
-        return _ship_answer(conducted, str(refusal), cap=refusal.cap)
+        return ship_answer(conducted, str(refusal), cap=refusal.cap)
     proposed = await _propose(conducted, index)
     if context.cancelled():
         raise asyncio.CancelledError  # a conductor that swallowed it gets no round performed for that
@@ -141,9 +153,9 @@ async def _next_plan(conducted: ConductedRun) -> Proposal | RunEnding:
     if proposed.plan.ships:
         conducted.keeps = proposed.keeps
         if conducted.partial and conducted.answer() is None:
-            return _ship_answer(conducted, f"the conductor gives no answer: {proposed.note}")
+            return ship_answer(conducted, f"the conductor gives no answer: {proposed.note}")
         repeats = proposed.note == _REPEATED
-        return _ship_answer(conducted, proposed.note if repeats else "the conductor keeps the answer")
+        return ship_answer(conducted, proposed.note if repeats else "the conductor keeps the answer")
     return proposed
 
 
@@ -163,7 +175,7 @@ def _ending_after(conducted: ConductedRun, proposed: Proposal, outcome: RoundOut
     if refused is not None:
         cap = context.ledger.reached.cap if context.ledger.reached else "budget"
         return RunEnding(RunStatus.CAPPED, refused.message, cap, refused)
-    return _ship_answer(conducted, "the conductor wants no further round") if proposed.final else None
+    return ship_answer(conducted, NO_FURTHER_ROUND) if proposed.final else None
 
 
 async def _propose(conducted: ConductedRun, index: int) -> Proposal | Fault:
@@ -192,7 +204,7 @@ async def _propose(conducted: ConductedRun, index: int) -> Proposal | Fault:
         note = _note_with_warning(conducted, proposal, index)
         if note != proposal.note:
             proposal = replace(proposal, note=note)
-        context.recorder.add(_plan_proposed(conducted, index, proposal))
+        context.recorder.add(plan_proposed(conducted, index, proposal))
     return proposal
 
 
@@ -239,7 +251,8 @@ def _journaled_round(context: RunContext, index: int) -> RoundRecord | None:
     return context.past.rounds[index] if context.past and index < len(context.past.rounds) else None
 
 
-def _round_input(conducted: ConductedRun, proposed: Proposal, index: int) -> RoundInput:
+def input_of_round(conducted: ConductedRun, proposed: Proposal, index: int) -> RoundInput:
+    """Return what is to be performed in a round."""
     past = _journaled_round(conducted.context, index)
     joins = proposed.joins
     return RoundInput(conducted.task, proposed.plan, index, past, conducted.on_text, conducted.seen, joins)
@@ -285,7 +298,7 @@ def _note_with_warning(conducted: ConductedRun, proposal: Proposal, index: int) 
     if len(proposal.plan) < 2 or not context.ledger.counts_amounts:
         return proposal.note
     left = context.ledger.left()
-    total = sum((need for _, need in minimum_usage(context, _round_input(conducted, proposal, index))), Amount())
+    total = sum((need for _, need in minimum_usage(context, input_of_round(conducted, proposal, index))), Amount())
     short = []
     if left.dollars is not None and total.dollars is not None and total.dollars > left.dollars:
         short.append(f"{format_dollars(total.dollars)} and {format_dollars(left.dollars)} are left")
@@ -364,7 +377,7 @@ async def _ask_model(conducted: ConductedRun, calls: StepCalls, member: Member, 
     return await call_worker(calls, member, replace(request, labels=labels), CallPurpose(CallRole.PLAN))
 
 
-def _ship_answer(conducted: ConductedRun, why: str, cap: str | None = None) -> RunEnding:
+def ship_answer(conducted: ConductedRun, why: str, cap: str | None = None) -> RunEnding:
     """End with the answer at hand; without one the run has failed, with the last step's fault."""
     final = conducted.rounds[-1].final if conducted.rounds else None
     fault = final.fault if final else None
@@ -404,7 +417,8 @@ def _plan_rejected(conducted: ConductedRun, index: int, rejection: Rejection) ->
     )
 
 
-def _plan_proposed(conducted: ConductedRun, index: int, proposal: Proposal) -> PlanProposed:
+def plan_proposed(conducted: ConductedRun, index: int, proposal: Proposal) -> PlanProposed:
+    """Return the event that records a plan."""
     return PlanProposed(
         run=conducted.context.run,
         at=time(),

@@ -338,10 +338,10 @@ async def _perform_when_ready(context: RunContext, round_input: RoundInput, outc
                 end = blocked
             elif each is None:
                 joins = round_input.joins and index == len(plan) - 1
-                end = await perform_step(calls, member, _step_request(calls, round_input, granted), joins=joins)
+                end = await perform_step(calls, member, step_request(calls, round_input, granted), joins=joins)
                 await calls.end()
             else:
-                request = _step_request(calls, round_input, granted)
+                request = step_request(calls, round_input, granted)
                 end = await perform_map(
                     calls, MapInput(member, request, each, round_input.past, lambda: outcome.stopped is not None)
                 )
@@ -381,7 +381,7 @@ def minimum_usage(context: RunContext, round_input: RoundInput) -> list[tuple[st
     needs = []
     for index, step in enumerate(round_input.plan.steps):
         card = context.pool[step.worker].card
-        request = _step_request(StepCalls(context, round_input.round, index), round_input, ())
+        request = step_request(StepCalls(context, round_input.round, index), round_input, ())
         try:
             request = adapt_request(card, request)
         except WorkerError:
@@ -390,7 +390,7 @@ def minimum_usage(context: RunContext, round_input: RoundInput) -> list[tuple[st
     return needs
 
 
-def _step_request(calls: StepCalls, round_input: RoundInput, granted: tuple[GrantedStep, ...]) -> Request:
+def step_request(calls: StepCalls, round_input: RoundInput, granted: tuple[GrantedStep, ...]) -> Request:
     """Return a step's request; the client's schema and options concern the answer, so only the last step has them.
 
     A step whose list a map step goes through is held to a schema of its own, and so is a worker that has one.

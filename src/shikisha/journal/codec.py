@@ -4,11 +4,13 @@ Invariant: `decode` gives back what `encode` was given, for every event, and wha
 that any store can hold whatever characters a model wrote. Texts (`Body` fields) are not in the data: their place holds
 the SHA-256 of their bytes. `Free` fields are bodies too, under their name and `#`, as older journals have them in
 place. So does the place of a long list of names (a large pool), which is stored once for all runs.
+Events of one run that are added together may share a row (`bundle_events`): its data is a list of them, each with its
+kind and time, and its kind that of its first or last event. `split_bundle` gives them back.
 A field that equals its default is left out, which makes the defaults of events part of the format (a test pins them).
 Deliberately absent: numbers that JSON does not have; NaN is an error where it comes from.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -78,6 +80,29 @@ def encode_event(event: Event) -> EncodedEvent:
         raise ValueError(f"{kind}: a run's id is printable and a time is finite, not {run!r} and {at}")
     text = encode_ascii_json(data)
     return EncodedEvent(run, kind, at, text, canonical_tail(run, kind, at, text), tuple(bodies))
+
+
+_BETWEEN = ",\n"  # compact JSON has no line break, so that a bundle is split without being parsed
+
+
+def bundle_events(events: Sequence[EncodedEvent], kind: str) -> EncodedEvent:
+    """Return events of one run as one row of this kind, that of the first or the last of them."""
+    first = events[0]
+    parts = _BETWEEN.join([f'["{each.kind}",{each.at!r},{each.data}]' for each in events])
+    data, bodies = f"[{parts}]", tuple([body for each in events for body in each.bodies])
+    return EncodedEvent(first.run, kind, first.at, data, canonical_tail(first.run, kind, first.at, data), bodies)
+
+
+def split_bundle(kind: str, at: float, data: str) -> Sequence[tuple[str, float, str]]:
+    """Return kind, time and data of each event of a row; a row that is no bundle is its own only event."""
+    if not data.startswith("[["):
+        return ((kind, at, data),)
+    try:
+        found = [part[1:-1].split(",", 2) for part in data[1:-1].split(_BETWEEN)]
+        parts = [(name[1:-1], float(when), own) for name, when, own in found]
+    except ValueError:
+        return ((kind, at, data),)
+    return parts if kind in (parts[0][0], parts[-1][0]) else ((kind, at, data),)
 
 
 def canonical_tail(run: str, kind: str, at: float, data: str) -> bytes:

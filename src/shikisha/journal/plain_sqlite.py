@@ -31,6 +31,7 @@ from shikisha.journal.stored_events import (
     children_among,
     decode_rows,
     events_by_run,
+    expand_rows,
     fold_run,
     last_erasures,
     last_of_performance,
@@ -83,7 +84,7 @@ class JournalReader:
         return page
 
     def _rows(self, where: str, values: Sequence[object]) -> list[EventRow]:
-        return list(map(EventRow._make, self._connection.execute(_ROWS.format(where), values)))
+        return expand_rows(self._connection.execute(_ROWS.format(where), values))
 
     def _overviews(self, names: Sequence[str]) -> tuple[RunOverview, ...]:
         overviews = []
@@ -118,6 +119,7 @@ class PlainRecorder:
     """A Recorder of a command that performs a run, and where its writer stores batches: a connection in a thread."""
 
     add: Callable[[Event], None]
+    add_bundle: Callable[[Sequence[Event]], int]
     flush: Callable[[], Coroutine[Any, Any, None]]
 
     def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor, reader: JournalReader) -> None:
@@ -158,7 +160,7 @@ async def open_recorder(url: str, patience: float = 5.0) -> AsyncIterator[Record
         with closing(opened) as connection, ThreadPoolExecutor(1, "journal") as thread:
             recorder = PlainRecorder(connection, thread, reader)
             async with writing(recorder) as writer:
-                recorder.add, recorder.flush = writer.add, writer.flush
+                recorder.add, recorder.add_bundle, recorder.flush = writer.add, writer.add_bundle, writer.flush
                 yield recorder
 
 

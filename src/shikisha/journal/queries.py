@@ -23,6 +23,7 @@ from shikisha.journal.stored_events import (
     children_among,
     decode_rows,
     events_by_run,
+    expand_rows,
     fold_run,
     last_erasures,
     last_of_performance,
@@ -49,9 +50,9 @@ def read_erasures(connection: Connection, runs: Iterable[str]) -> dict[str, Eras
 
 
 def event_rows(connection: Connection, *where: ColumnElement[bool], limit: int | None = None) -> list[EventRow]:
-    """Return the events for which all of `where` holds, in the order written."""
+    """Return the events of the rows for which all of `where` holds, in the order written; `limit` counts rows."""
     found = connection.execute(select(EVENTS).where(*where).order_by(EVENTS.c.seq).limit(limit))
-    return list(map(EventRow._make, found.all()))
+    return expand_rows(found.all())
 
 
 def read_bodies(connection: Connection, hashes: Iterable[str]) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ Search in what runs were asked, what their steps said, and what they answered, b
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -109,12 +109,19 @@ def index_progress(connection: Connection) -> IndexProgress:
 
 
 async def index_events(
-    driver: "JournalDriver", pages: int | None = None, page_events: int = PAGE_EVENTS
+    driver: "JournalDriver",
+    pages: int | None = None,
+    page_events: int = PAGE_EVENTS,
+    ended: "MutableMapping[str, EndedRun] | None" = None,
 ) -> IndexProgress:
-    """Take in what is new, at most so many pages of events; return how far that led."""
+    """Take in what is new, at most so many pages of events; return how far that led.
+
+    `ended` are runs that are known already, by id: they are taken out of it.
+    """
+    ended = {} if ended is None else ended
     progress = await driver.read(index_progress)
     while not progress.complete and (pages is None or pages > 0):
-        page = await driver.read(partial(_read_page, page_events=page_events))
+        page = await driver.read(partial(_read_page, page_events=page_events, ended=ended))
         progress = await driver.write(partial(_write_page, page=page))
         pages = None if pages is None else pages - 1
     return progress
@@ -203,7 +210,7 @@ class _IndexPage:
     runs: Sequence[tuple[Sequence[_IndexedRun], Mapping[str, int]]]
 
 
-def _read_page(connection: Connection, page_events: int) -> _IndexPage:
+def _read_page(connection: Connection, page_events: int, ended: "MutableMapping[str, EndedRun]") -> _IndexPage:
     """Read and fold the next page of events."""
     done = connection.execute(select(INDEXED.c.count)).scalar_one()
     total = connection.execute(select(HEAD.c.count)).scalar_one()
@@ -212,7 +219,7 @@ def _read_page(connection: Connection, page_events: int) -> _IndexPage:
     if not touched:  # rows that the head counts are missing: `journal verify` says so
         return _IndexPage(done, total, total, ())
     parts = queries.in_chunks(row.run for row in touched if row.run != RECORDS)
-    return _IndexPage(done, touched[-1].seq + 1, total, [_read_runs(connection, names) for names in parts])
+    return _IndexPage(done, touched[-1].seq + 1, total, [_read_runs(connection, names, ended) for names in parts])
 
 
 def _write_page(connection: Connection, page: _IndexPage) -> IndexProgress:
@@ -248,16 +255,25 @@ def _write_page(connection: Connection, page: _IndexPage) -> IndexProgress:
     return IndexProgress(done, page.total)
 
 
-def _read_runs(connection: Connection, names: Sequence[str]) -> tuple[Sequence[_IndexedRun], Mapping[str, int]]:
+def _read_runs(
+    connection: Connection, names: Sequence[str], ended: "MutableMapping[str, EndedRun]"
+) -> tuple[Sequence[_IndexedRun], Mapping[str, int]]:
     """Return what these runs came to, and how many texts the index has of those that it has."""
-    by_run: dict[str, list[_StoredEvent]] = {name: [] for name in names}
-    for row in queries.event_rows(connection, EVENTS.c.run.in_(names)):
-        by_run[row.run].append(_StoredEvent.of(row))
-    bodies = _read_bodies(connection, (each for own in by_run.values() for each in own))
     there = connection.execute(select(RUNS.c.run, RUNS.c.searchable).where(RUNS.c.run.in_(names)))
     known = {row.run: row.searchable for row in there}
     orders = _read_orders(connection, {root_run_id(name) for name in names})
-    made = [
+    made = list[_IndexedRun]()
+    ready = {name: own for name in names if (own := ended.pop(name, None)) is not None}
+    counted = select(EVENTS.c.run, func.count(), func.min(EVENTS.c.seq)).where(EVENTS.c.run.in_(list(ready)))
+    for name, rows, seq in connection.execute(counted.group_by(EVENTS.c.run)) if ready else ():
+        if rows == ready[name].rows:  # nothing has followed its end
+            made.append(ready[name].indexed(seq, orders.get(root_run_id(name), _NO_ORDER), known.get(name, 0)))
+    done = {str(each.row["run"]) for each in made}
+    by_run: dict[str, list[_StoredEvent]] = {name: [] for name in names if name not in done}
+    for row in queries.event_rows(connection, EVENTS.c.run.in_(list(by_run))) if by_run else ():
+        by_run[row.run].append(_StoredEvent.of(row))
+    bodies = _read_bodies(connection, (each for own in by_run.values() for each in own))
+    made += [
         _index_run(own, bodies, orders.get(root_run_id(name), _NO_ORDER), known.get(name, 0))
         for name, own in by_run.items()
     ]
@@ -378,6 +394,53 @@ class _Texts(dict[str, str]):
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """A run's part of the index, apart from who ordered it; `rows` is how many rows of the journal made it.
+
+    A server has its runs folded as they end: the index need not read them again.
+    """
+
+    rows: int
+    run: str
+    over: bool  # it has ended, or was erased: its texts are as they will be
+    began: float
+    fields: Mapping[str, object]
+    workers: list[dict[str, object]]
+    texts: Sequence[tuple[str, str]]
+
+    @classmethod
+    def of(cls, run: Run, rows: int) -> "EndedRun":
+        """Return it."""
+        begun, charged, grade = run.started, run.charged, run.grade
+        fields = {
+            "parent": begun.parent,
+            "conductor": storable_text(begun.conductor),
+            "status": str(run.status),
+            "excerpt": "" if run.erased else storable_text(RunOverview.of(run).prompt),
+            "domain": storable_text(begun.domain),
+            "seconds": run.active_seconds,
+            "pace": pace_of(run.active_seconds),
+            "tokens": charged.tokens,
+            "dollars": charged.dollars,
+            "uncertain_dollars": run.uncertain.dollars or 0.0,
+            "score": grade.score if grade else None,
+        }
+        over = run.finished is not None or run.erased is not None
+        return cls(rows, run.id, over, begun.at, fields, _worker_rows(run), _run_texts(run))
+
+    def indexed(self, seq: int, order: "_Order", known: int) -> "_IndexedRun":
+        """Return its rows, of a run that begins in this place and of which the index has so many texts."""
+        renewed = (self.over or not known) and not (known > 1 and self.texts)
+        shared = {"run": self.run, "root": root_run_id(self.run), "scope": scope_word(order.tenant)}
+        texts: list[dict[str, object]] | None = None
+        if renewed:
+            texts = [{**shared, "part": part, "text": said} for part, said in self.texts]
+        row = {**_order_columns(self.run, seq, order, self.began), **self.fields}
+        row["searchable"] = known if texts is None else len(texts)
+        return _IndexedRun(row, self.workers, texts)
+
+
 def _index_run(events: Sequence[_StoredEvent], bodies: Mapping[str, str], order: _Order, known: int) -> _IndexedRun:
     rows = [each.row for each in events]
     name = rows[0].run
@@ -395,37 +458,10 @@ def _index_run(events: Sequence[_StoredEvent], bodies: Mapping[str, str], order:
             "uncertain_dollars": 0.0,
             "score": None,
         }
-        columns = _order_columns(rows, order, rows[0].at)
+        columns = _order_columns(name, rows[0].seq, order, rows[0].at)
         unreadable_row = columns | empty | none | {"parent": None, "excerpt": storable_text(why)[:200], "searchable": 0}
         return _IndexedRun((unreadable_row), [], [])
-    begun = run.started
-    charged, grade = run.charged, run.grade
-    texts = (
-        _run_texts(run)
-        if (run.finished or run.erased or not known) and not (known > 1 and run.finished is not None and not run.erased)
-        else None
-    )
-    rows_of_texts: list[dict[str, object]] | None = None
-    if texts is not None:
-        shared = {"run": name, "root": root_run_id(name), "scope": scope_word(order.tenant)}
-        rows_of_texts = [{**shared, "part": part, "text": said} for part, said in texts]
-    overview = RunOverview.of(run)
-    row = {
-        **_order_columns(rows, order, begun.at),
-        "parent": begun.parent,
-        "conductor": storable_text(begun.conductor),
-        "status": str(run.status),
-        "excerpt": "" if run.erased else storable_text(overview.prompt),
-        "domain": storable_text(begun.domain),
-        "seconds": run.active_seconds,
-        "pace": pace_of(run.active_seconds),
-        "tokens": charged.tokens,
-        "dollars": charged.dollars,
-        "uncertain_dollars": run.uncertain.dollars or 0.0,
-        "score": grade.score if grade else None,
-        "searchable": known if rows_of_texts is None else len(rows_of_texts),
-    }
-    return _IndexedRun(row, _worker_rows(run), rows_of_texts)
+    return EndedRun.of(run, len(rows)).indexed(rows[0].seq, order, known)
 
 
 def _decode_events(events: Sequence[_StoredEvent], bodies: Mapping[str, str]) -> Iterable[Event]:
@@ -443,11 +479,11 @@ def _decode_events(events: Sequence[_StoredEvent], bodies: Mapping[str, str]) ->
         yield make_event(row.kind, row.run, row.at, each.values, texts)
 
 
-def _order_columns(rows: Sequence[EventRow], order: _Order, began: float) -> dict[str, object]:
+def _order_columns(run: str, seq: int, order: _Order, began: float) -> dict[str, object]:
     return {
-        "run": rows[0].run,
-        "seq": rows[0].seq,
-        "root": root_run_id(rows[0].run),
+        "run": run,
+        "seq": seq,
+        "root": root_run_id(run),
         "tenant": order.tenant,
         "key": order.key,
         "model": order.model,

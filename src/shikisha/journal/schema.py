@@ -1,7 +1,8 @@
 """The tables of a journal, and the migrations that create them or bring them up to date.
 
-Invariants: rows of `events` are only ever added; those of `bodies` too, but for erasure. The one row of `head` has the
-number of events and the last one's hash, and a writer that appends locks that row. `members` and `served` are the
+Invariants: rows of `events`, each of one event or several (`codec.bundle_events`), are only ever added; those of
+`bodies` too, but for erasure. The one row of `head` has the number of rows and the last one's hash, and a writer that
+appends locks that row. `members` and `served` are the
 servers' own (which are alive, which performs which run, what lists show) and may lag behind: a run is a fold over its
 events. `runs`, `run_workers`, their sums by day and `run_texts` are an index of the events before place `indexed`, made
 and kept by `run_index`; without it everything is still there, only slower. Migrations run under the store's write lock

@@ -21,7 +21,7 @@ from shikisha.journal.chain import TransactionWork
 from shikisha.journal.drivers import JournalDriver, parse_store_url, store_module
 from shikisha.journal.erasure import UNFINISHED, Eraser, ErasureResult
 from shikisha.journal.records import check_records
-from shikisha.journal.run_index import PAGE_EVENTS, IndexProgress, forget_words, index_events
+from shikisha.journal.run_index import PAGE_EVENTS, EndedRun, IndexProgress, forget_words, index_events
 from shikisha.journal.schema import APPLIED, SERVED, prepare_tables
 from shikisha.journal.stored_events import RunOverview
 from shikisha.journal.verification import (
@@ -36,6 +36,7 @@ from shikisha.journal.writer import JournalWriter, writing
 
 T = TypeVar("T")
 _ALL_RUNS = 2**31
+_MAX_ENDED = 5_000  # runs that wait to be indexed
 _PAGE = 200  # events an export holds at a time
 
 
@@ -52,10 +53,15 @@ class Journal:
         self._writer = writer
         self._forgetting: list[Callable[[], Awaitable[None]]] = []
         self._unfinished = True  # as far as we know
+        self._ended: dict[str, EndedRun] = {}
 
     def add(self, event: Event) -> None:
         """Append an event; it is durable once a later `flush` has returned."""
         self._writer.add(event)
+
+    def add_bundle(self, events: Sequence[Event]) -> int:
+        """Append events of one run as one row; return how many rows it takes."""
+        return self._writer.add_bundle(events)
 
     async def flush(self) -> None:
         """Return when every event added so far is durable; JournalUnavailable when that cannot be had now.
@@ -122,7 +128,13 @@ class Journal:
 
     async def index(self, pages: int | None = None, page_events: int = PAGE_EVENTS) -> IndexProgress:
         """Take what was stored lately into the index of runs, at most so many pages of it; return how far that led."""
-        return await index_events(self._driver, pages, page_events)
+        return await index_events(self._driver, pages, page_events, self._ended)
+
+    def note_ended(self, run: Run, rows: int) -> None:
+        """Keep what the index needs of a run that ended here, in so many rows, so that it need not be read for it."""
+        self._ended[run.id] = EndedRun.of(run, rows)
+        if len(self._ended) > _MAX_ENDED:
+            self._ended.pop(next(iter(self._ended)), None)
 
     async def _try_to_index(self) -> bool:
         """Whether the index has all events, after taking them in; not where the store cannot be written."""

@@ -34,9 +34,16 @@ from shikisha.core.events import (
 from shikisha.core.json_codec import encode_ascii_json
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
-from shikisha.journal.codec import body_hash, body_references, body_text, decode_event, list_references
+from shikisha.journal.codec import (
+    body_hash,
+    body_references,
+    body_text,
+    decode_event,
+    list_references,
+    split_bundle,
+)
 
-CURRENT_REVISION = "0009"  # of the tables: what `schema` makes, and what is read without it
+CURRENT_REVISION = "0010"  # of the tables: what `schema` makes, and what is read without it
 _READ_BY_PROGRAMS = frozenset(
     {"config", "history", "attachments", "exchanges", "tools", "answer_schema", "options", "as_sent", "calls"}
     | {"domain", "labels", "task_id", "tool_choice", "beside", "found", "withheld"}
@@ -52,6 +59,17 @@ class EventRow(NamedTuple):
     at: float
     data: str
     hash: str
+
+
+def expand_rows(stored: Iterable[Sequence[object]]) -> list[EventRow]:
+    """Return the events of stored rows, in order; those of one row share its place and its hash."""
+    rows = []
+    for seq, run, kind, at, data, hashed in map(EventRow._make, stored):
+        if str(data).startswith("[["):
+            rows += [EventRow(seq, run, *each, hashed) for each in split_bundle(kind, at, data)]
+        else:
+            rows.append(EventRow(seq, run, kind, at, data, hashed))
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +237,7 @@ def last_of_performance(own: Sequence[EventRow]) -> int:
 
 def children_among(begun: Iterable[EventRow], run: str) -> list[str]:
     """Return the ids of a run's child runs among these beginnings of runs."""
-    events = map(without_texts, begun)
+    events = [without_texts(row) for row in begun if row.kind == RunStarted.kind]
     return [each.run for each in events if isinstance(each, RunStarted) and each.parent == run]
 
 

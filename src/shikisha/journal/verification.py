@@ -16,10 +16,10 @@ from sqlalchemy import Connection, select
 from shikisha.core.events import BodiesErased
 from shikisha.journal.chain import GENESIS, chain_hash
 from shikisha.journal.codec import body_hash, body_references, canonical_tail, list_references
-from shikisha.journal.queries import event_rows, read_bodies
+from shikisha.journal.queries import read_bodies
 from shikisha.journal.records import NO_RECORDS, RecordFindings
 from shikisha.journal.schema import EVENTS, HEAD
-from shikisha.journal.stored_events import EventRow
+from shikisha.journal.stored_events import EventRow, expand_rows
 
 _PAGE = 500  # events checked in one transaction, so that writers of PostgreSQL need not keep old rows for long
 _ENOUGH = 100  # problems: a chain that is broken in a hundred places is not worth a longer list
@@ -156,7 +156,8 @@ class SegmentAudit:
         where = [] if self._last is None else [EVENTS.c.seq > self._last]
         if self.segment.end is not None:
             where.append(EVENTS.c.seq < self.segment.end)
-        page = event_rows(connection, *where, limit=_PAGE)
+        found = connection.execute(select(EVENTS).where(*where).order_by(EVENTS.c.seq).limit(_PAGE))
+        page = list(map(EventRow._make, found.all()))
         if not page:
             if self.segment.end is None:
                 self._check_end([(count, last) for count, last in heads])
@@ -177,7 +178,7 @@ class SegmentAudit:
                 self._report(row.seq, "no event was ever written in this place")
             self._last, self.next, self.hash, self.count = row.seq, row.seq + 1, str(row.hash), self.count + 1
             self.expected = self.expected or self.hash == self.expect
-        self._check_texts(connection, page)
+        self._check_texts(connection, expand_rows(page))
         return len(self.problems) >= _ENOUGH
 
     def findings(self) -> SegmentFindings:

@@ -11,15 +11,15 @@ clock (the store's own patience is the only waiting) and queues per run.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 from uuid import uuid4
 
 from shikisha.core.errors import JournalUnavailable, ServerFenced
-from shikisha.core.events import Event, RunStarted
+from shikisha.core.events import Event, RunFinished, RunPaused, RunStarted
 from shikisha.journal.chain import EventBatch, TransactionWork, encode_records
-from shikisha.journal.codec import EncodedEvent, encode_event
+from shikisha.journal.codec import EncodedEvent, bundle_events, encode_event
 
 LINGER = 0.002  # seconds from a full batch's commit to the next: 2 ms later, for a quarter of an event's CPU time
 CROWD_SIZE = 8  # events in a batch: so many come from several runs, and more will follow at once
@@ -68,6 +68,21 @@ class JournalWriter:
             raise JournalUnavailable(f"no new run while {self.left} events wait to be stored: {self._failure}")
         self._pending.append(encode_event(event))
         self._added += 1
+
+    def add_bundle(self, events: Sequence[Event]) -> int:
+        """Append events of one run as one row, which is found by the kind of the run's beginning, or of its last event.
+
+        An end in the row of a beginning could not be found: it has one of its own. Returns how many rows there are.
+        """
+        begins, ends = isinstance(events[0], RunStarted), isinstance(events[-1], RunFinished | RunPaused)
+        together = events[:-1] if begins and ends else events
+        self.add(together[0])
+        if len(together) > 1:
+            entries = [self._pending[-1], *map(encode_event, together[1:])]
+            self._pending[-1] = bundle_events(entries, entries[0 if begins else -1].kind)
+        for event in events[len(together) :]:
+            self.add(event)
+        return 1 + len(events) - len(together)
 
     def add_work(self, work: TransactionWork) -> None:
         """Have the work done in the transaction of the events added around it, by the next commit."""

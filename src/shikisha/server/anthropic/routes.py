@@ -32,6 +32,7 @@ from shikisha.server.chat.completion import (
 )
 from shikisha.server.http.api_errors import SSE_CONTENT, AnthropicErrorBody, ApiError, anthropic_body, error_responses
 from shikisha.server.http.auth import require_scope
+from shikisha.server.http.connections import CONNECTION
 from shikisha.server.http.request import (
     drop_foreign,
     ignored_header,
@@ -96,7 +97,7 @@ async def create_message(request: Request, by: RunPrincipal) -> Response:
         idempotency=idempotency,
         metadata={} if user is None else {"user": user},
         tool_choice=NO_TOOL if choice == NO_TOOL else task.tool_choice,
-    ).start()
+    ).start(request.scope.get(CONNECTION))
     headers = ignored_header([*foreign, *unknown], service.container.secret_store.scrub)
     if body.stream:
         headers |= started_headers(completion.run)

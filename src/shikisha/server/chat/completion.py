@@ -20,8 +20,9 @@ from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Pool
+from shikisha.engine.single_step import single_member
 from shikisha.server.http.api_errors import ApiError
-from shikisha.server.http.request import RequestOptions
+from shikisha.server.http.request import MetadataDetail, RequestOptions
 from shikisha.server.http.run_result import (
     NO_RETRY,
     NO_RUN_USAGE,
@@ -34,8 +35,9 @@ from shikisha.server.http.run_result import (
     run_usage,
 )
 from shikisha.server.keys.key import Principal
-from shikisha.server.lifecycle.authorization import Api, RequestedRun
+from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RequestedRun
 from shikisha.server.lifecycle.broadcast import LiveRun
+from shikisha.server.lifecycle.executor import LostConnection
 from shikisha.server.lifecycle.run_progress import (
     AnswerPiece,
     AnswerReplaced,
@@ -57,6 +59,7 @@ from shikisha.server.lifecycle.sessions import continue_session
 from shikisha.server.lifecycle.tool_calls import ToolResumption, find_tool_resumption
 
 FINISH_STOP, FINISH_LENGTH, FINISH_TOOL_CALLS = "stop", "length", "tool_calls"
+_UNFOLLOWED = ProgressTerms(0, lambda _: False)
 LastUpdate = ProgressUpdate | ToolCallsNeeded | StillWaiting | None
 
 
@@ -79,8 +82,11 @@ class CompletionRequest:
     tool_choice: str = ""
     wire: str = "{}"
 
-    async def start(self) -> "RunCompletion":
-        """Start a run, or resume the one that waits for the tool results in the request."""
+    async def start(self, lost: LostConnection | None = None) -> "RunCompletion":
+        """Start a run, or resume the one that waits for the tool results in the request.
+
+        A run of one step is performed at once where the client wants nothing before its end, until that is `lost`.
+        """
         service, task = self.service, self.task
         model = service.catalogue.find(self.model, self.by)
         if task.exchanges:
@@ -95,12 +101,23 @@ class CompletionRequest:
         if self.options.session:
             requested = await continue_session(service, self.by, requested)
         order = service.authorizer.authorize(requested, self.by)
+        if lost is not None and self._wants_answer_alone(order):
+            here = await service.complete(order, lost)
+            if here.result is not None and here.result.finished is not None:
+                return RunCompletion.of_ended(service, here.result, order.model, self.options)
+            known = await service.journal.read(here.run)
+            return self._completion(known, order.model, service.cast(order.conductor, order.pool), -1)
         started = await start_once(service, order)
         live = service.live(started.run)
         events = live.events if live is not None else await service.journal.read(started.run)
         completion = self._completion(events, order.model, service.cast(order.conductor, order.pool), -1)
         completion.owned, completion.live = started.fresh, live
         return completion
+
+    def _wants_answer_alone(self, order: AuthorizedRun) -> bool:
+        pool, conductor = self.service.cast(order.conductor, order.pool)
+        alone = self.options.detail is MetadataDetail.NONE and not (self.options.progress or self.stream)
+        return alone and order.idempotency is None and single_member(conductor, pool) is not None
 
     async def _resume(self, resumption: ToolResumption) -> "RunCompletion":
         """Record the tool results, and follow the run from there on."""
@@ -190,7 +207,14 @@ class RunCompletion:
     before: RunUsage = NO_RUN_USAGE
     done: bool = False
     live: LiveRun | None = None
+    ended: Run | None = None
     _last: LastUpdate = None
+
+    @classmethod
+    def of_ended(cls, service: RunService, run: Run, model: str, options: RequestOptions) -> "RunCompletion":
+        """Return the completion of a run that has ended before anybody followed it."""
+        tracker = ProgressTracker(_UNFOLLOWED)
+        return cls(service, run.id, model, int(run.started.at), tracker, options, done=True, ended=run)
 
     async def on_disconnect(self) -> None:
         """Cancel the run, since its client has left."""
@@ -199,6 +223,11 @@ class RunCompletion:
 
     async def whole(self) -> CompletionEnd:
         """Wait for the run, and return its end."""
+        if self.ended is not None:
+            found, usage = answer_or_error(self.ended), run_usage(self.ended)
+            if isinstance(found, ApiError):
+                return CompletionEnd(usage, AssistantMessage(""), found)
+            return CompletionEnd(usage, AssistantMessage(found.text, FINISH_LENGTH if found.cut else FINISH_STOP))
         text, notes = "", list[str]()
         async for update in self._updates(self.live):  # nobody sees a piece before the end
             if isinstance(update, AnswerPiece):

@@ -27,6 +27,7 @@ from shikisha.server.chat.completion import (
 from shikisha.server.chat.schema import MAX_CHOICES, ChatStreamOptions
 from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, error_responses
 from shikisha.server.http.auth import require_scope
+from shikisha.server.http.connections import CONNECTION
 from shikisha.server.http.request import (
     RequestModel,
     ignored_header,
@@ -122,7 +123,7 @@ async def create_text_completion(request: Request, by: RunPrincipal) -> Response
         ]
         runs = await start_several(orders)
         return await run_unless_disconnected(request, _whole(runs, headers), partial(leave_several, runs))
-    completion = await wanted.start()
+    completion = await wanted.start(request.scope.get(CONNECTION))
     if body.stream:
         counted = bool(body.stream_options and body.stream_options.include_usage)
         events = completion.stream(TextCompletionWriter(completion, usage_wanted=counted))

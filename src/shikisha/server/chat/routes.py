@@ -32,6 +32,7 @@ from shikisha.server.chat.conversation import task_from_chat
 from shikisha.server.chat.schema import ChatRequest, check_supported
 from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, QuickResponse, error_responses
 from shikisha.server.http.auth import require_reader, require_scope
+from shikisha.server.http.connections import CONNECTION
 from shikisha.server.http.request import (
     drop_foreign,
     ignored_header,
@@ -134,11 +135,13 @@ async def create_chat_completion(request: Request, by: RunPrincipal) -> Response
     ignored = ignored_header([*foreign, *unknown], service.container.secret_store.scrub)
     if (body.n or 1) > 1:
         return await _several_choices(request, wanted, body, ignored)
-    completion = await wanted.start()
+    completion = await wanted.start(request.scope.get(CONNECTION))
     chat = ChatCompletion(completion, _usage_wanted(body), ignored)
     if body.stream:
         headers = {**ignored, **started_headers(completion.run)}
         return event_stream(chat.stream(), headers, completion.on_disconnect, stream_grace(service))
+    if completion.ended is not None:
+        return await chat.whole()
     return await run_unless_disconnected(request, chat.whole(), completion.on_disconnect)
 
 

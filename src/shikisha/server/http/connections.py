@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Config
@@ -218,6 +218,42 @@ _MIN_TAKEN_BYTES = 16 * 2**10  # bytes of its answer that a client takes in `Pat
 _RETRY_AFTER_SECONDS = 1.0  # seconds after which a client that found no room is asked to come again
 
 
+class _JoiningTransport:
+    """Sends the head of a response with the first of its body, if that comes at once: each write is a system call."""
+
+    __slots__ = ("_head", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head: bytes | None = None  # empty: it was sent
+
+    def write(self, data: bytes) -> None:
+        """Send, or keep for the next turn of the loop what comes first."""
+        if self._head is None:
+            self._head = data
+            self._loop.call_soon(self._send_head)
+        else:
+            head, self._head = self._head, b""
+            self._transport.write(head + data)
+
+    def _send_head(self) -> None:
+        head, self._head = self._head, b""
+        if head:
+            self._transport.write(head)
+
+    def close(self) -> None:
+        """Send all, and close."""
+        self._send_head()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether it is being closed."""
+        return self._transport.is_closing()
+
+
+CONNECTION = "shikisha.connection"  # in a request's scope: what tells that its client has gone
+
+
 class HttpConnection(HttpToolsProtocol):
     """uvicorn's protocol, with an end to its patience. Made by `Listener`."""
 
@@ -233,6 +269,7 @@ class HttpConnection(HttpToolsProtocol):
         self._first: tuple[RequestResponseCycle, ASGI3Application] | None = None  # the request that is not handed on
         self._feeding = False
         self._file = -1
+        self._lost: Callable[[], None] | None = None  # what is to know that the client has gone
         self._asked = False  # whether it ever sent a whole head
         self._frame = 0  # bytes that came and were no body
         self._unsent, self._taken = 0, now  # what was left of the answer, and when that was
@@ -271,6 +308,14 @@ class HttpConnection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
+        if self._lost is not None:
+            self._lost()
+
+    def when_lost(self, lost: Callable[[], None] | None) -> None:
+        """Have this called when the connection is lost; None: it matters no more."""
+        self._lost = lost
+        if lost is not None and self.transport.is_closing():
+            lost()
 
     def data_received(self, data: bytes) -> None:
         """Read on; a head, or what frames a body, that is too large ends the connection."""
@@ -303,6 +348,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Record the time of a request's first byte."""
         super().on_message_begin()
+        cast("dict[str, object]", self.scope)[CONNECTION] = self
         self._begun = self.loop.time()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
@@ -327,6 +373,7 @@ class HttpConnection(HttpToolsProtocol):
             raise ValueError("too many requests were sent ahead")
         self._frame, self._asked = 0, True
         super().on_headers_complete()
+        self.cycle.transport = _JoiningTransport(self.transport, self.loop)  # type: ignore[assignment]  # all it uses
 
     def on_body(self, body: bytes) -> None:
         """Receive a part of a body."""

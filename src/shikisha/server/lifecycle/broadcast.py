@@ -53,8 +53,9 @@ class LiveRun:
         self._queues: list[asyncio.Queue[RunUpdate | None]] = []
         self._said: dict[tuple[int, int], tuple[int, list[str]]] = {}  # by attempts under way, since their events
         self.result: Run | None = None  # what it came to, once its performance here has returned
-        self._past = len(self.events)
+        self.past = len(self.events)
         self._ended = asyncio.Event()
+        self.begun = asyncio.Event()  # there is an event
 
     @property
     def over(self) -> bool:
@@ -72,6 +73,7 @@ class LiveRun:
         if event.run != self.run:
             return
         self.events.append(event)
+        self.begun.set()
         if isinstance(event, AttemptStarted) and event.step is not None:
             self._said[event.round, event.step] = (len(self.events) - 1, [])
         elif isinstance(event, AttemptFinished | AttemptFailed) and event.step is not None:
@@ -88,7 +90,7 @@ class LiveRun:
 
     def fold(self, events: Sequence[Event]) -> Run:
         """Return the run of these of its events, which need not be folded again if the engine has just folded them."""
-        if self.result is not None and not self._past and len(events) == len(self.events):
+        if self.result is not None and not self.past and len(events) == len(self.events):
             return self.result
         return Run.fold(events)
 

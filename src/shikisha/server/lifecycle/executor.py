@@ -17,7 +17,17 @@ from typing import Protocol
 
 from shikisha.core.budget import ZERO, Amount
 from shikisha.core.errors import JournalError, JournalUnavailable, ShikishaError
-from shikisha.core.events import Event, QuestionAnswered, RunFinished, RunPaused, RunResumed, RunStatus
+from shikisha.core.events import (
+    AttemptFailed,
+    AttemptFinished,
+    Event,
+    QuestionAnswered,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStatus,
+)
+from shikisha.core.fair_work import WORK_OWNER, WorkOwner
 from shikisha.core.run import Run
 from shikisha.engine.engine import Engine
 from shikisha.journal import Journal
@@ -39,6 +49,13 @@ class Booking(Protocol):
         """Charge what the request used; `paid`: it has an answer."""
 
 
+class LostConnection(Protocol):
+    """A client's connection, which tells when it is lost."""
+
+    def when_lost(self, lost: Callable[[], None] | None) -> None:
+        """Have this called when the connection is lost; None: it matters no more."""
+
+
 @dataclass(slots=True)
 class ActiveRun:
     """A run in progress. `used` and `uncertain` include the calls of its child runs (dollars None: unknown)."""
@@ -55,6 +72,18 @@ class ActiveRun:
     task: "asyncio.Task[Run | None] | None" = field(default=None, repr=False)
     failure: BaseException | None = None
     booked: Booking | None = None  # in the account of its rate plan
+    rows: int = 0  # of the journal that were added here
+
+    @property
+    def called(self) -> bool:
+        """Whether a call has been made, so that the start is durable, whoever stored it."""
+        return any(isinstance(event, AttemptFinished | AttemptFailed) for event in self.live.events)
+
+    def cancel(self) -> None:
+        """Stop it for good."""
+        self.stopped = True
+        if self.task is not None:
+            self.task.cancel()
 
     async def hold(self, need: Amount, worker: str) -> None:
         """Reserve what a call may use in the key's budget (the engine's port)."""
@@ -142,6 +171,31 @@ class RunExecutor(ABC):
         self._tasks.add(task)
         task.add_done_callback(partial(self._done, name, running, performing))
 
+    async def perform_here(
+        self, name: str, running: ActiveRun, performing: Coroutine[object, object, Run], lost: LostConnection
+    ) -> None:
+        """Perform a run in the present task, which answers its client; ApiError where the journal cannot record it."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("runs are performed in tasks")
+        running.task, self.running[name] = task, running
+        self._tasks.add(task)
+        WORK_OWNER.set(WorkOwner(running.budget.account.key))  # what is done from here on was accepted
+        running.budget.count_request()  # stored with the first event, in one commit
+        lost.when_lost(running.cancel)
+        try:
+            await self._run_to_end(name, running, performing)
+        finally:
+            lost.when_lost(None)
+            self._tasks.discard(task)
+            running.acknowledged, running.task = running.called, None
+        while task.cancelling():  # what ended the run is not to end its answer
+            task.uncancel()
+        if running.failure is not None:
+            if not running.acknowledged:
+                running.budget.uncount_request()
+            raise running.failure
+
     def _done(
         self,
         name: str,
@@ -171,12 +225,14 @@ class RunExecutor(ABC):
         run: Run | None = None
         try:
             run = running.live.result = await performing
+            if run.finished is not None and not running.live.past:
+                self.journal.note_ended(run, running.rows)
         except asyncio.CancelledError:
             if not (running.stopped or running.expelled or self.closing):
                 raise
         except JournalUnavailable as error:
             running.failure = journal_unavailable()
-            if running.acknowledged and not running.expelled:
+            if (running.acknowledged or running.called) and not running.expelled:
                 self.stuck.add(name)
             _LOG.warning("run %s cannot be recorded: %s", name, type(error).__name__)
         except ShikishaError as error:
@@ -215,6 +271,12 @@ class RunExecutor(ABC):
     async def acknowledged(self, running: ActiveRun) -> None:
         """Return when the run's start is durable; ApiError when the journal did not store it."""
         await asyncio.sleep(0)  # the run's own task adds its first event
+        if not running.live.events and running.task is not None:  # it waits for a grant of its key's budget
+            begun = asyncio.ensure_future(running.live.begun.wait())
+            try:
+                await asyncio.wait([begun, running.task], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                begun.cancel()
         if running.failure is not None and not running.live.events:
             raise running.failure  # the engine refused it, and nothing is charged
         running.budget.count_request()  # stored with the first event, in one commit
@@ -227,9 +289,7 @@ class RunExecutor(ABC):
 
     def drop(self, running: ActiveRun) -> None:
         """Let go of a run that could not start, or whose client left meanwhile."""
-        running.stopped = True
-        if running.task is not None:
-            running.task.cancel()
+        running.cancel()
 
     def engine_for(self, running: ActiveRun) -> Engine:
         """Return the engine with the observers, the text callback and the budget of one run."""
@@ -261,6 +321,23 @@ class ServedRunRecorder:
     def add(self, event: Event) -> None:
         """Append an event, and update the run's row in the same commit."""
         self._journal.add(event)
+        self._count_rows(event.run, 1)
+        self._update_row(event)
+
+    def add_bundle(self, events: Sequence[Event]) -> int:
+        """Append events of one run as one row, and update the run's row in the same commit."""
+        rows = self._journal.add_bundle(events)
+        self._count_rows(events[0].run, rows)
+        for event in events:
+            self._update_row(event)
+        return rows
+
+    def _count_rows(self, run: str, rows: int) -> None:
+        running = self._running.get(run)
+        if running is not None:
+            running.rows += rows
+
+    def _update_row(self, event: Event) -> None:
         running = self._running.get(event.run)
         if running is None:
             return

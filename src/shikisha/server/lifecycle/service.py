@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,7 +51,7 @@ from shikisha.server.keys.passkeys import Passkeys
 from shikisha.server.keys.push_subscriptions import PushSubscriptions
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RunAuthorizer, conductor_of_request
 from shikisha.server.lifecycle.broadcast import LiveRun, RunUpdate, follow_run
-from shikisha.server.lifecycle.executor import ActiveRun, Booking, RunExecutor, ServedRunRecorder
+from shikisha.server.lifecycle.executor import ActiveRun, Booking, LostConnection, RunExecutor, ServedRunRecorder
 from shikisha.server.lifecycle.maintenance import ApprovalTimeouts, Retention
 from shikisha.server.lifecycle.tool_calls import with_envelopes
 from shikisha.server.store import RunStore, ServedRun, ServedState
@@ -331,6 +331,27 @@ class RunService(RunRecovery):
 
     async def begin(self, order: AuthorizedRun) -> LiveRun:
         """Start a run, and return it once it is durable; ApiError when it cannot start: nothing is charged then."""
+        name, running, performing = await self._prepare(order)
+        try:
+            self.perform(name, running, performing)
+            await self.acknowledged(running)
+        except BaseException:
+            self._refuse(name, running, order)
+            raise
+        return running.live
+
+    async def complete(self, order: AuthorizedRun, lost: LostConnection) -> LiveRun:
+        """Start a run, and perform it in the caller's task until it ends or stops, or until the client is `lost`."""
+        name, running, performing = await self._prepare(order)
+        try:
+            await self.perform_here(name, running, performing, lost)
+        except BaseException:
+            if not running.acknowledged:
+                self._refuse(name, running, order)
+            raise
+        return running.live
+
+    async def _prepare(self, order: AuthorizedRun) -> tuple[str, ActiveRun, Coroutine[object, object, Run]]:
         self._check_open()
         if len(self.running) >= self.settings.max_runs:
             said = f"{len(self.running)} runs are in progress, which is the limit of this server"
@@ -351,23 +372,25 @@ class RunService(RunRecovery):
                 pool, conductor = self.cast(order.conductor, order.pool)
             await self.store.add_run(_new_served_run(name, order))
             self._check_open()
-            engine = self.engine_for(running)
-            conductor = conductor_of_request(conductor, order.api, order.wire, len(pool))
-            perform = engine.run(order.task, pool, conductor, order.caps, run_id=name, config=self._resolved)
-            self.perform(name, running, perform)
-            await self.acknowledged(running)
         except BaseException:
-            budget.release()
-            if running.booked is not None:
-                running.booked.settle(ZERO, paid=False)
-            self.drop(running)
-            if not running.live.events:
-                self.store.drop(name)  # the next claim deletes its row
-            if order.idempotency is not None:
-                with suppress(JournalUnavailable):
-                    self.store.free(name)  # so that the client's next try starts a run of its own
+            self._refuse(name, running, order)
             raise
-        return running.live
+        engine = self.engine_for(running)
+        conductor = conductor_of_request(conductor, order.api, order.wire, len(pool))
+        performing = engine.run(order.task, pool, conductor, order.caps, run_id=name, config=self._resolved)
+        return name, running, performing
+
+    def _refuse(self, name: str, running: ActiveRun, order: AuthorizedRun) -> None:
+        """Let go of a run that could not start."""
+        running.budget.release()
+        if running.booked is not None:
+            running.booked.settle(ZERO, paid=False)
+        self.drop(running)
+        if not running.live.events:
+            self.store.drop(name)  # the next claim deletes its row
+        if order.idempotency is not None:
+            with suppress(JournalUnavailable):
+                self.store.free(name)  # so that the client's next try starts a run of its own
 
     def _book(self, order: AuthorizedRun) -> Booking | None:
         """Book a run in its key's rate plan, which chooses the conductor where the client leaves that to the server."""

@@ -627,8 +627,10 @@ async def _visible_updates(service: RunService, session: PageSession, run: str, 
 
 async def _wait_for_more(service: RunService, run: str, known: list[Event]) -> list[Event]:
     """Return what was known once there is more; a run that waits may do so for days."""
-    count = select(func.count()).where(EVENTS.c.run == run)
+    count, seen = select(func.count()).where(EVENTS.c.run == run), 0  # of rows, which may hold several events
     while True:
         await asyncio.sleep(_POLL_SECONDS)
-        if await service.journal.query(lambda connection: connection.execute(count).scalar_one()) > len(known):
+        rows = await service.journal.query(lambda connection: connection.execute(count).scalar_one())
+        if rows > seen and len(await service.journal.read(run)) > len(known):
             return known
+        seen = rows

@@ -34,6 +34,7 @@ from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.conductors.learned_policy import policy_conductor
 from shikisha.config.policy_builder import LearnRequest, learn_policy
 from shikisha.core.budget import Caps, Price
+from shikisha.core.errors import ConfigError
 from shikisha.core.events import Event
 from shikisha.core.plan import ANSWER_ALONE
 from shikisha.core.run import Run
@@ -51,6 +52,7 @@ from shikisha.journal.codec import decode_event, encode_event
 from shikisha.outcomes.importers.journal_runs import gather_runs
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.outcomes.log_writer import LogBuilder, RepeatPolicy
+from shikisha.routing.fit.incumbents import MIN_COMPARED_TASKS
 from shikisha.routing.policy_data import Policy
 from shikisha.routing.policy_file import save_policy
 from shikisha.workers.chat import ChatSettings, build, fit_card
@@ -231,6 +233,8 @@ async def main() -> None:
     parser.add_argument("--keep", type=Path, default=Path("evaluations/live-replay"))
     parser.add_argument("--minutes", type=float)
     given = parser.parse_args()
+    if given.learn < MIN_COMPARED_TASKS:
+        parser.error(f"--learn: a policy needs {MIN_COMPARED_TASKS} tasks or more")
     tasks = read_tasks(given.data, given.learn + given.tasks)
     files = sorted(given.folder.glob("*.gguf"), key=lambda file: file.stat().st_size)[: given.models]
     assert files, f"{given.folder}: no GGUF file there"
@@ -263,7 +267,11 @@ async def compared(given: argparse.Namespace, tasks: list[Asked], files: list[Pa
         replayed = Pool([Member(replay_card(log, name), ReplayWorker(log, name, "both")) for name in log.workers])
         print(f"{f'{len(held)} held-out tasks, {len(members)} real models':44} {'live':>6} {'replay':>9} live - replay")
         for setting in ("quality=0.95", "max_cost=60%", "max_cost=30%"):
-            conductor = policy_conductor(f"{path}?{setting}")
+            try:
+                conductor = policy_conductor(f"{path}?{setting}")
+            except ConfigError as error:  # models of one price know no cheaper mix
+                print(f"policy?{setting}: out of reach: {error}")
+                continue
             live = [(await runs.play(f"live/{setting}", asked, pool, conductor))[1] for asked in held]
             again = [(await runs.play(f"replay/{setting}", asked, replayed, conductor))[1] for asked in held]
             worst = max(worst, compare(f"policy?{setting}, the words it learned from", live, again))

@@ -14,6 +14,11 @@ async function openai() {
   return new OpenAI({ baseURL: base, apiKey: key, maxRetries: 0 });
 }
 
+async function anthropic() {
+  const { createAnthropic } = await import("@ai-sdk/anthropic");
+  return createAnthropic({ baseURL: base, apiKey: key })("shikisha");
+}
+
 async function vercel() {
   const { createOpenAICompatible } = await import("@ai-sdk/openai-compatible");
   return createOpenAICompatible({ name: "shikisha", baseURL: base, apiKey: key, supportsStructuredOutputs: true })("shikisha");
@@ -59,6 +64,18 @@ const probes = {
     const schema = jsonSchema({ type: "object", properties: { name: { type: "string" }, people: { type: "number" } }, required: ["name", "people"], additionalProperties: false });
     const said = await generateText({ model: await vercel(), prompt: question, output: Output.object({ schema }) });
     expect(said.output.name === "Paris");
+  },
+  "Vercel AI SDK: Anthropic's provider": async () => {
+    const { generateText } = await import("ai");
+    expect((await generateText({ model: await anthropic(), prompt: question })).text.includes("Paris"));
+  },
+  "Vercel AI SDK: Anthropic's provider, streamed with tools": async () => {
+    const { streamText, tool, jsonSchema, stepCountIs } = await import("ai");
+    const population = tool({ description: "People of a city.", inputSchema: jsonSchema(parameters), execute: async () => "2100000" });
+    let text = "";
+    for await (const part of streamText({ model: await anthropic(), prompt: question, tools: { population }, stopWhen: stepCountIs(3) }).textStream)
+      text += part;
+    expect(text.includes("2100000"));
   },
 };
 

@@ -46,6 +46,7 @@ ENVIRONMENTS = {  # a file of probes: the environment of its own
     "probes_frameworks.py": CLIENTS / "frameworks",
     "probes_crewai.py": CLIENTS / "crewai",
     "probes_autogen.py": CLIENTS / "autogen",
+    "probes_ag2.py": CLIENTS / "ag2",
 }
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -116,6 +117,7 @@ def assert_works(results: dict[str, tuple[str, str]]) -> None:
     """Fail where a probe fails; skip, by name, where none could run."""
     assert {name: why for name, (result, why) in results.items() if result == "fails"} == {}
     skipped = {name: why for name, (result, why) in results.items() if result == "skipped"}
+    print(f"{len(results) - len(skipped)} probes work, {len(skipped)} were left out")  # noqa: T201 - seen with -rP
     if len(skipped) == len(results):
         pytest.skip(f"scripts/clients probes brings {', '.join(skipped)}")
 

@@ -145,7 +145,7 @@ def big_bench(clone: Clone) -> Iterator[Row]:
                 said = one["prediction"]
                 found = re.findall(r"answer is (.*?)\.?\s*$", said.strip().split("\n\n")[0])
                 answer = found[-1] if found else said.strip().split("\n")[0]
-                prompt = one["input"].rpartition("\n\nQ:")[2]
+                prompt = one["input"].rpartition("\n\nQ:")[2].partition("\nA:")[0].strip()  # the same in both ways
                 dollars = (len(one["input"]) + len(said)) / 4 * 20e-6
                 yield f"{kind}/{place}", kind, prompt, way, float(answer.strip() == one["target"]), answer, dollars
 

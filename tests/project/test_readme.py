@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from paths import ROOT
 
+from shikisha.cli import COMMANDS
 from shikisha.config.container import load_config
 from shikisha.testing import ScriptedAnswer, ScriptedToolCall, chat_server
 
@@ -72,3 +74,44 @@ async def test_the_configuration_makes_a_pool_and_a_conductor(tmp_path: Path) ->
     assert composition.conductor("", pool).name == "lm:planner"
     assert (composition.caps.dollars, composition.caps.seconds) == (0.25, 120)
     await composition.aclose()
+
+
+# What a native reader stumbles over, and what to write. `docs/research-log.md` and `docs/results/` quote what was said.
+IDIOMS = {
+    r"dear(er|est)\b": "costs more",
+    r"mend(s|ed|ing)?\b(?!-clock)": "fix, correct",
+    r"practi[sc]e[sd]?\b": "train, try",
+    r"beside\b": "next to",
+    r"is none (that|of)\b": "is not a",
+    r"shown to (gain|be)\b": "prove, show",
+    r"as it were\b": "",
+    r"nor is there\b": "and there is no",
+    r"wont to\b": "usually",
+    r"thither\b|whereof\b|therein\b": "there",
+}
+
+
+def prose() -> Iterator[tuple[str, int, str]]:
+    """Yield the lines that people read: name, number, text."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    quoting = ("research-log.md", "CHANGELOG.md")
+    pages = [each for each in pages if each.name not in quoting and each.parent.name != "results"]
+    for page in sorted(pages):
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            yield str(page.relative_to(ROOT)), number, line
+    for page in sorted((ROOT / "src/shikisha/server/pages/templates").iterdir()):
+        shown = re.sub(r"\{[{%#].*?[%#}]\}|<[^>]*>", " ", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for number, line in enumerate(shown.splitlines(), 1):
+            yield page.name, number, line
+    for name, (_, _, summary) in COMMANDS.items():
+        yield f"shikisha {name}", 0, summary
+
+
+def test_the_prose_has_none_of_the_idioms_that_no_native_reader_would_write() -> None:
+    found = [
+        f"{name}:{number}: {line.strip()[:100]} (write {better or 'nothing'})"
+        for name, number, line in prose()
+        for idiom, better in IDIOMS.items()
+        if re.search(rf"\b(?:{idiom})", line, re.IGNORECASE)
+    ]
+    assert found == []

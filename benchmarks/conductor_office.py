@@ -37,9 +37,9 @@ from shikisha.conductors.part_plans import (
     TreatmentKind,
 )
 from shikisha.conductors.pointer_conductor import PointerModel, PoolKnowledge, call_price, load_pointer
+from shikisha.conductors.pointer_network import feature_counts
 from shikisha.conductors.task_reader import ReadTask, TaskReader
-from shikisha.conductors.wording_effects import feature_counts
-from shikisha.core.subtasks import WORDINGS
+from shikisha.core.prompts import WORDINGS
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.routing.arrays import Floats, Floats32
 from shikisha_train.office import office_conductors as play

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from common import Figure, report
 from shikisha.context.file_search import FEATURES, WEIGHTS, FileSearch
 from shikisha.context.git_history import Commit, GitRepository
-from shikisha.retrieval.terms import Vocabulary
+from shikisha.retrieval.text_index import Vocabulary
 
 Floats = NDArray[np.float64]
 BLOCK, MOST_CHANGED, TOP = 10, 10, 10

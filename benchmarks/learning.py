@@ -42,8 +42,8 @@ from shikisha.core.budget import Price
 from shikisha.core.call import Card
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.core.plan import Plan, Step
+from shikisha.core.prompts import WORDINGS
 from shikisha.core.run import Run
-from shikisha.core.subtasks import WORDINGS
 from shikisha.core.task import OPERATOR, Scope, Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.engine import Engine

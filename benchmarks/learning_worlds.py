@@ -10,13 +10,11 @@ from shikisha.core.budget import Caps
 from shikisha.core.call import Request
 from shikisha.core.events import CheckStatus, OnCheckFailure
 from shikisha.core.plan import Plan
-from shikisha.core.prompts import PlanFormat, PromptStyle
+from shikisha.core.prompts import CHECK_OPENING, PlanFormat, PromptStyle
 from shikisha.core.run import CheckVerdict
-from shikisha.core.subtasks import CHECK_OPENING
 from shikisha.core.task import Task
-from shikisha.engine.checker import Inspection, OutputCheck
 from shikisha.engine.conductor import Conductor, Proposal, Situation
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Inspection, Member, OutputCheck, Pool
 from shikisha.learned.learning_files import LearningFiles
 from shikisha.learned.outcome_fit import LearningTerms
 from shikisha.testing.chat_script import ReceivedChatRequest, ScriptedAnswer

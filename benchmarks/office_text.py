@@ -34,8 +34,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from common import machine
 from shikisha.core.plan import Plan, Step
-from shikisha.core.prompts import render_plan_lists
-from shikisha.core.subtasks import WORDINGS
+from shikisha.core.prompts import WORDINGS, render_plan_lists
 from shikisha.evals.graders import Grade, grade_from_score
 from shikisha.evals.taskset import TaskItem
 from shikisha_train.environment import TaskCurriculum, TrainingEnvironment, TrainingOrigin

@@ -28,9 +28,8 @@ from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.core.call import Card
 from shikisha.core.events import OnCheckFailure
 from shikisha.core.run import Run
-from shikisha.engine.checker import Check, OutputCheck
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Check, Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.workers.replay import ReplayWorker, replay_card

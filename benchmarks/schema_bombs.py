@@ -37,7 +37,7 @@ from shikisha.core.errors import ConfigError, ShikishaError
 from shikisha.core.messages import Json
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
-from shikisha.engine.checker import Inspection
+from shikisha.engine.pool import Inspection
 from shikisha.engine.worker import Card, Request
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.graders import json_answer as graders

@@ -19,7 +19,7 @@ from functools import cache
 from shikisha.conductors.part_plans import DOLLAR_WEIGHT
 from shikisha.core.budget import Price, Usage
 from shikisha.core.plan import MAX_STEPS
-from shikisha.core.subtasks import WORDINGS
+from shikisha.core.prompts import WORDINGS
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Card, Reply, Request
 from shikisha_train.office.cards import card_texts

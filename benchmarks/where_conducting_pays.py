@@ -42,7 +42,7 @@ from shikisha.conductors.part_plans import (
     TreatmentKind,
 )
 from shikisha.conductors.pointer_conductor import PointerModel, load_pointer, shipped_pointer
-from shikisha.core.subtasks import CHECK_OPENING, WORDINGS
+from shikisha.core.prompts import CHECK_OPENING, WORDINGS
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha_train.office.office_tasks import OFFICE, OfficeDistribution, OfficeTask, office_tasks

@@ -16,8 +16,7 @@ from shikisha.core.events import CheckStatus, OnCheckFailure, RunStatus
 from shikisha.core.run import CheckVerdict
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
-from shikisha.engine.checker import Check, Inspection, OutputCheck
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Check, Inspection, Member, OutputCheck, Pool
 from shikisha.sandbox import Execution, ScriptedSandbox
 from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
 from shikisha.workers.chat import ChatSettings, build, fit_card

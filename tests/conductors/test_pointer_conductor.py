@@ -33,7 +33,7 @@ from shikisha.conductors.task_reader import (
 from shikisha.conductors.weight_file import open_weights, state_metadata
 from shikisha.core.budget import Price
 from shikisha.core.errors import ConfigError
-from shikisha.core.subtasks import WORDINGS
+from shikisha.core.prompts import WORDINGS
 from shikisha.engine.conductor import NoPlan, Situation
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.retrieval.ranker import shipped_ranker

@@ -17,8 +17,14 @@ from paths import ROOT
 from shikisha.config.container import build_container, load_config
 from shikisha.config.discovery import Discovery, describe_endpoint, discover, found_tables, worker_names
 from shikisha.config.environment import VARIABLES, read_dotenv, with_dotenv
-from shikisha.config.price_catalogue import known_price
-from shikisha.config.providers import FIRST_RUN_PROVIDERS, PROVIDERS, is_free, is_own_address, local_address
+from shikisha.config.providers import (
+    FIRST_RUN_PROVIDERS,
+    PROVIDERS,
+    is_free,
+    is_own_address,
+    known_price,
+    local_address,
+)
 from shikisha.config.template import found_template
 from shikisha.core.budget import Caps
 from shikisha.core.task import Task

@@ -12,10 +12,9 @@ from shikisha.core.plan import Plan, Step
 from shikisha.core.run import CheckVerdict, Run
 from shikisha.core.task import Task
 from shikisha.core.visibility import check_clearance, is_cleared, join_labels, missing_clearances
-from shikisha.engine.checker import Inspection, OutputCheck
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Inspection, Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Reply
 

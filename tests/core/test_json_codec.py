@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shikisha.core.json_codec import decode_json, encode_ascii_json, encode_json
+from shikisha.core.messages import decode_json, encode_ascii_json, encode_json
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 TEXT = st.text(st.characters(), max_size=5) | st.just("\ud800")  # half a character, as some models write it

@@ -20,8 +20,8 @@ from shikisha.core.fair_work import WORK_OWNER, WorkOwner
 from shikisha.core.json_schema import MOST_CHARACTERS, MOST_LEVELS, MOST_VALUES, SchemaCheck, check_bounds
 from shikisha.core.messages import Json
 from shikisha.core.task import Task
-from shikisha.engine.checker import Inspection
 from shikisha.engine.output_checks import AnswerSchema
+from shikisha.engine.pool import Inspection
 
 EXPONENTIAL = doubled("allOf", 40)
 CIRCLE: dict[str, Json] = {"$ref": "#/$defs/a", "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}}

@@ -26,7 +26,7 @@ from shikisha.core.events import (
 )
 from shikisha.core.run import CheckVerdict, Result, Run
 from shikisha.core.task import Task
-from shikisha.engine.checker import OutputCheck
+from shikisha.engine.pool import OutputCheck
 from shikisha.journal.codec import decode_event
 from support import member, plan_of, pool_of, run_events
 

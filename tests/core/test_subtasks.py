@@ -1,6 +1,6 @@
 """The core of a subtask: what conductors add is left out, other words stay, and long texts cost little."""
 
-from shikisha.core.subtasks import CHECK_OPENING, WORDINGS, subtask_core, write_known
+from shikisha.core.prompts import CHECK_OPENING, WORDINGS, subtask_core, write_known
 
 
 def test_what_a_conductor_adds_is_no_part_of_the_work() -> None:

@@ -39,8 +39,7 @@ from shikisha.engine.approvals import (
     question_id,
 )
 from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, AutonomyPolicy, EscalationRules, OnFailure
-from shikisha.engine.checker import Inspection, OutputCheck
-from shikisha.engine.pool import Member
+from shikisha.engine.pool import Inspection, Member, OutputCheck
 from shikisha.server.lifecycle.questions import closed_question_error
 from shikisha.workers.human import HumanWorker
 from support import TASK, engine, member, plan_of, pool_of, run_plans, seen

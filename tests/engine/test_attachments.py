@@ -17,9 +17,8 @@ from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.core.visibility import max_usage, request_messages
 from shikisha.engine.approvals import Decision, ScriptedApprover
-from shikisha.engine.checker import OutputCheck
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import ApprovalMode
 from shikisha.workers.conductor import child_task

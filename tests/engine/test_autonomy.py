@@ -27,10 +27,9 @@ from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.approvals import ApprovalQuestion, Approver, Decision, ScriptedApprover
 from shikisha.engine.autonomy import FULL_AUTONOMY, AutonomyClass, AutonomyMode, AutonomyPolicy, EscalationRules
-from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from support import TASK, Answer, engine, member, plan_of, pool_of, seen
 

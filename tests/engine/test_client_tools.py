@@ -44,9 +44,8 @@ from shikisha.core.secrets import MASK, SecretStore
 from shikisha.core.task import Task
 from shikisha.core.visibility import request_messages, view_hash
 from shikisha.engine.approvals import Decision, ScriptedApprover
-from shikisha.engine.checker import OutputCheck
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.run_context import RetryPolicy
 from shikisha.engine.worker import ApprovalMode

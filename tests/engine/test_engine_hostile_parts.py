@@ -17,10 +17,9 @@ from shikisha.core.plan import Plan, Step
 from shikisha.core.run import CheckVerdict
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.approvals import ApprovalQuestion, Decision, ScriptedApprover
-from shikisha.engine.checker import Inspection, OutputCheck
 from shikisha.engine.conductor import Proposal, Rejection, Situation
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member
+from shikisha.engine.pool import Inspection, Member, OutputCheck
 from shikisha.engine.recorder import MemoryRecorder
 from support import (
     TASK,

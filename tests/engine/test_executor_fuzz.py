@@ -36,8 +36,7 @@ from shikisha.core.events import (
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import CheckVerdict, Run
 from shikisha.engine.approvals import Decision, ScriptedApprover
-from shikisha.engine.checker import Check, Inspection, OutputCheck
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Check, Inspection, Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import ApprovalMode, Card, Reply, Request
 from support import TASK, engine

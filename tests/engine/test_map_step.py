@@ -23,17 +23,16 @@ from shikisha.core.events import (
     RunStatus,
     StepFinished,
 )
-from shikisha.core.item_list import MOST_CHARACTERS, parse_items
 from shikisha.core.plan import Plan, Step, item_step
+from shikisha.core.plan_parser import MOST_CHARACTERS, parse_items
 from shikisha.core.run import CheckVerdict, Run
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.core.visibility import request_messages
 from shikisha.engine.approvals import Decision, ScriptedApprover
 from shikisha.engine.budget_ledger import BudgetLedger
-from shikisha.engine.checker import Inspection, OutputCheck
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Inspection, Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.run_context import RetryPolicy
 from shikisha.explain.explanation import explain

@@ -23,10 +23,9 @@ from shikisha.core.events import (
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import CheckVerdict, Run
 from shikisha.core.task import Task
-from shikisha.engine.checker import Inspection, OutputCheck
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Inspection, Member, OutputCheck, Pool
 from shikisha.engine.run_context import RetryPolicy
 
 PLAN = Plan(

@@ -8,8 +8,7 @@ from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.events import AttemptReason, CheckDecided, CheckStatus, OnCheckFailure, RunStatus
 from shikisha.core.run import CheckVerdict, Run
 from shikisha.core.task import Task
-from shikisha.engine.checker import Inspection, OutputCheck
-from shikisha.engine.pool import Member
+from shikisha.engine.pool import Inspection, Member, OutputCheck
 from support import Answer, AnswerFunction, Answers, engine, member, plan_of, pool_of, run_events, run_plans, seen
 
 ONE = plan_of((0, ()))

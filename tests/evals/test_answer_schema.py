@@ -14,10 +14,9 @@ from shikisha.core.events import AttemptReason, CheckDecided, CheckStatus, OnChe
 from shikisha.core.messages import Json
 from shikisha.core.task import Task
 from shikisha.core.visibility import request_messages
-from shikisha.engine.checker import Inspection
 from shikisha.engine.engine import Engine
 from shikisha.engine.output_checks import AnswerSchema
-from shikisha.engine.pool import Pool
+from shikisha.engine.pool import Inspection, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.run_context import RetryPolicy
 from support import AT_ONCE, member, plan_of, seen

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from shikisha.cli import app
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeMark, RunStatus
-from shikisha.evals.dimensions import GradeRigour, TaskDimensions, TaskEnvironment, TaskSpecification
 from shikisha.evals.entrant_metrics import EntrantInfo, EvaluationReport, entrant_figures
 from shikisha.evals.evaluation_comparison import compare_evaluations
 from shikisha.evals.graders import GraderTools
@@ -19,6 +18,7 @@ from shikisha.evals.html_report import render_html_report
 from shikisha.evals.report import EvaluationInfo, build_report, dump_report, load_report
 from shikisha.evals.report_text import dimension_sentences
 from shikisha.evals.samples import Sample
+from shikisha.evals.taskset import GradeRigour, TaskDimensions, TaskEnvironment, TaskSpecification
 from shikisha.evals.tasksets.layouts import own_item
 from shikisha.evals.tasksets.task_rows import TaskRow
 

@@ -14,9 +14,8 @@ from shikisha.core.messages import Attachment, ChatMessage, MediaKind, Speaker
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.approvals import Decision, ScriptedApprover
-from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import Proposal, Rejection, Situation
-from shikisha.engine.pool import Member
+from shikisha.engine.pool import Member, OutputCheck
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import ApprovalMode, Card
 from shikisha.evals.graders import Grade

@@ -23,7 +23,7 @@ from shikisha.engine.guards import Guard, GuardDecision, GuardedCall, GuardSitua
 from shikisha.engine.pool import Agent, Member, Pool, ToolList
 from shikisha.guards.evidence import Evidence, identifiers, read_arguments
 from shikisha.guards.expression import GuardExpression, GuardExpressionError
-from shikisha.guards.grounded import GroundedGuard, GroundedSettings
+from shikisha.guards.grounded import GroundedGuard, GroundedSettings, ToolFilter
 from shikisha.guards.once import OnceGuard, OnceSettings
 from shikisha.guards.probing_guards import (
     ExpectsGuard,
@@ -34,7 +34,6 @@ from shikisha.guards.probing_guards import (
     UnchangedGuard,
     UnchangedSettings,
 )
-from shikisha.guards.tool_filter import ToolFilter
 from support import Answers, engine, plan_of
 
 PENDING = {"status": "pending", "total": 20}

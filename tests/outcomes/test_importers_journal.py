@@ -25,9 +25,8 @@ from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.core.visibility import PART_NOW
 from shikisha.engine.approvals import Decision, ScriptedApprover
-from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import Conductor, Proposal, Situation
-from shikisha.engine.pool import Pool
+from shikisha.engine.pool import OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import ApprovalMode
 from shikisha.evals.graders import Grade, ScriptedGrader, grade_from_score

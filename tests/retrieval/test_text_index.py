@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shikisha.retrieval.terms import MAX_CLAUSES, split_clauses, split_word, stem_word
-from shikisha.retrieval.text_index import IndexedText, TextIndex
+from shikisha.retrieval.text_index import MAX_CLAUSES, IndexedText, TextIndex, split_clauses, split_word, stem_word
 
 TOOLS = [
     ("mail", "sendEmail", "Sends an email to a person."),

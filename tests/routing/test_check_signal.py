@@ -15,9 +15,8 @@ from shikisha.conductors.learned_policy import PolicyConductor
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError
 from shikisha.core.task import Task
-from shikisha.engine.checker import OutputCheck
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Card
 from shikisha.routing.fit.check_signal import apply_test_signal

@@ -13,9 +13,8 @@ from shikisha.core.budget import Caps
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.events import CheckStatus, OnCheckFailure
 from shikisha.core.plan import Plan
-from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import Conductor
-from shikisha.engine.pool import Pool
+from shikisha.engine.pool import OutputCheck, Pool
 from shikisha.engine.worker import Reply, Request
 from shikisha.server.lifecycle.broadcast import LiveRun, RunUpdate
 from shikisha.server.lifecycle.run_progress import (

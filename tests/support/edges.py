@@ -11,9 +11,8 @@ from shikisha.core.events import CheckStatus, Event
 from shikisha.core.plan import Plan
 from shikisha.core.run import CheckVerdict, Run
 from shikisha.core.task import Task
-from shikisha.engine.checker import Inspection
 from shikisha.engine.conductor import Proposal, Situation
-from shikisha.engine.pool import Member
+from shikisha.engine.pool import Inspection, Member
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.journal.codec import encode_event
 from support import (

@@ -12,9 +12,8 @@ from shikisha.core.plan import ANSWER, Plan, Step
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.approvals import Approver
-from shikisha.engine.checker import OutputCheck
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder, Recorder
 from shikisha.engine.run_context import RetryPolicy
 from shikisha.engine.worker import ApprovalMode, Card, ChatMessage, Reply, Request

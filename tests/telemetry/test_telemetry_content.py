@@ -15,8 +15,7 @@ from shikisha.core.events import OnCheckFailure
 from shikisha.core.secrets import MASK, SecretStore
 from shikisha.core.task import Task
 from shikisha.engine.approvals import Decision, ScriptedApprover
-from shikisha.engine.checker import OutputCheck
-from shikisha.engine.pool import Pool
+from shikisha.engine.pool import OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.telemetry.attributes import describe_worker
 from shikisha.telemetry.export_settings import capture_content

@@ -19,8 +19,8 @@ from shikisha.config.container import build_observer, known_worker_facts, load_c
 from shikisha.core.errors import ConfigError
 from shikisha.core.secrets import SecretStore
 from shikisha.telemetry import conventions, make_observer
+from shikisha.telemetry.attributes import trace_id
 from shikisha.telemetry.export_settings import export_settings
-from shikisha.telemetry.span_model import trace_id
 
 
 @dataclass

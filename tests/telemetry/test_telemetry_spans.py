@@ -34,14 +34,13 @@ from shikisha.core.events import (
 from shikisha.core.plan import Plan
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.approvals import Decision, ScriptedApprover
-from shikisha.engine.checker import OutputCheck
 from shikisha.engine.engine import Engine
-from shikisha.engine.pool import Member, Pool
+from shikisha.engine.pool import Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
+from shikisha.telemetry.attributes import span_id, trace_id
 from shikisha.telemetry.export import OTelExporter
 from shikisha.telemetry.export_settings import ExportSettings
 from shikisha.telemetry.observer import TelemetryObserver
-from shikisha.telemetry.span_model import span_id, trace_id
 from shikisha.workers.conductor import ConductorWorker
 from support import AT_ONCE, TASK, member, plan_of, pool_of
 

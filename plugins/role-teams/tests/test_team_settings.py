@@ -19,8 +19,8 @@ from shikisha.core.errors import ConfigError, WorkerError
 from shikisha.core.events import CheckStatus, RunStatus
 from shikisha.core.run import Run
 from shikisha.core.task import Task
-from shikisha.engine.checker import Inspection
 from shikisha.engine.engine import Engine
+from shikisha.engine.pool import Inspection
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha_role_teams.hand_over import role_line
 from shikisha_role_teams.media_type import MediaTypeCheck

@@ -15,7 +15,7 @@ import pytest
 import shikisha_train
 from shikisha import Caps, Engine
 from shikisha.conductors.part_plans import PartPolicy, TreatmentKind, write_subtask
-from shikisha.core.subtasks import WORDINGS
+from shikisha.core.prompts import WORDINGS
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha_train.office import office_conductors as play
 from shikisha_train.office.best_plan import (

@@ -10,7 +10,7 @@ from shikisha import Caps, Engine
 from shikisha.conductors.part_plans import PartsConductor, TreatmentKind
 from shikisha.conductors.pointer_conductor import PointerPlan
 from shikisha.conductors.pointer_network import TREATMENTS, PointerChoices
-from shikisha.core.subtasks import WORDINGS
+from shikisha.core.prompts import WORDINGS
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Request

@@ -17,7 +17,7 @@ from shikisha.conductors.part_plans import DOLLAR_WEIGHT
 from shikisha.conductors.part_tagger import encode_words, score_begins, token_features
 from shikisha.conductors.pointer_conductor import load_pointer, save_pointer, shipped_pointer
 from shikisha.conductors.pointer_network import PointerChoices, PointerOutcomes
-from shikisha.core.subtasks import WORDINGS
+from shikisha.core.prompts import WORDINGS
 from shikisha_train.office.language_lessons import OFFICE_KINDS, card_lessons, draw_lesson
 from shikisha_train.office.office_batches import OfficeBatches
 from shikisha_train.office.office_tasks import OfficeDistribution

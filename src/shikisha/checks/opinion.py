@@ -15,7 +15,7 @@ from shikisha.core.errors import UnknownName
 from shikisha.core.events import CheckStatus
 from shikisha.core.kinds import Kind
 from shikisha.core.run import CheckVerdict
-from shikisha.engine.checker import Inspection
+from shikisha.engine.pool import Inspection
 from shikisha.evals.graders.judge import Verdict, parse_verdict, verdict_schema
 
 _FIRST_WORD = re.compile(r"[^\w]*(yes|no|pass|passed|fail|failed)\b", re.IGNORECASE)

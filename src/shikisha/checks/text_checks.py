@@ -20,7 +20,7 @@ from shikisha.core.json_schema import Schema, SchemaCheck, parse_json, storable_
 from shikisha.core.kinds import Kind
 from shikisha.core.run import CheckVerdict
 from shikisha.core.text import fenced_blocks
-from shikisha.engine.checker import Inspection
+from shikisha.engine.pool import Inspection
 from shikisha.evals.graders.text_match import compile_pattern, search_pattern
 from shikisha.sandbox import Execution, Sandbox, SandboxLimits
 

@@ -16,9 +16,9 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.text import one_line
-from shikisha.evals.dimensions import GradeRigour
 from shikisha.evals.evaluation_comparison import EvaluationComparison, PairedEntrants, compare_evaluations
 from shikisha.evals.report import load_report
+from shikisha.evals.taskset import GradeRigour
 
 FirstReport = Annotated[Path, typer.Argument(metavar="A", help="A report that `eval --json` wrote.")]
 SecondReport = Annotated[Path, typer.Argument(metavar="B", help="Another report.")]

@@ -29,7 +29,7 @@ from shikisha.config.container import Container, agent_tools, load_config, tool_
 from shikisha.config.discovery import Discovery, describe_endpoint, find_endpoints
 from shikisha.config.environment import find_config
 from shikisha.config.preflight import conductor_notices, conductor_problems
-from shikisha.config.price_catalogue import MAX_PRICE_DAYS
+from shikisha.config.providers import MAX_PRICE_DAYS
 from shikisha.core.budget import Caps
 from shikisha.core.call import ApprovalMode
 from shikisha.core.errors import ConfigError, ShikishaError, TaskError

@@ -15,7 +15,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from shikisha.core.plan import MAX_STEPS, Plan, Step
-from shikisha.core.subtasks import CHECK_OPENING, WORDINGS, write_known
+from shikisha.core.prompts import CHECK_OPENING, WORDINGS, write_known
 from shikisha.engine.conductor import Proposal, Situation
 
 DOLLAR_WEIGHT = 20.0  # what a dollar is worth against a right answer of value 1

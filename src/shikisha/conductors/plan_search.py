@@ -17,7 +17,7 @@ import numpy as np
 from shikisha.conductors.topologies import VOTE
 from shikisha.core.budget import Usage
 from shikisha.core.plan import Plan, Step
-from shikisha.core.subtasks import CHECK_OPENING
+from shikisha.core.prompts import CHECK_OPENING
 from shikisha.engine.conductor import Situation
 from shikisha.engine.worker import ApprovalMode, Card
 from shikisha.learned.outcome_model import TOLD, OutcomeModel

@@ -37,7 +37,7 @@ from shikisha.conductors.reading_range import KNOWN_FEATURES, ReadingRange
 from shikisha.conductors.task_reader import OTHER_ROLES, REFERENCES, WORDS_BUCKETS, ReadTask, TaskReader
 from shikisha.conductors.weight_file import WeightFile, open_weights, state_metadata, write_weights
 from shikisha.core.errors import ConfigError
-from shikisha.core.subtasks import WORDINGS
+from shikisha.core.prompts import WORDINGS
 from shikisha.core.task import Scope, Task
 from shikisha.core.text import one_line
 from shikisha.engine.conductor import Conductor, NoPlan, Proposal, Situation
@@ -55,7 +55,7 @@ _FEATURES = tuple(WORDINGS)
 @dataclass(frozen=True)
 class PoolKnowledge:
     """What outcomes say of W workers: tries and right answers by kind [W, K], and by kind and wording [W, K, 2^F]
-    (`wording_effects`); `family` [W] numbers those that err together (-1: unknown)."""
+    (`pointer_network`); `family` [W] numbers those that err together (-1: unknown)."""
 
     tries: Floats32
     right: Floats32

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shikisha.core.errors import ConfigError
-from shikisha.retrieval.terms import split_clauses
+from shikisha.retrieval.text_index import split_clauses
 
 Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]

@@ -16,8 +16,8 @@ from math import prod
 
 from shikisha.conductors.plan_search import StepTable
 from shikisha.core.plan import Plan, Step
+from shikisha.core.prompts import CHECK_OPENING
 from shikisha.core.run import RoundResult
-from shikisha.core.subtasks import CHECK_OPENING
 from shikisha.engine.conductor import Situation
 from shikisha.learned.outcome_fit import answer_states
 from shikisha.learned.outcome_model import OutcomeModel

@@ -21,13 +21,12 @@ from shikisha.core import toml
 from shikisha.core.errors import ConfigError, MissingExtra, UnknownName, close_name
 from shikisha.core.kinds import Kind, Registry
 from shikisha.core.tools import ToolEffect
-from shikisha.engine.checker import Check
 from shikisha.engine.conductor import Conductor, ConductorKind
 from shikisha.engine.gatherer import Gatherer
 from shikisha.engine.guards import Guard
+from shikisha.engine.pool import Check
 from shikisha.engine.worker import WorkerKind
-from shikisha.guards.grounded import GroundedGuard
-from shikisha.guards.tool_filter import ToolFilter
+from shikisha.guards.grounded import GroundedGuard, ToolFilter
 
 CONDUCTOR, HUMAN, AGENT, EMBEDDING = "conductor", "human", "agent", "embedding"
 K = TypeVar("K")

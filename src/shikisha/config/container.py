@@ -37,11 +37,10 @@ from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import ToolEffect
 from shikisha.core.visibility import join_labels
 from shikisha.engine.autonomy import AutonomyClass, AutonomyPolicy
-from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import LEARNED, Conductor, Team, TeamPlace
 from shikisha.engine.gatherer import ContextSource
 from shikisha.engine.guards import Guard
-from shikisha.engine.pool import Agent, Member, Pool, cut_outside_stand_ins
+from shikisha.engine.pool import Agent, Member, OutputCheck, Pool, cut_outside_stand_ins
 from shikisha.engine.worker import ApprovalMode, Card, Worker
 from shikisha.telemetry import conventions, make_observer
 from shikisha.telemetry.attributes import WorkerFacts, describe_worker

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shikisha.config.environment import DISCOVERY_VARIABLE, with_dotenv
-from shikisha.config.price_catalogue import known_price
 from shikisha.config.providers import (
     FIRST_RUN_PROVIDERS,
     PROVIDERS,
@@ -32,6 +31,7 @@ from shikisha.config.providers import (
     is_loopback,
     is_own_address,
     key_variable,
+    known_price,
     model_names,
     reach_keys,
 )

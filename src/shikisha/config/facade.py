@@ -33,8 +33,7 @@ from shikisha.config.container import Container, build_container
 from shikisha.config.context_source import answer_steps, context_source
 from shikisha.config.discovery import find_endpoints, found_tables
 from shikisha.config.environment import DISCOVERY_VARIABLE
-from shikisha.config.price_catalogue import known_price
-from shikisha.config.providers import PROVIDERS, ChatProvider, is_free, is_own_address, reach_keys
+from shikisha.config.providers import PROVIDERS, ChatProvider, is_free, is_own_address, known_price, reach_keys
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError, RunFailed, TaskError, UnknownName
 from shikisha.core.events import Event, PlanProposed

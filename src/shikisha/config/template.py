@@ -15,7 +15,7 @@ from shikisha.config import adapters
 from shikisha.config.config_table import PluggedTable
 from shikisha.config.context_settings import PluggedSourceTable
 from shikisha.config.discovery import Discovery, describe_endpoint, found_tables, worker_keys, worker_names
-from shikisha.config.price_catalogue import catalogue_date, catalogue_source
+from shikisha.config.providers import catalogue_date, catalogue_source
 from shikisha.config.settings import ShikishaSettings
 from shikisha.core.text import one_line
 from shikisha.core.toml import literal_text, quoted_key, table_text

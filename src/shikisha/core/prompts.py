@@ -8,6 +8,8 @@ Invariants: text that others wrote (question, descriptions, answers, reasons of 
 own that begin with "| ", and none of our own lines do, so no such text can pass for an instruction, a heading or
 another model's answer. Deliberately absent: workers' names (a famous name biases a plan) and
 any care for a model's special tokens (its tokenizer must not read them out of text).
+
+How subtasks are put: what opens a check, what a worker may be told besides its work, what earlier rounds brought.
 """
 
 import json
@@ -15,6 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 from shikisha.core.budget import Price
 from shikisha.core.call import Card
@@ -23,6 +26,41 @@ from shikisha.core.messages import Attachment, ChatMessage, Json, dump_json, exc
 from shikisha.core.plan import EACH_PATTERN, MAX_STEPS, MOST_KIND, Plan, Step
 from shikisha.core.run import Result, RoundResult
 from shikisha.core.task import Task
+
+CHECK_OPENING = "Check this result, and correct it if it is wrong:"
+# What a worker may be told besides the work itself, by name. Workers differ in what helps them; outcomes tell it.
+WORDINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "format": "Reply with the result only.",
+        "unit": "Mind the units: whole numbers, dates as YYYY-MM-DD.",
+        "example": "For example: 1234.",
+        "check": "Go over your result twice.",
+    }
+)
+_MOST_READ = 20_000  # characters; a longer subtask is its own core
+_KNOWN = re.compile(r'Known: "[^"]{1,1000}" gave [^"\n]{1,200}?\.(?=\s|$)')
+
+
+def write_known(sentence: str, value: str) -> str:
+    """Return how a later round's subtask states what an earlier round brought."""
+    return f'Known: "{sentence}" gave {value}.'
+
+
+def subtask_core(text: str) -> str:
+    """Return a subtask without what opens a check, states what is known, and tells the worker how."""
+    if len(text) > _MOST_READ:
+        return text
+    core = text.removeprefix(CHECK_OPENING).strip()
+    while (stated := _KNOWN.match(core)) is not None:
+        core = core[stated.end() :].strip()
+    told = True
+    while told:
+        told = False
+        for words in WORDINGS.values():
+            if core.endswith(words):
+                core, told = core.removesuffix(words).strip(), True
+    return core or text
+
 
 QUOTE = "| "
 PLAN_CHARACTERS = 600  # of reasoning, and of each subtask, where an endpoint can be held to a plan's schema

@@ -49,8 +49,8 @@ from shikisha.core.events import (
     ToolsOffered,
     TurnRouted,
 )
-from shikisha.core.item_list import join_answers
 from shikisha.core.plan import MOST_ITEMS, Plan, item_step
+from shikisha.core.plan_parser import join_answers
 from shikisha.core.task import Scope, Task, TaskBodies
 
 _IDLE_EVENTS = (QuestionAnswered, RunResumed, AnswerGraded, RewardGiven, BodiesErased)

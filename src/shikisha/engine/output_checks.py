@@ -19,8 +19,7 @@ from shikisha.core.json_schema import Schema, SchemaCheck, parse_json, read_docu
 from shikisha.core.messages import Json
 from shikisha.core.run import CheckVerdict
 from shikisha.engine.attempt import CallPurpose, call_worker
-from shikisha.engine.checker import Inspection, OutputCheck
-from shikisha.engine.pool import Member
+from shikisha.engine.pool import Inspection, Member, OutputCheck
 from shikisha.engine.run_context import StepCalls
 from shikisha.engine.worker import Request
 

@@ -5,19 +5,55 @@ only, by ordinal (plans) or by exact name (fallbacks, escalations, checks); ther
 Deliberately absent: adding or removing. A different pool is a different object.
 
 Where an agent's tools come from, behind one port, and who performs a call.
+
+Checks: what must hold of a step's output before anyone downstream sees it, behind one method.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.events import OnCheckFailure
 from shikisha.core.json_schema import SchemaCheck, parse_json, storable_reason
 from shikisha.core.messages import Json
+from shikisha.core.run import CheckVerdict
+from shikisha.core.task import Task
 from shikisha.core.tools import FIND_TOOLS, Tool, catalogue_sha256
-from shikisha.engine.checker import OutputCheck
 from shikisha.engine.guards import Guard
 from shikisha.engine.worker import Card, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What a check sees: task, subtask, answer; `ask(name, question, schema=None)` puts a question to a worker."""
+
+    task: Task
+    subtask: str
+    text: str
+    ask: Callable[..., Awaitable[str]] | None = field(default=None, compare=False)
+
+
+class Check(Protocol):
+    """The one method, and the name that verdicts carry."""
+
+    @property
+    def name(self) -> str:
+        """The check's name in journals and explanations."""
+        ...
+
+    async def inspect(self, inspection: Inspection) -> CheckVerdict:
+        """Judge the answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """A check and what its failure leads to; `redo` bounds how often the worker is asked again."""
+
+    check: Check
+    on_fail: OnCheckFailure = OnCheckFailure.REDO
+    redo: int = 1
 
 
 @dataclass(frozen=True, slots=True)

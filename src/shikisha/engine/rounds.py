@@ -49,11 +49,10 @@ from shikisha.engine.approvals import ApprovalQuestion, Decision, question_id
 from shikisha.engine.attempt import CallPurpose, call_worker
 from shikisha.engine.autonomy import OnFailure, review_reasons
 from shikisha.engine.budget_ledger import BudgetLedger
-from shikisha.engine.checker import Inspection
 from shikisha.engine.compensation import RollbackOrder, roll_back
 from shikisha.engine.conductor import Conductor, NoPlan, Proposal, Rejection, Situation
 from shikisha.engine.output_checks import AnswerSchema
-from shikisha.engine.pool import Member
+from shikisha.engine.pool import Inspection, Member
 from shikisha.engine.questions import ask_person, refusal_text
 from shikisha.engine.run_context import RunContext, StepCalls
 from shikisha.engine.scheduler import RoundInput, RoundOutcome, TextCallback, minimum_usage, perform_plan

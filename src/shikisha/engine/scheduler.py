@@ -22,8 +22,8 @@ from shikisha.core.budget import ZERO, Amount
 from shikisha.core.call import NO_CLIENT_OPTIONS, ClientOptions
 from shikisha.core.errors import CapReached, Fault, FaultKind, JournalError, WorkerError
 from shikisha.core.events import MapStarted
-from shikisha.core.item_list import MOST_CHARACTERS, list_schema, parse_items
 from shikisha.core.plan import Plan, item_step
+from shikisha.core.plan_parser import MOST_CHARACTERS, list_schema, parse_items
 from shikisha.core.run import Result, RoundRecord, StepRecord, join_results
 from shikisha.core.task import Task
 from shikisha.core.visibility import (
@@ -36,9 +36,8 @@ from shikisha.core.visibility import (
     max_usage,
     request_messages,
 )
-from shikisha.engine.checker import Inspection
 from shikisha.engine.output_checks import AnswerSchema
-from shikisha.engine.pool import Member
+from shikisha.engine.pool import Inspection, Member
 from shikisha.engine.run_context import RunContext, StepCalls
 from shikisha.engine.step import RUN_STOPPED, StepEnd, journaled_end, perform_step, step_finished
 from shikisha.engine.worker import GrantedStep, Request

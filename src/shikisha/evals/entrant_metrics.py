@@ -13,7 +13,6 @@ from math import fsum
 from typing import TypeVar
 
 from shikisha.core.events import GradeMark, RunStatus
-from shikisha.evals.dimensions import DIMENSIONS, GradeRigour, TaskDimensions, TaskSpecification
 from shikisha.evals.samples import Entrant, EntrantRole, Sample
 from shikisha.evals.statistics import (
     calibration_error,
@@ -25,6 +24,7 @@ from shikisha.evals.statistics import (
     quantile,
     score_interval,
 )
+from shikisha.evals.taskset import DIMENSIONS, GradeRigour, TaskDimensions, TaskSpecification
 
 
 @dataclass(frozen=True, slots=True)

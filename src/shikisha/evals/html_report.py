@@ -43,8 +43,7 @@ from shikisha.plots.charts import (
     percent_ticks,
     thin_points,
 )
-from shikisha.plots.format import compact, percent, plural, shorten_middle
-from shikisha.plots.page import page_environment, render_page
+from shikisha.plots.format import compact, page_environment, percent, plural, render_page, shorten_middle
 from shikisha.plots.run_charts import TopologyGraph, topology_graph
 from shikisha.plots.svg import (
     AxisScale,

@@ -16,7 +16,6 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError, describe_invalid
 from shikisha.core.toml import dotted_path
-from shikisha.evals.dimensions import GradeRigour, TaskDimensions
 from shikisha.evals.entrant_metrics import (
     EntrantFigures,
     EntrantInfo,
@@ -30,6 +29,7 @@ from shikisha.evals.entrant_metrics import (
 from shikisha.evals.router_curves import SingleWorkers, aiq
 from shikisha.evals.samples import EntrantRole, Sample
 from shikisha.evals.statistics import hull, mean, mix_for_cost
+from shikisha.evals.taskset import GradeRigour, TaskDimensions
 
 FORMAT: Literal["shikisha evaluation 1"] = "shikisha evaluation 1"
 ORACLE = EntrantInfo(

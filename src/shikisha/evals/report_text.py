@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.text import one_line
-from shikisha.evals.dimensions import TaskSpecification
 from shikisha.evals.entrant_metrics import (
     ConfidenceInterval,
     DimensionGroup,
@@ -22,6 +21,7 @@ from shikisha.evals.entrant_metrics import (
     SpecificationCliff,
 )
 from shikisha.evals.samples import EntrantRole
+from shikisha.evals.taskset import TaskSpecification
 from shikisha.plots.format import MINUS, percent, plural, points, shorten_middle
 
 _LONGEST_NAME = 36

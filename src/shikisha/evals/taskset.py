@@ -3,6 +3,8 @@
 Invariants: an item cannot exist without a grader; a task's split depends on its content alone, so it is the same on
 every machine, whatever else is in the set and in whatever order; ids are unique. The right answer is inside the grader
 and nowhere else. Sampling is not random: `sample` takes tasks by the hash of seed and content.
+
+Three dimensions of every task: what it plays in, how exactly it says what to do, and how strictly it is graded.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,8 +15,60 @@ from hashlib import sha256
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.task import Task
 from shikisha.engine.pool import Pool
-from shikisha.evals.dimensions import TaskDimensions, default_dimensions
 from shikisha.evals.graders import Grader
+
+
+class TaskEnvironment(StrEnum):
+    """What a task plays in."""
+
+    TEXT = "text"  # a question and its answer
+    TOOL = "tool"  # tools that look something up and change nothing
+    STATEFUL = "stateful"  # tools that change a state which is there for this task alone
+    LIVE = "live"  # systems that others use and change too
+
+
+class TaskSpecification(StrEnum):
+    """How exactly a task says what to do."""
+
+    STEPS = "steps"  # step by step
+    GOAL = "goal"  # what is to be reached
+    OPEN = "open"  # what is wanted, with the goal to be found out
+
+
+class GradeRigour(StrEnum):
+    """How strictly answers are graded, the strictest first."""
+
+    EXECUTED = "executed"  # a program runs: tests of code, a comparison of states
+    MATCHED = "matched"  # the answer is compared with a right one
+    PERSON = "person"  # a person says so
+    JUDGE = "judge"  # a language model says so
+
+
+_RIGOUR_OF_GRADERS: Mapping[str, GradeRigour] = {
+    **dict.fromkeys(("code", "entry_point", "repository", "swebench", "state"), GradeRigour.EXECUTED),
+    "person": GradeRigour.PERSON,
+    "judge": GradeRigour.JUDGE,
+}
+DIMENSIONS: Mapping[str, type[StrEnum]] = {
+    "environment": TaskEnvironment,
+    "specification": TaskSpecification,
+    "rigour": GradeRigour,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDimensions:
+    """Where a task stands in each dimension; `goal` is shared by tasks that want the same in other words."""
+
+    environment: TaskEnvironment = TaskEnvironment.TEXT
+    specification: TaskSpecification = TaskSpecification.GOAL
+    rigour: GradeRigour = GradeRigour.MATCHED
+    goal: str = ""
+
+
+def default_dimensions(grader: Grader) -> TaskDimensions:
+    """Return where a task stands that says nothing else: a text with a goal, graded as its grader grades."""
+    return TaskDimensions(rigour=_RIGOUR_OF_GRADERS.get(grader.name, GradeRigour.MATCHED))
 
 
 class TaskSplit(StrEnum):

@@ -29,8 +29,8 @@ from shikisha.core.events import (
     ToolsOffered,
     TurnRouted,
 )
-from shikisha.core.item_list import parse_items
 from shikisha.core.plan import Plan, step_name
+from shikisha.core.plan_parser import parse_items
 from shikisha.core.prompts import attachment_name, conversation_text
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord, ToolEvent
 from shikisha.core.tools import load_offer

@@ -3,15 +3,18 @@
 A language model that was not shown an id writes one that looks right, and the write lands on a stranger. Invariant: an
 identifier passes only when the user wrote it, or a tool's result of this run shows it; what cannot be read is refused.
 Deliberately absent: whether it is the right one of those that were shown (`expects`), and text that names nothing.
+
+A guard for some tools of a catalogue: those whose names match a pattern such as `delete_*`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from shikisha.core.kinds import Kind
 from shikisha.core.text import one_line
-from shikisha.engine.guards import PASSED, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
+from shikisha.engine.guards import PASSED, Guard, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
 from shikisha.guards.evidence import (
     CONTENT,
     NAVIGATION,
@@ -21,6 +24,27 @@ from shikisha.guards.evidence import (
     identifiers,
     read_arguments,
 )
+
+
+class ToolFilter:
+    """Lets a guard decide on calls of these tools, and passes all others."""
+
+    def __init__(self, guard: Guard, patterns: Sequence[str]) -> None:
+        self.name = guard.name
+        self._guard = guard
+        self._patterns = tuple(patterns)
+
+    async def before(self, call: GuardedCall, situation: GuardSituation) -> GuardDecision:
+        """Ask the guard where the tool's name fits."""
+        return await self._guard.before(call, situation) if self._fits(call) else PASSED
+
+    async def after(self, call: GuardedCall, outcome: ToolOutcome, situation: GuardSituation) -> GuardDecision:
+        """Ask the guard where the tool's name fits."""
+        return await self._guard.after(call, outcome, situation) if self._fits(call) else PASSED
+
+    def _fits(self, call: GuardedCall) -> bool:
+        return any(fnmatchcase(call.tool.name, pattern) for pattern in self._patterns)
+
 
 _MAX_NAMED = 5  # identifiers that a refusal names
 

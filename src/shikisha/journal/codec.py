@@ -24,7 +24,7 @@ from typing import Annotated, NamedTuple, Union, cast, get_args, get_origin, get
 from shikisha.core.budget import Usage
 from shikisha.core.errors import ConfigError, JournalTampered
 from shikisha.core.events import BODY, EVENT_CLASSES, FREE, Event, RunStarted
-from shikisha.core.json_codec import decode_json, encode_ascii_json
+from shikisha.core.messages import decode_json, encode_ascii_json
 
 _MAX_LIST_CHARACTERS = 2_000  # of names that stand in the event itself
 _BY_HASH = "#"  # behind the name of a field whose value stood in the event itself, in older journals

@@ -31,7 +31,7 @@ from shikisha.core.events import (
     RunStarted,
     RunStatus,
 )
-from shikisha.core.json_codec import encode_ascii_json
+from shikisha.core.messages import encode_ascii_json
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
 from shikisha.journal.codec import (

@@ -25,7 +25,7 @@ from typing import NamedTuple, Self
 
 from shikisha.core.errors import ConfigError
 from shikisha.journal import make_private
-from shikisha.retrieval.terms import split_word
+from shikisha.retrieval.text_index import split_word
 
 MAX_NOTE = 4_000  # characters
 MAX_RECALL = 200

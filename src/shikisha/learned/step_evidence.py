@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from shikisha.core.events import AttemptFailed, AttemptFinished, CallRole, CheckStatus, GradeBasis
 from shikisha.core.plan import Plan
+from shikisha.core.prompts import CHECK_OPENING
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
-from shikisha.core.subtasks import CHECK_OPENING
 from shikisha.core.task import Scope
 
 MERGED = "\nAfter that: "  # between the subtasks that one call does

@@ -2,15 +2,24 @@
 
 Invariant: an unknown value is written as such and never as 0; a text that is cut says so. Times are UTC.
 
-How numbers and names are written on every page, table and screen.
+Here too are numbers and names of every page, table and screen, and the environment of the HTML pages that are one
+file each.
 """
 
-from collections.abc import Callable
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from hashlib import sha256
 from time import time
+from typing import TYPE_CHECKING
 
 from shikisha.core.budget import format_dollars
-from shikisha.core.text import one_line
+from shikisha.core.errors import MissingExtra
+from shikisha.core.text import clean_text, one_line
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 
 UNKNOWN = "–"
 MINUS = "−"
@@ -153,3 +162,39 @@ TEMPLATE_FILTERS: dict[str, Callable[..., str]] = {
     "compact": compact,
     "plural": plural,
 }
+
+
+_LONGEST = 2_000  # characters of a text
+_FILTERS = (percent, points, format_dollars, seconds, count, compact, plural)
+
+
+def page_environment(*packages: str) -> "Environment":
+    """Return what renders the templates in these packages' `pages`, then the kit's own; MissingExtra without jinja2."""
+    try:
+        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        raise MissingExtra("eval", "the HTML page") from None
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(package, "pages") for package in (*packages, "shikisha.plots")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_clean_value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update({each.__name__: each for each in _FILTERS})
+    return environment
+
+
+def render_page(environment: "Environment", template: str, values: Mapping[str, object]) -> str:
+    """Return a page, whose template finds its script's hash as `script_digest`."""
+    script = environment.get_template("page.js").render()
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    return environment.get_template(template).render({"script_digest": digest, **values})
+
+
+def _clean_value(value: object) -> object:
+    """Clean a text that is about to be escaped and keep per cent signs at their numbers; markup is left as it is."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return clean_text(value[:_LONGEST]).replace("\n", " ").replace(" %", "\u00a0%")

@@ -43,7 +43,7 @@ _APIS = (
     "chat.routing:router",
     "chat.completions:router",
     "chat.embeddings:router",
-    "mcp.routes:router",
+    "mcp.messages:router",
     "a2a.routes:router",
     "chat.models:router",
     "runs.search_routes:tool_router",

@@ -36,8 +36,8 @@ from opentelemetry.trace.status import Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from shikisha.telemetry import conventions
+from shikisha.telemetry.attributes import RunSpan, SpanRef, SpanValue
 from shikisha.telemetry.export_settings import ExportSettings
-from shikisha.telemetry.span_model import RunSpan, SpanRef, SpanValue
 
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 WORKFLOW_SECONDS = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from shikisha.core.errors import PROCESS_STOPS
 from shikisha.core.events import Event
 from shikisha.core.secrets import SecretStore
-from shikisha.telemetry.attributes import WorkerFacts
+from shikisha.telemetry.attributes import RunSpan, SpanValue, WorkerFacts, parse_traceparent
 from shikisha.telemetry.run_spans import RunSpans
-from shikisha.telemetry.span_model import RunSpan, SpanValue, parse_traceparent
 
 if TYPE_CHECKING:
     from shikisha.telemetry.export import OTelExporter

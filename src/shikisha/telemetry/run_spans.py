@@ -52,18 +52,19 @@ from shikisha.core.events import (
 from shikisha.core.plan import Plan, item_place, step_name
 from shikisha.telemetry import attributes as span_attributes
 from shikisha.telemetry import conventions
-from shikisha.telemetry.attributes import CallKind, WorkerFacts
-from shikisha.telemetry.conventions import OpenInferenceKind
-from shikisha.telemetry.span_model import (
+from shikisha.telemetry.attributes import (
+    CallKind,
     RunSpan,
     SpanCallback,
     SpanEvent,
     SpanLink,
     SpanRef,
     SpanValue,
+    WorkerFacts,
     span_id,
     trace_id,
 )
+from shikisha.telemetry.conventions import OpenInferenceKind
 
 _MOST_OPEN = 20_000  # runs: those whose end never came (their process lost the journal) must not pile up
 _MOST_KEPT = 2_000  # runs that have ended or wait, kept for late grades and for their next part

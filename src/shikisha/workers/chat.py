@@ -25,13 +25,13 @@ from shikisha.core.budget import Amount, Usage, byte_length
 from shikisha.core.call import ClientOptions, depth_headers
 from shikisha.core.errors import ConfigError, Fault, FaultCause, FaultKind, WorkerError
 from shikisha.core.events import FinishReason
-from shikisha.core.json_codec import encode_json
 from shikisha.core.messages import (
     MAX_ENVELOPE_BYTES,
     ChatMessage,
     Json,
     MediaKind,
     chosen_tool,
+    encode_json,
     exchange_messages,
     tool_name,
 )

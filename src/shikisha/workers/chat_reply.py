@@ -23,8 +23,15 @@ from typing import TypeAlias, cast
 
 from shikisha.core.call import NO_CLIENT_OPTIONS, ClientOptions
 from shikisha.core.errors import FaultCause, FaultKind, WorkerError
-from shikisha.core.json_codec import decode_json
-from shikisha.core.messages import MAX_ENVELOPE_BYTES, Envelope, Json, ToolCall, tool_call_problem, tool_name
+from shikisha.core.messages import (
+    MAX_ENVELOPE_BYTES,
+    Envelope,
+    Json,
+    ToolCall,
+    decode_json,
+    tool_call_problem,
+    tool_name,
+)
 from shikisha.workers.chat_usage import find_usage, merge_usage
 from shikisha.workers.provider_profile import vocabulary
 

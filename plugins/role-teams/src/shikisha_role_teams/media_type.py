@@ -14,7 +14,7 @@ from shikisha.core.events import CheckStatus
 from shikisha.core.json_schema import read_document, storable_reason
 from shikisha.core.messages import Json
 from shikisha.core.run import CheckVerdict
-from shikisha.engine.checker import Inspection
+from shikisha.engine.pool import Inspection
 
 PYTHON = "text/x-python"
 _MAX_CHARACTERS = 30_000  # of all such texts together: parsing them holds the event loop

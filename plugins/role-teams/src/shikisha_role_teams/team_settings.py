@@ -19,9 +19,8 @@ from shikisha.core import toml
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.messages import Json, MediaKind
-from shikisha.engine.checker import OutputCheck
 from shikisha.engine.conductor import ConductorKind, ConductorParts, TeamPlace
-from shikisha.engine.pool import Member
+from shikisha.engine.pool import Member, OutputCheck
 from shikisha.engine.worker import Card
 from shikisha_role_teams.media_type import MediaTypeCheck
 from shikisha_role_teams.role import TeamAnswer, ToolRole

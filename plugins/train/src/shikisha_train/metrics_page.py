@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from shikisha.core.errors import ConfigError
 from shikisha.plots.charts import Chart, ChartSize
-from shikisha.plots.page import page_environment, render_page
+from shikisha.plots.format import page_environment, render_page
 from shikisha_train import metrics
 from shikisha_train.metrics import CompletionSample, Metric, StepMetrics, collapse_warnings
 from shikisha_train.training_charts import (

@@ -25,12 +25,11 @@ from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.kinds import Kind
 from shikisha.core.task import Task
 from shikisha.engine.pool import Member, Pool
-from shikisha.evals.dimensions import GradeRigour, TaskDimensions, TaskEnvironment
 from shikisha.evals.graders import Grade, Grader, GraderTools, ungraded_grade
 from shikisha.evals.repositories.patch_grader import Executed, PatchGrader, RepositoryTask
 from shikisha.evals.repositories.pytest_run import USUAL_SECONDS, PytestSettings, pack_distributions
 from shikisha.evals.repositories.unified_diff import PatchError
-from shikisha.evals.taskset import TaskItem, Taskset
+from shikisha.evals.taskset import GradeRigour, TaskDimensions, TaskEnvironment, TaskItem, Taskset
 from shikisha.evals.tasksets.layouts import PATCH, with_instruction
 from shikisha.evals.tasksets.swebench import Predictor, prediction_files, read_predictions
 from shikisha.evals.tasksets.task_rows import TaskRow, is_row_file, read_rows

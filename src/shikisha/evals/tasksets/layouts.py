@@ -19,19 +19,20 @@ from typing import NamedTuple
 from shikisha.core.errors import UnknownName
 from shikisha.core.kinds import Registry
 from shikisha.core.task import Task
-from shikisha.evals.dimensions import (
-    DIMENSIONS,
-    GradeRigour,
-    TaskDimensions,
-    TaskEnvironment,
-    TaskSpecification,
-    default_dimensions,
-)
 from shikisha.evals.graders import Grade, Grader, GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.evals.graders.code_tests import COMMON_SETUP
 from shikisha.evals.graders.grader_registry import GRADERS
-from shikisha.evals.taskset import TaskItem, TaskSplit
+from shikisha.evals.taskset import (
+    DIMENSIONS,
+    GradeRigour,
+    TaskDimensions,
+    TaskEnvironment,
+    TaskItem,
+    TaskSpecification,
+    TaskSplit,
+    default_dimensions,
+)
 from shikisha.evals.tasksets.task_rows import HubDataset, TaskRow
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -21,9 +21,8 @@ from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import ConfigError, FaultKind, UnknownName, WorkerError
 from shikisha.core.task import Task
 from shikisha.engine.pool import Member, Pool
-from shikisha.evals.dimensions import GradeRigour, TaskDimensions, TaskEnvironment
 from shikisha.evals.graders import Grade, grade_from_score, no_answer_grade, ungraded_grade
-from shikisha.evals.taskset import TaskItem, Taskset
+from shikisha.evals.taskset import GradeRigour, TaskDimensions, TaskEnvironment, TaskItem, Taskset
 from shikisha.evals.tasksets.layouts import PATCH, with_instruction
 from shikisha.evals.tasksets.task_rows import TaskRow, is_row_file, read_json, read_rows, rows_of
 

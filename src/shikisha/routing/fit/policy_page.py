@@ -21,8 +21,7 @@ from shikisha.plots.charts import (
     outline,
     percent_ticks,
 )
-from shikisha.plots.format import percent, shorten_middle
-from shikisha.plots.page import page_environment, render_page
+from shikisha.plots.format import page_environment, percent, render_page, shorten_middle
 from shikisha.plots.svg import AxisScale, LabelTarget, Rect, even_scale, place_labels, svg_path
 from shikisha.routing.fit import policy_report
 from shikisha.routing.fit.cost_frontier import REPORTED_BUDGETS

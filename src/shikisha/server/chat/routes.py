@@ -15,8 +15,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
-from shikisha.core.json_codec import encode_ascii_json
-from shikisha.core.messages import NO_TOOL, ToolCall
+from shikisha.core.messages import NO_TOOL, ToolCall, encode_ascii_json
 from shikisha.server.chat.completion import (
     FINISH_LENGTH,
     FINISH_STOP,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from shikisha.core.json_codec import encode_json
+from shikisha.core.messages import encode_json
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import ParameterTreatment, RequestModel, unsupported_parameter
 

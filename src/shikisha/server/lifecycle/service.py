@@ -55,7 +55,7 @@ from shikisha.server.lifecycle.executor import ActiveRun, Booking, LostConnectio
 from shikisha.server.lifecycle.maintenance import ApprovalTimeouts, Retention
 from shikisha.server.lifecycle.tool_calls import with_envelopes
 from shikisha.server.store import RunStore, ServedRun, ServedState
-from shikisha.telemetry.span_model import parse_traceparent
+from shikisha.telemetry.attributes import parse_traceparent
 
 if TYPE_CHECKING:
     from shikisha.routing.turn_router import SessionRouter

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shikisha.conductors.part_plans import TreatmentKind
-from shikisha.conductors.pointer_network import TREATMENTS, PointerChoices, PointerInput, PointerOutcomes
-from shikisha.conductors.wording_effects import said_features
+from shikisha.conductors.pointer_network import TREATMENTS, PointerChoices, PointerInput, PointerOutcomes, said_features
 from shikisha.routing.arrays import Flags, Floats32, Ints
 from shikisha_train.office.office_tasks import OfficeTask, StaffEvidence
 from shikisha_train.office.questions import MAX_PARTS, OfficeQuestion

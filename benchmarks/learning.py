@@ -24,7 +24,7 @@ import re
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -287,7 +287,10 @@ async def endpoints(seed: int, asked: argparse.Namespace) -> dict[str, object]:
                 if not asked.change:
                     return await measured(yard, traffic, seed, asked)
                 await traffic.run(measures=False)
-            kept = dict(zip(map(yard.kind, range(asked.runs)), traffic.workers, strict=True))
+            did = [Counter[str]() for _ in KINDS]
+            for at in range(asked.runs // 2, asked.runs):
+                did[yard.kind(at)][traffic.workers[at]] += 1
+            kept = {kind: max(found, key=found.__getitem__, default="") for kind, found in enumerate(did)}
             yard.phase, old = asked.change, list(yard.names)
             yard.names = {"fall": old, "new": [*old, "rowan"], "removed": old[1:]}[asked.change]
             async with configured(yard, Path(made), url):
@@ -323,7 +326,7 @@ def followed(yard: Yard, first: int, kept: Mapping[int, str], workers: Sequence[
             left = [kept[kind]] if kept[kind] in yard.names else list(yard.names)
             low = float(np.mean([yard.value(name, first + at) for name in left]))
             got = yard.value(worker, first + at) if worker else 0.0
-            gains[at] = got - (low + yard.best(first + at)) / 2
+            gains[at] = got - (low + yard.best(first + at)) / 2 if low < yard.best(first + at) else 0.0
     gained = (sum(gains.get(one, 0.0) for one in range(at, at + 30)) for at in range(len(workers) - 30))
     return next((at for at, one in enumerate(gained) if one >= 0), len(workers))
 

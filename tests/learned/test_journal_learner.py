@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +173,8 @@ async def test_of_a_long_journal_only_the_newest_runs_are_kept(tmp_path: Path, m
         (model,) = await learner.look(force=True)
         assert model.learning.runs == 20
         assert set(learner._evidence) == {run.id for run in runs[-20:]}
+        new = await journal.query(partial(journal_learner._touched_runs, first=-1, kinds=("run.finished",), most=20))
+        assert set(new) == {run.id for run in runs[-20:]}  # of a journal of any length
 
 
 def version_count(files: LearningFiles) -> int:

@@ -76,7 +76,8 @@ class LearnedConductor:
         table, worth = StepTable(model, situation, first.plan), self.terms.worth
         planned, best = table.as_planned(), table.best(worth, forms=self.forms)
         plan, beside = table.build(best), {CHOSEN: best.summary()}
-        share = self._explored_share(model, situation)
+        fixed = situation.task.labels or situation.rounds
+        share = 0.0 if fixed else self.terms.explored_share(model.learning.runs)
         said = "best by"
         propensity = model.learning.acts
         if share:
@@ -114,10 +115,6 @@ class LearnedConductor:
         if self.forms and made.final and not situation.rounds:
             return replace(made, final=not StepRedo(model, situation, worth, made.plan).judges)
         return made
-
-    def _explored_share(self, model: OutcomeModel, situation: Situation) -> float:
-        labels = situation.task.labels
-        return 0.0 if labels or situation.rounds else self.terms.explored_share(model.learning.runs)
 
     def _again(self, model: OutcomeModel, situation: Situation) -> Proposal | None:
         """Return the round that asks a step again, or what ships; None where the proposer is to say what comes."""

@@ -126,7 +126,8 @@ def fit_outcomes(
         return prior_model(terms.phrases, scope)
     reader, x = _read_subtasks(runs, encode)
     figures, check_share, further_share = _figures(runs)
-    middle = _middle_price(figures)
+    paid = [one.dollars for one in figures.values() if one.dollars]
+    middle = float(np.exp(np.mean(np.log(paid)))) if paid else 0.0
     rows, names = _rows_of(runs, x, len(terms.phrases), figures, middle)
     fit = _Fit(rows, runs, len(names), len(terms.phrases))
     fit.estimate()
@@ -167,11 +168,6 @@ def _read_subtasks(runs: Sequence[RunEvidence], encode: EncodeTexts | None) -> t
     return reader, reader.place(vectors[places], [unit.kind for unit in units])
 
 
-def design_rows(x: Floats, planned: Floats, joined: Floats, price: Floats, told: Floats) -> Floats:
-    """Return design rows, shape (rows, 4 + phrases + size)."""
-    return np.column_stack([np.ones(len(x)), planned, joined, price, told - 0.5, x])
-
-
 def _rows_of(
     runs: Sequence[RunEvidence], x: Floats, phrases: int, figures: Mapping[str, WorkerFigures], middle: float
 ) -> tuple[_Rows, tuple[str, ...]]:
@@ -205,7 +201,7 @@ def _rows_of(
     faults = np.array([one.fault for one in said], dtype=np.float64)
     workers = np.array([place[one.worker] for one in said], dtype=np.int64)
     prices = price_scale([figures[name].dollars if name in figures else 0.0 for name in names], middle)
-    design = design_rows(x[at_unit], planned, np.array(joined), prices[workers], told)
+    design = np.column_stack([np.ones(len(said)), planned, joined, prices[workers], told - 0.5, x[at_unit]])
     found = _Rows(
         design, workers, verdict, faults, answers, same, used, checks, changed, owners, owners[np.array(at_unit)]
     )
@@ -422,12 +418,6 @@ class _Fit:
         for worker, run in since.items():
             places = self.by_worker[worker]
             self.kept[places[self.rows.row_runs[places] < run]] = 0.0
-
-
-def _middle_price(figures: Mapping[str, WorkerFigures]) -> float:
-    """Return the geometric mean of the workers' dollars a call; 0 where all are free."""
-    paid = [one.dollars for one in figures.values() if one.dollars]
-    return float(np.exp(np.mean(np.log(paid)))) if paid else 0.0
 
 
 def _figures(runs: Sequence[RunEvidence]) -> tuple[dict[str, WorkerFigures], float, float]:

@@ -229,9 +229,9 @@ attempts = 1
 
 
 def skill(name: str, kind: int, phase: str) -> float:
-    """Return how often a worker is right at a kind; `fall`: oak is right at nothing, `new`: rowan is at everything."""
+    """Return how often a worker is right at a kind; `fall`: ash is no specialist any more."""
     if name == "oak":
-        return 0.1 if phase == "fall" else 0.85
+        return 0.85
     if name == "rowan":
         return 0.97
     if name == "pine":

@@ -14,7 +14,7 @@ from shikisha.core.messages import ChatMessage, Json, Speaker, ToolCall, ToolExc
 from shikisha.core.run import Run
 from shikisha.core.task import OPERATOR, Task
 from shikisha.engine.turns import Turn, TurnChoice
-from shikisha.routing.turn_choice import CacheTerms, Option, Outlook, TurnQuality, decide, expected_dollars
+from shikisha.routing.turn_choice import FINE, STUCK, CacheTerms, Option, Outlook, TurnQuality, decide, expected_dollars
 from shikisha.routing.turn_router import SHADOW_CHECKER, SessionRouter, TurnEvidence, learn_scopes
 from shikisha.routing.turn_state import canonical_calls, conversation_key, read_state
 
@@ -134,7 +134,7 @@ def test_expected_dollars_are_the_mean_of_sessions(brings: float) -> None:
 def quality(**shares: float) -> TurnQuality:
     found = TurnQuality()
     for name, share in shares.items():
-        found.add(name, stuck=False, brought=share, weight=400.0)
+        found.add(name, FINE, share, 400.0)
     return found
 
 
@@ -162,13 +162,21 @@ def test_who_is_not_known_is_not_switched_to() -> None:
 def test_a_stall_steps_up_and_never_down() -> None:
     outlook = Outlook(20_000, 800, 300, 10.0, [20.0] * 8)
     known = quality(large=0.95, small=0.95)
-    known.add("small", stuck=True, brought=0.02, weight=200.0)
+    known.add("small", STUCK, 0.02, 200.0)
     there = options(20_000, SMALL, LARGE)
     assert decide(there, outlook, known).worker == "small"
-    up = decide(there, outlook, known, "tests are red after 4 turns")
+    up = decide(there, outlook, known, STUCK, "tests are red after 4 turns")
     assert up.worker == "large"
     assert up.note.startswith("steps up: tests are red")
-    assert decide(options(20_000), outlook, quality(large=0.9, small=0.99), "stuck").worker == "large"
+    assert decide(options(20_000), outlook, quality(large=0.9, small=0.99), STUCK, "stuck").worker == "large"
+
+
+def test_a_worker_whose_turns_have_to_be_made_again_needs_more_of_them() -> None:
+    known = quality(small=0.9)
+    assert known.pace(0.9, "small") == pytest.approx(1 / (1 + 0.1 * (1 + 0.37 / 0.27)), abs=0.01)
+    known.add("small", STUCK, 0.05, 400.0)
+    assert known.pace(0.9, "small") < 0.6  # what is hard for it stays hard
+    assert TurnQuality().pace(0.02, "nobody") == 0.02
 
 
 @pytest.mark.parametrize("blind", ["here", "there"])
@@ -336,7 +344,7 @@ def test_turns_are_credited_with_what_came_after_them_and_a_share_of_the_grade()
     ]
     right = AnswerGraded(run="r", at=1.0, checker="tests", mark=GradeMark.RIGHT, score=1.0)
     learned = learn_scopes([run_of(*rows, grade=right)])[OPERATOR].quality
-    assert learned.counts["small", False] == pytest.approx([0.5 + 1.0, 0.5])
+    assert learned.counts["small", FINE] == pytest.approx([0.5 + 1.0, 0.5])
     assert learn_scopes([run_of()])[OPERATOR].quality.counts == {}  # no turn was routed
     assert learn_scopes([run_of(*rows, tenant="t")]).keys() == {replace(OPERATOR, tenant="t")}
 

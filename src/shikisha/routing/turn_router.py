@@ -33,7 +33,7 @@ from shikisha.core.task import Scope, Task
 from shikisha.engine.turns import Turn, TurnChoice
 from shikisha.evals.statistics import Bounds, difference_interval
 from shikisha.journal.run_index import SESSION_NAMES
-from shikisha.routing.turn_choice import CacheTerms, Option, Outlook, TurnQuality, decide
+from shikisha.routing.turn_choice import FINE, SETBACK, STUCK, CacheTerms, Option, Outlook, TurnQuality, decide
 from shikisha.routing.turn_state import TurnState, canonical_calls, conversation_key, read_state
 
 # In the user that Claude Code names.
@@ -108,17 +108,23 @@ class TurnEvidence:
         if grade is not None and grade.score is not None:
             worker, live = (str(_json(grade.evidence).get(name, "")) for name in ("worker", "live"))
             self.verdicts.setdefault(worker, []).append(grade.score - 0.5)
-            as_good = self.quality.mean(live, stuck=False) if grade.score == 0.5 else grade.score
-            self.quality.add(worker, stuck=False, brought=as_good)
+            as_good = self.quality.mean(live) if grade.score == 0.5 else grade.score
+            self.quality.add(worker, FINE, as_good)
             return
         scored = run.grade
         for row, following in zip_longest(turns, turns[1:]):
             facts = _json(row.facts)
             if following is not None:
                 brought = _brought(_json(following.facts))
-                self.quality.add(row.worker, stuck="stall" in facts, brought=brought, weight=0.5)
+                self.quality.add(row.worker, _stands(facts), brought, 0.5)
             if scored is not None and scored.score is not None and scored.basis is not GradeBasis.JUDGE:
-                self.quality.add(row.worker, stuck="stall" in facts, brought=scored.score, weight=1 / len(turns))
+                self.quality.add(row.worker, _stands(facts), scored.score, 1 / len(turns))
+
+
+def _stands(facts: Mapping[str, Json]) -> int:
+    if "stall" in facts:
+        return STUCK
+    return SETBACK if facts.get("errors") or facts.get("red") else FINE
 
 
 def _brought(facts: Mapping[str, Json]) -> float:
@@ -185,7 +191,8 @@ class SessionRouter:
                 if card.name != here and not evidence.harmless(card.name) and card.name not in barred
             }
         options = self._options(turn, session, here)
-        decision = decide(options, outlook, evidence.quality, stall, barred)
+        stands = STUCK if stall else SETBACK if state.errors or state.tests is False else FINE
+        decision = decide(options, outlook, evidence.quality, stands, stall, barred)
         facts: dict[str, Json] = {"session": key, **state.facts(), "left": round(outlook.left, 1)}
         facts |= {"stall": stall} if stall else {}
         facts["dollars"] = {name: float(f"{dollars:.6g}") for name, dollars in decision.dollars.items()}

@@ -1,0 +1,458 @@
+"""Turns of agents: calls of functions, held out; simulated sessions with caches; what a decision takes.
+
+    python benchmarks/turns.py calls --clones FOLDER --cache FOLDER    # BFCL-Result, 2024-08-11
+    python benchmarks/turns.py sessions [--sessions 200] [--json]
+    python benchmarks/turns.py latency
+
+`calls`: five settings of the public results, with measured tokens and list prices: four cheap ones and the best single
+one. Answers are their calls in canonical form, and nothing else of task or category is shown. Tasks are split by
+SHA-256; the policy of `learn` and its two settings are chosen on one half and looked at on the other. Controls: always
+the best single, a table per category, two cheap ones that agree or else the best single.
+
+`sessions`: simulated sessions, and named so, with list prices of three vendors, prefixes of 5 to 200 thousand tokens. A
+turn that its worker cannot do is made again; every session is finished, so quality is equal. The router of the package
+decides from what it sees. An exact planner (dynamic programming over who holds which cache) prices each switch: what it
+brings is the least expected cost after one more turn here, less the least expected cost after the switch.
+"""
+
+import argparse
+import ast
+import json
+import random
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from shutil import which
+from statistics import mean
+from subprocess import run
+from time import process_time
+
+import numpy as np
+
+from shikisha.core.budget import Price
+from shikisha.core.call import Card
+from shikisha.core.messages import ChatMessage, Json, Speaker, ToolCall
+from shikisha.core.task import Task
+from shikisha.engine.turns import Turn
+from shikisha.evals.statistics import difference_interval
+from shikisha.outcomes.log_reader import OutcomeLog, ReferenceAnswer
+from shikisha.outcomes.log_writer import CostKind, LogBuilder, LoggedAnswer, LoggedTask
+from shikisha.routing.fit.log_replay import replay
+from shikisha.routing.fit.model_selection import select_policy
+from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
+from shikisha.routing.turn_choice import FINE, STUCK, CacheTerms, Option, Outlook, TurnQuality, decide
+from shikisha.routing.turn_router import SessionRouter, TurnEvidence
+from shikisha.routing.turn_state import canonical_calls
+
+# Dollars for a million tokens of input and output, list prices of August 2024.
+SETTINGS = {
+    "gpt-4o-mini-2024-07-18": (0.15, 0.6),
+    "gpt-4o-mini-2024-07-18-FC": (0.15, 0.6),
+    "gemini-1.5-flash-preview-0514": (0.35, 1.05),
+    "claude-3-haiku-20240307": (0.25, 1.25),
+    "claude-3-5-sonnet-20240620": (3.0, 15.0),
+}
+FOLDER, START = "2024-08-11", "gorilla_openfunctions_v1_test_"
+
+
+# Calls of functions
+
+
+def calls_of(result: object) -> tuple[ToolCall, ...]:
+    """Return the calls in a published result: FC settings have objects, others write Python."""
+    if isinstance(result, list):
+        made = [(name, given) for one in result if isinstance(one, dict) for name, given in one.items()]
+    else:
+        made = _python_calls(str(result))
+    written = [(name, given if isinstance(given, str) else json.dumps(given, default=str)) for name, given in made]
+    return tuple(ToolCall(str(place), name.replace(".", "_"), text) for place, (name, text) in enumerate(written))
+
+
+def _python_calls(text: str) -> list[tuple[str, object]]:
+    text = text.strip().strip("`").removeprefix("json").removeprefix("python").strip()
+    try:
+        tree = ast.parse(text if text.startswith("[") else f"[{text}]", mode="eval").body
+    except (SyntaxError, ValueError):
+        return []
+    found = tree.elts if isinstance(tree, ast.List) else []
+    if not all(isinstance(one, ast.Call) for one in found):
+        return []
+
+    def value(node: ast.expr) -> object:
+        try:
+            return ast.literal_eval(node)
+        except (ValueError, TypeError, SyntaxError):
+            return ast.unparse(node)
+
+    calls = [one for one in found if isinstance(one, ast.Call)]
+    return [
+        (ast.unparse(one.func), {each.arg or "": value(each.value) for each in one.keywords}
+         | {str(place): value(each) for place, each in enumerate(one.args)})
+        for one in calls
+    ]  # fmt: skip
+
+
+def _total(value: object) -> float:
+    return sum(map(_total, value)) if isinstance(value, list) else float(value or 0)  # type: ignore[arg-type]
+
+
+def read_calls(clones: Path, store: Path) -> tuple[OutcomeMatrix, list[str]]:
+    """Return the log of the five settings, and each task's category, which no policy sees."""
+    log, folder = LogBuilder("calls"), store / "calls"
+    if not folder.exists():
+        clone = clones / "HuanzhiMao+BFCL-Result" / "repo"
+        wanted = [f"{FOLDER}/{what}/{name}" for what in ("score", "result") for name in SETTINGS]
+        command = [which("git") or "git", "-C", str(clone), "archive", "HEAD", *wanted]
+        packed = run(command, capture_output=True, check=True).stdout  # noqa: S603 - a fixed command
+        with tarfile.open(fileobj=BytesIO(packed)) as archive:
+            texts = {
+                one.name: held.read().decode() for one in archive if (held := archive.extractfile(one)) is not None
+            }
+        for path in sorted(name for name in texts if "/score/gpt-4o-mini-2024-07-18/" in name):
+            kind = Path(path).name.removesuffix("_score.json")
+            for worker, (price_in, price_out) in SETTINGS.items():
+                scores = texts[f"{FOLDER}/score/{worker}/{kind}_score.json"].splitlines()[1:]
+                wrong = {json.loads(line)["id"] - 1 for line in scores}
+                rows = texts[f"{FOLDER}/result/{worker}/{START}{kind}_result.json"].splitlines()
+                for place, row in enumerate(map(json.loads, rows)):
+                    tokens = [_total(row.get(f"{end}_token_count")) for end in ("input", "output")]
+                    name = f"{kind}/{place}"
+                    prompt = f"call {sha256(name.encode()).hexdigest()[:8]}"  # nothing of the task
+                    answer = canonical_calls(calls_of(row["result"])) or "words"
+                    dollars = (tokens[0] * price_in + tokens[1] * price_out) / 1e6
+                    asked = LoggedTask(Task(prompt, id=name), ReferenceAnswer(None, "text"))
+                    right = float(place not in wrong)
+                    log.add(
+                        asked, LoggedAnswer(worker, name, right, answer=answer, dollars=dollars, cost=CostKind.DERIVED)
+                    )
+        log.write(folder)
+    matrix = build_outcome_matrix(OutcomeLog.read(folder))
+    return matrix, [name.partition("/")[0] for name in matrix.ids]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a way of routing came to on tasks that it was not chosen on, by task."""
+
+    name: str
+    won: np.ndarray
+    paid: np.ndarray
+
+    def row(self, best: "Held") -> str:
+        """Return a row of the table."""
+        low, high = difference_interval(list(self.won - best.won))
+        share = self.paid.sum() / best.paid.sum()
+        return (
+            f"| {self.name} | {self.won.mean():.4f} | {self.paid.mean() * 1e3:.3f} | {share:.3f} "
+            f"| {self.won.mean() - best.won.mean():+.4f} ({low:+.4f} to {high:+.4f}) |"
+        )
+
+
+def hold_out(train: OutcomeMatrix, test: OutcomeMatrix, kinds: tuple[Sequence[str], Sequence[str]]) -> list[Held]:
+    """Learn and choose settings on one half; return what they, and the controls, do on the other."""
+    dear = int(train.won.mean(axis=0).argmax())
+    policy = select_policy(train).policy
+    points = policy.rung().dial.points  # cost and accuracy as cross-fitted on the first half
+    own = float(train.won[:, dear].mean())
+    enough = [point for point in points if point.accuracy >= own]
+    frugal = min(enough or [max(points, key=lambda point: point.accuracy)], key=lambda point: point.cost)
+    best = max(points, key=lambda point: point.accuracy)
+    found = [Held("always the best single", test.won[:, dear], test.paid[:, dear])]
+    for name, point in (("policy, cheapest as accurate", frugal), ("policy, most accurate", best)):
+        came = replay(policy.parts[point.part], point.setting, test)
+        found.append(Held(name, came.won, came.paid))
+    cheap = sorted(range(len(train.workers)), key=lambda worker: train.paid[:, worker].mean())
+    agree = test.codes[:, cheap[0]] == test.codes[:, cheap[1]]
+    won = np.where(agree, test.won[:, cheap[0]], test.won[:, dear])
+    paid = test.paid[:, cheap[0]] + test.paid[:, cheap[1]] + np.where(agree, 0.0, test.paid[:, dear])
+    found.append(Held("two cheapest agree, else the best", won, paid))
+    table = {
+        kind: int(
+            np.where(
+                rows.any(),
+                train.won[rows].mean(axis=0) - 0.2 * train.paid[rows].mean(axis=0) / train.paid[:, dear].mean(),
+                0,
+            ).argmax()
+        )
+        for kind in set(kinds[0])
+        for rows in [np.array([one == kind for one in kinds[0]])]
+    }
+    chosen = np.array([table.get(kind, dear) for kind in kinds[1]])
+    places = np.arange(len(test))
+    found.append(Held("a table per category", test.won[places, chosen], test.paid[places, chosen]))
+    return found
+
+
+def print_calls(clones: Path, folder: Path) -> None:
+    """Print both halves, each held out once."""
+    matrix, kinds = read_calls(clones, folder)
+    first = np.array([sha256(name.encode()).digest()[0] < 128 for name in matrix.ids])
+    halves = []
+    for name, mask in (("held-out half", first), ("the other half, learned on the first one's complement", ~first)):
+        named = [[kind for kind, there in zip(kinds, side, strict=True) if there] for side in (mask, ~mask)]
+        halves.append(hold_out(matrix.at(mask), matrix.at(~mask), (named[0], named[1])))
+        _print_table(f"{name}: {int((~mask).sum())} tasks", halves[-1])
+    both = [
+        Held(one.name, np.concatenate([one.won, two.won]), np.concatenate([one.paid, two.paid]))
+        for one, two in zip(*halves, strict=True)
+    ]
+    _print_table("all tasks, each by what the other half taught", both)
+
+
+def _print_table(title: str, rows: Sequence[Held]) -> None:
+    print(
+        f"\n{title}\n\n| way | right | $ per 1,000 | of its dollars | against the best single (95 %) |\n"
+        "|---|---|---|---|---|"
+    )
+    for each in rows:
+        print(each.row(rows[0]))
+
+
+# Sessions with caches
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """A vendor's large and small model, list prices of November 2025, and how long its cache lasts."""
+
+    name: str
+    large: Card
+    small: Card
+
+
+def _card(name: str, seconds: float, *price: float) -> Card:
+    prices = Price(price[0], price[1], price[2], cache_write=price[3] if len(price) > 3 else None)
+    return Card(name, price=prices, cache_seconds=seconds, context_tokens=400_000, tools=True, passthrough=True)
+
+
+VENDORS = (
+    Vendor("Anthropic", _card("large", 300, 5.0, 25.0, 0.5, 6.25), _card("small", 300, 1.0, 5.0, 0.1, 1.25)),
+    Vendor("OpenAI", _card("large", 300, 1.25, 10.0, 0.125), _card("small", 300, 0.25, 2.0, 0.025)),
+    Vendor("DeepSeek", _card("large", 3600, 0.55, 2.19, 0.14), _card("small", 3600, 0.27, 1.1, 0.07)),
+)
+
+
+@dataclass(frozen=True)
+class SimulatedSession:
+    """A session: tokens of its first prefix, and for each turn what it adds, writes, waits, and whether it is hard."""
+
+    prefix: int
+    grown: tuple[int, ...]
+    written: tuple[int, ...]
+    gaps: tuple[float, ...]
+    hard: tuple[bool, ...]
+
+
+def simulate(seed: int, hardness: float) -> SimulatedSession:
+    """Return a simulated session."""
+    draw = random.Random(seed)
+    length = 1 + min(200, int(draw.expovariate(1 / 14)))
+    prefix = int(5_000 * (40 ** draw.random()))  # 5 to 200 thousand
+    hard, stretch = [], False
+    for _ in range(length):
+        stretch = draw.random() < (0.7 if stretch else hardness)  # hard turns come in stretches
+        hard.append(stretch)
+    gaps = [draw.expovariate(1 / 25) if draw.random() < 0.9 else draw.uniform(200, 2_000) for _ in range(length)]
+    grown = [int(draw.lognormvariate(6.5, 0.9)) for _ in range(length)]
+    return SimulatedSession(
+        prefix, tuple(grown), tuple(int(draw.lognormvariate(5.6, 0.6)) for _ in range(length)), tuple(gaps), tuple(hard)
+    )
+
+
+@dataclass
+class Meter:
+    """Who holds how much of the prefix, until when, and what was paid."""
+
+    cards: dict[str, Card]
+    held: dict[str, tuple[float, float]]
+    paid: float = 0.0
+    now: float = 0.0
+
+    def cached(self, name: str) -> float:
+        """Return the tokens that a worker's provider has now."""
+        tokens, at = self.held.get(name, (0.0, -1e12))
+        return tokens if self.now - at <= (self.cards[name].cache_seconds or 0.0) else 0.0
+
+    def call(self, name: str, prefix: float, written: float) -> None:
+        """Pay for a call."""
+        terms = CacheTerms.of(self.cards[name])
+        assert terms is not None
+        kept = min(prefix, self.cached(name))
+        self.paid += kept * terms.read + (prefix - kept) * terms.write + written * terms.output + terms.call
+        self.held[name] = (prefix, self.now)
+
+
+HORIZON = 40  # turns that the planner looks ahead
+REACH = {"small": 0.25, "large": 0.97}  # how often a hard turn succeeds; an easy one always does
+
+
+def play(
+    session: SimulatedSession, vendor: Vendor, way: str, quality: TurnQuality, seed: int, left: float
+) -> tuple[float, list[float]]:
+    """Return the dollars of a session played in a way, and what each switch brings by the exact planner."""
+    draw = random.Random(seed)
+    cards = {card.name: card for card in (vendor.large, vendor.small)}
+    meter, here, prefix, brings = Meter(cards, {}), "large", float(session.prefix), list[float]()
+    failed, grown, written = 0, list[float](), list[float]()
+    for turn in range(len(session.hard)):
+        tries = 0
+        while True:
+            if way == "stay":
+                chosen = "large"
+            elif way == "stay small":
+                chosen = "small"
+            elif way == "cheapest call":
+                chosen = min(cards, key=lambda name: _one_call(meter, name, prefix, written)) if tries == 0 else "large"
+            else:
+                outlook = Outlook(prefix, mean(grown or [800.0]), mean(written or [300.0]), left, session.gaps[:turn])
+                names = [here, *(name for name in cards if name != here)]
+                options = [Option(name, CacheTerms.of(cards[name]), meter.cached(name), None) for name in names]
+                stands = min(failed, STUCK)
+                chosen = decide(options, outlook, quality, stands, "two turns failed" if stands == STUCK else "").worker
+                if chosen != here:
+                    brings.append(gain(options, outlook, quality, chosen, stands))
+            meter.call(chosen, prefix, session.written[turn])
+            here = chosen
+            prefix += session.written[turn]
+            meter.now += session.gaps[turn] if tries == 0 else 10.0
+            tries += 1
+            works = not session.hard[turn] or draw.random() < REACH[chosen]
+            failed = 0 if works else failed + 1
+            grown.append(float(session.grown[turn]))
+            written.append(float(session.written[turn]))
+            prefix += session.grown[turn]
+            if works or tries >= 12:
+                break
+    return meter.paid, brings
+
+
+def _one_call(meter: Meter, name: str, prefix: float, written: Sequence[float]) -> float:
+    terms, kept = CacheTerms.of(meter.cards[name]), min(prefix, meter.cached(name))
+    assert terms is not None
+    return kept * terms.read + (prefix - kept) * terms.write + mean(written or [300.0]) * terms.output
+
+
+def gain(options: Sequence[Option], outlook: Outlook, quality: TurnQuality, chosen: str, stands: int) -> float:
+    """Return what a switch brings by the exact planner: both ways go on optimally, switching whenever that is best.
+
+    Dynamic programming over turns, whether the trouble is over, who made the last turn, and what each has cached.
+    """
+    names = [option.name for option in options]
+    terms = [option.priced for option in options]
+    here = names[0]
+    good = [quality.mean(name) for name in names]
+    now = [quality.mean(name, stands, own=name == here) for name in names]
+    ends, alive = 1 / max(1.0, outlook.left), outlook.survival(terms[0].seconds)
+
+    @cache
+    def worth(turn: int, trouble: bool, held: tuple[float, ...]) -> float:
+        if turn == HORIZON:
+            return 0.0
+        return min(act(turn, trouble, held, one) for one in range(len(names)))
+
+    def act(turn: int, trouble: bool, held: tuple[float, ...], one: int) -> float:
+        prefix, term = outlook.prefix + turn * outlook.growth, terms[one]
+        kept = min(held[one], prefix)
+        paid = kept * term.read + (prefix - kept) * term.write + outlook.output * term.output + term.call
+        right = now[one] if trouble else good[one]
+        after = tuple(prefix if place == one else tokens for place, tokens in enumerate(held))
+        nothing = tuple(0.0 for _ in held)
+
+        def later(still: bool) -> float:
+            return alive * worth(turn + 1, still, after) + (1 - alive) * worth(turn + 1, still, nothing)
+
+        return paid + right * (1 - ends) * later(still=False) + (1 - right) * later(still=trouble)
+
+    start = tuple(option.cached for option in options)
+    troubled = stands != FINE
+    return act(0, troubled, start, 0) - act(0, troubled, start, names.index(chosen))
+
+
+def print_sessions(count: int, *, as_json: bool) -> None:
+    """Print dollars of the ways by vendor, and what switches brought."""
+    rows = []
+    for vendor in VENDORS:
+        for hardness in (0.03, 0.1, 0.25):
+            sessions = [simulate(seed, hardness) for seed in range(2 * count)]
+            learned, held = sessions[:count], sessions[count:]
+            quality = TurnQuality()
+            for name in REACH:  # what outcomes of the first sessions teach, counted turn by turn
+                draw = random.Random(1)
+                for session in learned:
+                    for hard in session.hard:
+                        for failed in range(12):
+                            works = not hard or draw.random() < REACH[name]
+                            quality.add(name, min(failed, STUCK), float(works))
+                            if works:
+                                break
+            left = mean(len(session.hard) for session in learned)
+            cost = {}
+            gains: list[float] = []
+            for way in ("stay", "stay small", "cheapest call", "router"):
+                played = [play(session, vendor, way, quality, seed, left) for seed, session in enumerate(held)]
+                cost[way] = sum(paid for paid, _ in played)
+                gains += [each for _, brought in played for each in brought]
+            better = min(cost["stay"], cost["cheapest call"])
+            rows.append(
+                {
+                    "vendor": vendor.name, "hard": hardness, **{way: round(paid, 2) for way, paid in cost.items()},
+                    "of the better": round(cost["router"] / better, 3), "switches": len(gains),
+                    "that lose": sum(each < 0 for each in gains), "they bring": round(sum(gains), 2),
+                }
+            )  # fmt: skip
+    for row in rows:
+        print(json.dumps(row) if as_json else "  ".join(f"{key} {value}" for key, value in row.items()))
+
+
+# What a decision takes
+
+
+def print_latency() -> None:
+    """Print the CPU of a decision in a conversation of 200 thousand tokens."""
+    tool: dict[str, Json] = {"type": "function", "function": {"name": "bash", "parameters": {}}}
+    history = [ChatMessage(Speaker.USER, "Fix it. " * 100)]
+    for place in range(200):
+        call = ToolCall(f"c{place}", "bash", json.dumps({"command": f"pytest -q {place}"}))
+        history += [ChatMessage(Speaker.ASSISTANT, "", (call,))]
+        history += [ChatMessage(Speaker.TOOL, "a line of output\n" * 230, answers=call.id)]
+    task = Task("Go on.", history=tuple(history), tools=(tool,))
+    cards = (VENDORS[0].large, VENDORS[0].small, *(replace(VENDORS[0].small, name=f"w{place}") for place in range(6)))
+    router = SessionRouter("on")
+    router.evidence = {task.scope: TurnEvidence(verdicts={"small": [0.0] * 200})}
+    taken = []
+    for place in range(200):
+        begun = process_time()
+        choice = router.choose(Turn(f"r{place}", 0, task, (), "large", cards))
+        taken.append((process_time() - begun) * 1e3)
+    taken.sort()
+    print(
+        f"prefix {choice.facts['prefix']} tokens, {len(cards)} workers: "
+        f"median {taken[100]:.2f} ms, 99th {taken[198]:.2f} ms"
+    )
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("calls", "sessions", "latency"))
+    parser.add_argument("--clones", type=Path)
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--sessions", type=int, default=200)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.what == "calls":
+        if arguments.clones is None or arguments.cache is None:
+            parser.error("calls needs --clones and --cache")
+        print_calls(arguments.clones, arguments.cache)
+    elif arguments.what == "sessions":
+        print_sessions(arguments.sessions, as_json=arguments.json)
+    else:
+        print_latency()
+
+
+if __name__ == "__main__":
+    main()

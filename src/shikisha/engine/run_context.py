@@ -24,13 +24,13 @@ from shikisha.core.run import Attempt, Run, StepRecord, child_run_id
 from shikisha.core.secrets import SecretStore
 from shikisha.core.visibility import NO_LABELS, Labels, ShownTurns
 from shikisha.engine.approvals import Approver, Decision
-from shikisha.engine.attempt import ConcurrencyLimits
 from shikisha.engine.autonomy import FULL_AUTONOMY, AutonomyClass
 from shikisha.engine.budget_ledger import BudgetLedger, SharedBudget, UnlimitedBudget
 from shikisha.engine.pool import Pool
 from shikisha.engine.recorder import RunRecorder
 
 if TYPE_CHECKING:
+    from shikisha.engine.attempt import ConcurrencyLimits
     from shikisha.engine.turns import TurnRouter
 
 
@@ -101,7 +101,7 @@ class RunContext:
     pool: Pool
     ledger: BudgetLedger
     recorder: RunRecorder
-    limits: ConcurrencyLimits
+    limits: "ConcurrencyLimits"
     approver: Approver
     secret_store: SecretStore
     retry: RetryPolicy = RetryPolicy()

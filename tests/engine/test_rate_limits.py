@@ -13,9 +13,9 @@ from shikisha.core.events import AttemptFinished, RunStatus
 from shikisha.core.fair_work import WORK_OWNER, WorkOwner
 from shikisha.core.plan import Plan, Step
 from shikisha.core.task import Task
-from shikisha.engine.attempt import ConcurrencyLimits
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
+from shikisha.engine.rate_limits import ConcurrencyLimits
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Card, Reply, Request
 from support import engine, member, plan_of, pool_of

@@ -14,7 +14,7 @@ from shikisha.config.container import Container
 from shikisha.core.errors import ConfigError, UnknownName, WorkerError
 from shikisha.core.json_schema import Schema
 from shikisha.core.task import Task
-from shikisha.engine.attempt import ConcurrencyLimits
+from shikisha.engine.rate_limits import ConcurrencyLimits
 from shikisha.engine.run_context import RetryPolicy
 from shikisha.engine.worker import ChatMessage, Reply, Request
 from shikisha.evals.graders import JudgeAsk

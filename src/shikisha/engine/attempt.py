@@ -8,22 +8,14 @@ runs past its worker's timeout. Whatever comes back is scrubbed of secrets (8), 
 raises can lower the bill or claim what only the engine can (5). Retries back off exponentially with jitter, or as long
 as the worker asked within limits; no retry library fits, since a resumed run continues at the very retry where it
 stopped. Deliberately absent: stand-ins (see `step`) and opinions on the answer (`output_checks`).
-
-How many calls a worker may have at once, and how many a second, over all runs of an engine.
 """
 
 import asyncio
 import json
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import isnan
 from time import perf_counter, time
-
-from aiolimiter import AsyncLimiter
 
 from shikisha.core.budget import ZERO, Amount, Usage, byte_length, token_counts
 from shikisha.core.errors import (
@@ -46,7 +38,6 @@ from shikisha.core.events import (
     FinishReason,
     QuestionKind,
 )
-from shikisha.core.fair_work import FairSemaphore
 from shikisha.core.json_schema import read_document
 from shikisha.core.messages import (
     MAX_ENVELOPE_BYTES,
@@ -63,79 +54,16 @@ from shikisha.core.messages import (
 )
 from shikisha.core.run import Attempt
 from shikisha.core.task import storage_problem
-from shikisha.core.visibility import FINAL_ANSWER, adapt_request, check_clearance, output_limit
+from shikisha.core.visibility import (
+    FINAL_ANSWER,
+    adapt_request,
+    check_clearance,
+    output_limit,
+)
 from shikisha.engine.pool import Member
 from shikisha.engine.questions import ask_about_call, refusal_text, require_approval
 from shikisha.engine.run_context import AttemptHandle, RunContext, StepCalls
 from shikisha.engine.worker import Card, Reply, Request
-
-_NO_LIMIT: AbstractAsyncContextManager[None] = nullcontext()
-# What the plan being performed here has announced and not yet called, by the owner of the limits.
-_ANNOUNCED: ContextVar[Counter[str] | None] = ContextVar("announced", default=None)
-
-
-class ConcurrencyLimits:
-    """One gate for each worker that has a limit, made when it is first called."""
-
-    def __init__(self) -> None:
-        self._slots: dict[tuple[str, int], FairSemaphore] = {}
-        self._paces: dict[tuple[str, float], tuple[FairSemaphore, AsyncLimiter]] = {}
-        self._calls = Counter[str]()  # by worker, or by whose limits it shares: in flight, waiting, or announced
-
-    def hold(self, card: Card) -> AbstractAsyncContextManager[None]:
-        """Wait for a place among this worker's calls, and then for its pace."""
-        return self._hold(card) if card.limited else _NO_LIMIT
-
-    @contextmanager
-    def announced(self, cards: Iterable[Card]) -> Iterator[None]:
-        """Count a plan's calls to limited workers from now on; each goes over into the call when that is made."""
-        mine = Counter(card.limits or card.name for card in cards if card.limited)
-        self._calls.update(mine)
-        token = _ANNOUNCED.set(mine)
-        try:
-            yield
-        finally:
-            _ANNOUNCED.reset(token)
-            self._calls.subtract(mine)
-
-    def loads(self, cards: Iterable[Card]) -> dict[str, float]:
-        """Return how loaded each limited worker is: calls by places, 1 and more where the next call would wait."""
-        return {card.name: self._load(card) for card in cards if card.limited}
-
-    def _load(self, card: Card) -> float:
-        owner = card.limits or card.name
-        load = 0.0 if card.concurrency is None else self._calls[owner] / card.concurrency
-        pace = None if card.rate is None else self._paces.get((owner, card.rate))
-        return load if pace is None or pace[1].has_capacity() else max(1.0, load)
-
-    @asynccontextmanager
-    async def _hold(self, card: Card) -> AsyncIterator[None]:
-        owner = card.limits or card.name
-        mine = _ANNOUNCED.get()
-        if mine is not None and mine[owner] > 0:
-            mine[owner] -= 1
-        else:
-            self._calls[owner] += 1
-        try:
-            async with self._gate(card):
-                yield
-        finally:
-            self._calls[owner] -= 1
-
-    @asynccontextmanager
-    async def _gate(self, card: Card) -> AsyncIterator[None]:
-        owner, slots = card.limits or card.name, _NO_LIMIT
-        if card.concurrency is not None:
-            slots = self._slots.setdefault((owner, card.concurrency), FairSemaphore(card.concurrency))
-        async with slots:
-            if card.rate is not None:
-                if (owner, card.rate) not in self._paces:
-                    self._paces[owner, card.rate] = FairSemaphore(1), AsyncLimiter(1, 1 / card.rate)
-                turn, pace = self._paces[owner, card.rate]
-                async with turn:  # the limiter itself serves first who came first
-                    await pace.acquire()
-            yield
-
 
 _MAX_MESSAGE = 2_000  # characters of a fault: an endpoint's error page would fill the journal
 _MAX_EXCHANGES = 32  # with the client's tools, in one step: more is a loop

@@ -38,13 +38,13 @@ from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.core.visibility import NO_LABELS, Labels
 from shikisha.engine.approvals import Approver, NoApprover
-from shikisha.engine.attempt import ConcurrencyLimits
 from shikisha.engine.autonomy import AutonomyPolicy
 from shikisha.engine.budget_ledger import BudgetLedger, SharedBudget, UnlimitedBudget, recount_usage
 from shikisha.engine.compensation import RollbackOrder, roll_back
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.gatherer import AnswerStep, ContextSource, change_answer
 from shikisha.engine.pool import Pool
+from shikisha.engine.rate_limits import ConcurrencyLimits
 from shikisha.engine.recorder import Recorder, RunRecorder, read_journaled
 from shikisha.engine.rounds import ConductedRun, ending_event, finalize_run, run_rounds
 from shikisha.engine.run_context import AttemptHandle, RetryPolicy, RunContext

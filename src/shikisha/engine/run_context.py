@@ -27,6 +27,7 @@ from shikisha.engine.approvals import Approver, Decision
 from shikisha.engine.autonomy import FULL_AUTONOMY, AutonomyClass
 from shikisha.engine.budget_ledger import BudgetLedger, SharedBudget, UnlimitedBudget
 from shikisha.engine.pool import Pool
+from shikisha.engine.rate_limits import ConcurrencyLimits
 from shikisha.engine.recorder import RunRecorder
 
 if TYPE_CHECKING:

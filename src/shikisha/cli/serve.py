@@ -195,7 +195,8 @@ def _print_address(
     if agent is not None:
         hint = "" if key else " KEY is what `shikisha keys issue` prints."
         lines = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
-        output.print_note(f"in the shell of {agent}:{hint}\n{lines}")
+        command = f"\n{_codex_command(url)}" if agent is AgentClient.CODEX else ""
+        output.print_note(f"in the shell of {agent}:{hint}\n{lines}{command}")
     for note in _reachability(service, listening, others):
         output.print_note(note)
     if key is not None:
@@ -208,8 +209,20 @@ def _print_address(
 def _agent_variables(agent: AgentClient, url: str, key: str) -> dict[str, str]:
     """Return the variables by which an agent asks this server; all else of it stays as it is."""
     if agent is AgentClient.CLAUDE_CODE:
-        return {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_AUTH_TOKEN": key, "ANTHROPIC_MODEL": "shikisha"}
-    return {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": key}
+        return {
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_AUTH_TOKEN": key,
+            "ANTHROPIC_MODEL": "shikisha",
+            "ANTHROPIC_DEFAULT_HAIKU_MODEL": "shikisha-mini",
+        }
+    return {"SHIKISHA_KEY": key}
+
+
+def _codex_command(url: str) -> str:
+    """Return the command that starts Codex with this server as its provider."""
+    provider = {"name": "Shikisha", "base_url": f"{url}/v1", "env_key": "SHIKISHA_KEY", "wire_api": "responses"}
+    options = " ".join(f"-c model_providers.shikisha.{name}={value}" for name, value in provider.items())
+    return f"codex -c model=shikisha -c model_provider=shikisha {options}"
 
 
 def _reachability(service: "RunService", listening: socket.socket, others: Sequence[str]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """An explanation says why each worker acted, what it saw and what not, what was tried, and what it cost."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from shikisha.core.call import Reply
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.events import AnswerGraded, AttemptFinished, CheckStatus, GradeMark, OnCheckFailure, StepFinished
 from shikisha.core.messages import Attachment, ChatMessage, MediaKind, Speaker
+from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.approvals import Decision, ScriptedApprover
@@ -21,8 +23,8 @@ from shikisha.engine.worker import ApprovalMode, Card
 from shikisha.evals.graders import Grade
 from shikisha.evals.reward import Reward
 from shikisha.evals.reward import grade_events as grades
-from shikisha.explain import explain, explain_text
-from shikisha.explain.explanation import StepExplanation
+from shikisha.explain import assurance, explain, explain_text
+from shikisha.explain.explanation import GradeExplanation, StepExplanation
 from shikisha.workers.conductor import ConductorWorker
 from support import TASK, engine, member, plan_of, pool_of, run_events, run_plans
 
@@ -249,3 +251,22 @@ async def test_a_persons_grade_is_told_with_who_gave_it() -> None:
     told = explain(Run.fold([*events, word]))
     assert told.grades[0].actor == "kim"
     assert "  graded right by kim, a person" in explain_text(told).splitlines()
+
+
+async def test_one_paragraph_says_why_the_answer_should_be_trusted_from_evidence_only() -> None:
+    run = await run_plans(pool_of(ann="A", bob="B"), plan_of((0, ()), (1, ()), (0, (1,))))
+    lines = explain_text(explain(run)).splitlines()
+    assert lines[lines.index("  in short:") + 1 :] == [
+        "    ann answered.",
+        "    How often it is right on work like this is not known.",
+        "    No check looked at it.",
+        "    Nobody gave another answer to the same subtask.",
+        "    Withheld: bob (step 1) did not see step 0; ann (step 2) did not see step 0.",
+        "    Nobody judged the answer.",
+    ]
+    graded = (GradeExplanation("exact", GradeMark.RIGHT, 1.0, "A", "", False, actor="kim"),)
+    said = " ".join(assurance(replace(explain(run), grades=graded), (36, 40)))
+    assert "were right in 36 of 40 that were graded (90%, 95 % interval 77% to 96%)." in said
+    assert "The answer was judged right by kim (a person)." in said
+    voted = await run_plans(pool_of(ann="A", bob="B"), Plan((Step("Which?", 1), Step("Which?", 0))))
+    assert "Another answer to the same subtask was given by bob (step 0)." in assurance(explain(voted))

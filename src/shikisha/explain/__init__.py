@@ -5,6 +5,6 @@ taming of terminal escapes in what models wrote (the command line's business).
 """
 
 from shikisha.explain.explanation import Explanation, explain
-from shikisha.explain.text_report import explain_text
+from shikisha.explain.text_report import assurance, explain_text
 
-__all__ = ["Explanation", "explain", "explain_text"]
+__all__ = ["Explanation", "assurance", "explain", "explain_text"]

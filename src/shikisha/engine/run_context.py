@@ -31,7 +31,6 @@ from shikisha.engine.rate_limits import ConcurrencyLimits
 from shikisha.engine.recorder import RunRecorder
 
 if TYPE_CHECKING:
-    from shikisha.engine.attempt import ConcurrencyLimits
     from shikisha.engine.turns import TurnRouter
 
 
@@ -102,7 +101,7 @@ class RunContext:
     pool: Pool
     ledger: BudgetLedger
     recorder: RunRecorder
-    limits: "ConcurrencyLimits"
+    limits: ConcurrencyLimits
     approver: Approver
     secret_store: SecretStore
     retry: RetryPolicy = RetryPolicy()

@@ -115,10 +115,13 @@ async def build(at: At) -> World:
     return world
 
 
-def routes(at: At) -> set[tuple[str, str]]:
-    """Every method and path of the application."""
+async def routes(at: At) -> set[tuple[str, str]]:
+    """Every method and path of the application; its pages are imported with the first request for one."""
     assert at.service is not None
-    found = iter_route_contexts(create_app(at.service).routes)
+    app = create_app(at.service)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=at.url) as client:
+        await client.get("/ui/")
+    found = iter_route_contexts(app.routes)
     return {(method, str(route.path)) for route in found for method in (route.methods or ()) if method != "HEAD"}
 
 
@@ -147,7 +150,7 @@ async def status(client: httpx2.AsyncClient, method: str, path: str, **sent: obj
 
 async def test_no_route_lacks_a_row_and_no_row_a_route(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at:
-        assert routes(at) == {*API, *PAGES}
+        assert await routes(at) == {*API, *PAGES}
 
 
 async def test_every_route_answers_every_caller_as_the_table_says(tmp_path: Path) -> None:

@@ -673,7 +673,9 @@ class EventStreamParser:
         for place, text in enumerate(lines):
             if not place:
                 text = self._first(text)
-            if text.startswith(b"data") and (given := _data_field(text)) is not None:
+            name, _, value = text.partition(b":")
+            if name == b"data":
+                given = value.removeprefix(b" ")
                 # Some leave the blank line out: no JSON goes on so after an object.
                 if self._data and self._data[-1].endswith(b"}") and given.startswith((b"{", b"[DONE]")):
                     events.append(self._event())
@@ -696,9 +698,3 @@ class EventStreamParser:
             return line
         self._begun = True
         return line.removeprefix(BOM_UTF8)
-
-
-def _data_field(line: bytes) -> bytes | None:
-    """Return the value of a field that is data; None for one of another name."""
-    name, _, value = line.partition(b":")
-    return value.removeprefix(b" ") if name == b"data" else None

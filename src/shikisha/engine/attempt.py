@@ -106,7 +106,7 @@ async def call_worker(calls: StepCalls, member: Member, request: Request, why: C
         whole = request  # what the call that follows a forced one is asked with
         try:
             while True:
-                reply = await call_once(calls, member, whole, why)
+                reply = await call_with_retries(calls, member, await prepare_call(calls, member, whole, why), why)
                 if not reply.calls:
                     return reply
                 exchange, choice = await exchange_with_client(calls, member, adapt_request(member.card, whole), reply)
@@ -121,15 +121,15 @@ async def call_worker(calls: StepCalls, member: Member, request: Request, why: C
             raise
 
 
-async def call_once(calls: StepCalls, member: Member, request: Request, why: CallPurpose) -> Reply:
-    """Return the worker's next reply, whether it answers or calls tools; the caller has the step's lock."""
+async def prepare_call(calls: StepCalls, member: Member, request: Request, why: CallPurpose) -> Request:
+    """Return the request as this worker gets it, cleared and approved; the caller has the step's lock."""
     if calls.over:
         raise WorkerError(FaultKind.INTERNAL, _STEP_OVER)
     check_clearance(member.card, request.labels.union(request.task.labels), calls.context.guarded_labels)
     request = adapt_request(member.card, request)
     if why.role is not CallRole.UNDO:  # whoever orders a rollback has approved its calls
         await require_approval(calls, member, request)
-    return await call_with_retries(calls, member, request, why)
+    return request
 
 
 async def record_agreed_answer(calls: StepCalls, member: Member, request: Request, text: str) -> Reply:

@@ -95,7 +95,12 @@ async def perform_step(calls: StepCalls, member: Member, request: Request, *, jo
             client_options = replace(progress.request.client_options, tool_choice=calls.tool_choice)
             progress.request = replace(progress.request, exchanges=calls.exchanges, client_options=client_options)
         try:
-            reply = await _next_reply(calls, progress)
+            reply: Reply | None  # None: a further turn is to follow
+            if _is_routed(calls, progress.member, progress.request):
+                reply = await _routed_reply(calls, progress)
+            else:
+                progress.called.add(progress.member.card.name)
+                reply = await _reply(calls, progress)
             progress.request = _with_labels(calls, progress.request)
             if reply is None:
                 continue
@@ -125,11 +130,8 @@ def _is_routed(calls: StepCalls, member: Member, request: Request) -> bool:
     return able and bool(request.client_options.tools) and request.own_words
 
 
-async def _next_reply(calls: StepCalls, progress: _StepProgress) -> Reply | None:
-    """Return the answer of the step's worker, or of whoever makes its turns; None where a further turn is to follow."""
-    if not _is_routed(calls, progress.member, progress.request):
-        progress.called.add(progress.member.card.name)
-        return await _reply(calls, progress)
+async def _routed_reply(calls: StepCalls, progress: _StepProgress) -> Reply | None:
+    """Return the answer of whoever makes the step's turns; None where a further turn is to follow."""
     from shikisha.engine.turns import RoutedTurn, make_turn, route_turn  # what most steps do without
 
     turn = RoutedTurn(progress.member)  # a stand-in's

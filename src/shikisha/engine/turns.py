@@ -18,7 +18,7 @@ from shikisha.core.events import AttemptReason, TurnRouted
 from shikisha.core.messages import Json, ToolExchange, dump_json
 from shikisha.core.task import Task
 from shikisha.core.visibility import adapt_request, is_cleared
-from shikisha.engine.attempt import CallPurpose, call_once, exchange_with_client
+from shikisha.engine.attempt import CallPurpose, call_with_retries, exchange_with_client, prepare_call
 from shikisha.engine.pool import Member
 from shikisha.engine.run_context import StepCalls
 from shikisha.engine.worker import ApprovalMode
@@ -164,7 +164,7 @@ async def make_turn(
             member, turn = routed.member, routed.turn
             if routed.second is not None:
                 request = replace(request, on_text=None)  # nothing is streamed that may not be kept
-            reply = await call_once(calls, member, request, why)
+            reply = await call_with_retries(calls, member, await prepare_call(calls, member, request, why), why)
             if routed.second is not None and turn is not None:
                 member, reply = await _compare(calls, routed, turn, request, reply)
             if not reply.calls:
@@ -187,7 +187,8 @@ async def _compare(
 
     async def ask(member: Member) -> None:
         try:
-            said = await call_once(calls, member, request, CallPurpose(reason=AttemptReason.COMPARED))
+            why = CallPurpose(reason=AttemptReason.COMPARED)
+            said = await call_with_retries(calls, member, await prepare_call(calls, member, request, why), why)
         except WorkerError:
             return
         found[member.card.name] = said, calls.last

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 
+from shikisha.core.budget import format_dollars
 from shikisha.core.call import Card
 
 _UNKNOWN_READ = (
@@ -207,8 +208,8 @@ def decide(
         return TurnDecision(here.name, note, dollars)
     word = "steps up" if best.is_stronger(here) else "steps down"
     reason = f"{why}; " if why else ""
-    finish = f"to finish by way of {best.name} is expected to cost ${dollars[best.name]:.4f}"
-    return TurnDecision(best.name, f"{word}: {reason}{finish}, with {here.name} ${stay:.4f}", dollars)
+    finish = f"to finish by way of {best.name} is expected to cost {format_dollars(dollars[best.name])}"
+    return TurnDecision(best.name, f"{word}: {reason}{finish}, with {here.name} {format_dollars(stay)}", dollars)
 
 
 def _to_finish(first: Option, here: Option, outlook: Outlook, quality: TurnQuality, stands: int) -> float:

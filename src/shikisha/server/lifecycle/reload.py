@@ -25,7 +25,7 @@ from shikisha.core.errors import ConfigError, ShikishaError
 from shikisha.server.lifecycle.service import RunService
 
 _LOG = logging.getLogger(__name__)
-_OF_THE_PROCESS = ("journal", "server", "telemetry", "webhooks")
+_OF_THE_PROCESS = ("journal", "server", "telemetry", "turns", "webhooks")
 _FITTED = {"host", "port", "max_runs", "max_connections"}  # by the command line, and by the limit on open files
 _NOT_WRITTEN = frozenset({*_OF_THE_PROCESS, *(f"server.{name}" for name in _FITTED)})  # set here, written or not
 _VARIABLE = re.compile(r'_env": "(\w+)"|\$\{(\w+)\}')

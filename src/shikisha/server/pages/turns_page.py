@@ -12,6 +12,7 @@ from time import time
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from shikisha.core.budget import format_dollars
 from shikisha.core.events import AttemptFinished, TurnRouted
 from shikisha.core.run import Run
 from shikisha.server.pages.login import PageRoute, ReaderLogin, Service
@@ -74,7 +75,7 @@ def _session(name: str, rows: Sequence[tuple[Run, TurnRouted, dict[str, object]]
         reply = next((one for one in done if isinstance(one, AttemptFinished) and one.worker == row.worker), None)
         expected = facts.get("dollars")
         shown = (
-            ", ".join(f"{who} ${dollars:.4f}" for who, dollars in expected.items())
+            ", ".join(f"{who} {format_dollars(dollars)}" for who, dollars in expected.items())
             if isinstance(expected, dict)
             else ""
         )

@@ -26,7 +26,6 @@ from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.engine.gatherer import ContextPiece
 from shikisha.engine.worker import Card, Json, Reply, Request, WorkerKind
-from shikisha.retrieval.text_index import IndexedText, TextIndex
 from shikisha.workers import endpoint
 from shikisha.workers.endpoint import ToolArguments, redact_and_clip
 
@@ -67,6 +66,8 @@ class McpResourceGatherer:
         if monotonic() - self._looked >= self.refresh:
             self._listed = await self.server.use(_list_resources)
             self._looked = monotonic()
+        from shikisha.retrieval.text_index import IndexedText, TextIndex  # with numpy, which only gathering needs
+
         index = TextIndex([IndexedText("", (f"{one.name} {one.uri}", one.about)) for one in self._listed], _WEIGHTS)
         found = index.search(task.prompt, _READ)
         top = float(found.scores.max(initial=0.0)) or 1.0

@@ -63,6 +63,7 @@ class OutcomeMatrix:
     being recorded (NaN: unknown; 1 where every worker was asked). `hashes` [T] are of the content. `turns` number the
     asks of a task from 0, -1 if unknown; None: no outcome has one. Where grades are missing (`missing_grades`),
     `scores` hold draws for those, and `graded` says which were graded. `evidence` is about the candidate answers.
+    `priced` is how many outcomes without a cost or price have that of their tokens at their worker's other calls' rate.
     """
 
     ids: tuple[str, ...]
@@ -82,6 +83,7 @@ class OutcomeMatrix:
     turns: Ints | None = None
     graded: Flags | None = None
     evidence: AnswerEvidence | None = None
+    priced: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -213,6 +215,7 @@ def build_outcome_matrix(
     any_answer, turns = False, np.full(shape, UNKNOWN_TURN, np.int64)
     responses = [log.responses(name) if whole else {} for name in names]
     prices = {name: log.prices.get(name) or _own_price(log, name) for name in names}
+    priced = 0
     hashes = [task.content_hash for task in tasks]
     read = set(np.argsort(np.array(hashes), kind="stable")[:most_read].tolist())
     evidence: list[TaskEvidence] = []
@@ -232,6 +235,8 @@ def build_outcome_matrix(
             there[row, column], lengths[row, column] = True, len(text or "")
             any_answer = any_answer or outcome.answer is not None
             _fill_outcome(table, (row, column), outcome, prices[outcome.worker])
+            stated = outcome.dollars is not None or outcome.worker in log.prices
+            priced += not stated and not np.isnan(table["dollars"][row, column])
             turns[row, column] = UNKNOWN_TURN if outcome.turn is None else outcome.turn
             if text is None:
                 table["tokens"][row, column] = np.nan  # a run does not show the tokens of a failed call
@@ -247,6 +252,7 @@ def build_outcome_matrix(
         answers=any_answer,
         turns=turns if (turns != UNKNOWN_TURN).any() else None,
         evidence=stack_evidence(evidence) if any_answer else None,
+        priced=priced,
         **table,
     )
 
@@ -303,7 +309,7 @@ def _own_price(log: OutcomeLog, worker: str) -> Price | None:
     """
     both = [
         (one.usage.input_tokens, one.usage.output_tokens, one.dollars)
-        for one in log.outcomes_of(worker)
+        for one in (log.outcomes_of(worker) if worker in log.workers else ())
         if one.usage is not None and one.dollars is not None
     ]
     if not both:
@@ -332,14 +338,17 @@ def _fill_outcome(table: dict[str, Floats], cell: tuple[int, int], outcome: Outc
 
 
 def complete_costs(matrix: OutcomeMatrix) -> tuple[OutcomeMatrix, tuple[str, ...]]:
-    """Return the matrix in which an outcome without a cost has its worker's mean cost, and notes about it.
+    """Return the matrix in which an outcome without a cost has its worker's mean cost, and notes on costs not stated.
 
     ConfigError for a worker of which no cost is known where others' are: what is unknown is not free.
     """
     unknown = matrix.there & np.isnan(matrix.dollars)
     known = matrix.there & ~unknown
+    whole = f"of {int(matrix.there.sum()):,} without a cost are taken to cost what"
+    rated = f"{plural(matrix.priced, 'outcome')} {whole} their tokens do in the same worker's other calls"
+    notes = (rated,) if matrix.priced else ()
     if not unknown.any() or not known.any():
-        return matrix, ()
+        return matrix, notes
     dark = [matrix.workers[worker] for worker in np.flatnonzero(unknown.any(axis=0) & ~known.any(axis=0))]
     if dark:
         raise ConfigError(
@@ -348,9 +357,8 @@ def complete_costs(matrix: OutcomeMatrix) -> tuple[OutcomeMatrix, tuple[str, ...
             "(--workers)"
         )
     means = matrix.paid.sum(axis=0) / np.maximum(1, known.sum(axis=0))
-    count = f"{plural(int(unknown.sum()), 'outcome')} of {int(matrix.there.sum()):,} without a cost"
-    note = f"{count} are taken to cost what the same worker's others do on average"
-    return replace(matrix, dollars=np.where(unknown, means, matrix.dollars)), (note,)
+    note = f"{plural(int(unknown.sum()), 'outcome')} {whole} the same worker's others do on average"
+    return replace(matrix, dollars=np.where(unknown, means, matrix.dollars)), (*notes, note)
 
 
 def scores_by_answer(matrix: OutcomeMatrix, known: Flags | None = None) -> Floats:

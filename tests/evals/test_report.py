@@ -225,7 +225,7 @@ def broken(**changes: object) -> str:
         (broken(format="shikisha evaluation 2"), "format: expected 'shikisha evaluation 1'"),
         (broken(entries__0__tasks="many"), r"entries\[0\].tasks: expected a whole number"),
         (broken(entries__1__part="boss"), r"entries\[1\].part: expected 'asked'"),
-        (broken(entries__0__accuracy="0.5"), r"entries\[0\].accuracy: expected a valid number"),
+        (broken(entries__0__accuracy="0.5"), r"entries\[0\].accuracy: expected a number"),
         (broken(entries__0__against__mean=float("nan")), r"entries\[0\].against.mean: expected a finite number"),
         (broken(entries__0__hue=1), r"entries\[0\].hue: unknown field"),
         (broken(colour=1), "colour: unknown field"),

@@ -74,7 +74,7 @@ def altered(held: bytes, name: str, content: bytes | None) -> bytes:
         ("policy.json", None, "not a policy file"),
         ("policy.json", b"[]", "format None"),
         ("policy.json", json.dumps({"format": 99}).encode(), "format 99"),
-        ("policy.json", json.dumps({"format": 1}).encode(), "Field required"),
+        ("policy.json", json.dumps({"format": 1}).encode(), "is missing"),
         ("0/success.npy", None, "lacks the array 'success'"),
         ("0/success.npy", b"nonsense", "not a policy file"),
         ("0/success.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': (((((\n", "not a policy file"),

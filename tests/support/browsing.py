@@ -80,7 +80,7 @@ async def logged_in(
     await page.goto(f"{url}/ui/login")
     await page.fill("#key", key)
     await page.click("button.go")
-    await page.wait_for_url("**/ui/runs")
+    await page.wait_for_url("**/ui/overview")
     try:
         yield page, seen
     finally:

@@ -26,9 +26,7 @@ from shikisha_train.office.office_batches import OfficeBatches
 from shikisha_train.pointer_grpo import PointerTraining, train_pointer
 from shikisha_train.task_reader_fit import fit_task_reader, read_trunk
 
-READER_TRUNK = (
-    Path(__file__).resolve().parents[3] / "recipes" / "reader_trunk.safetensors"
-)  # of a checkout; only training needs it
+READER_TRUNK = Path(__file__).resolve().parents[4] / "recipes" / "reader_trunk.safetensors"  # only training needs it
 RANGE_TASKS, RANGE_REFUSED = 2_400, 0.01
 
 

@@ -222,6 +222,7 @@ async def test_the_list_of_runs_refreshes_itself(tmp_path: Path, browser: Browse
         served(tmp_path, HARBOUR) as at,
         logged_in(browser, at.url, at.key) as (page, seen),
     ):
+        await page.goto(f"{at.url}/ui/runs")
         await expect(page.locator("#rows")).to_contain_text("No runs yet")
         await begin(at, Task("A new one"), Plan((Step("do it", 0),)))
         await expect(page.locator("#rows")).to_contain_text("A new one", timeout=15_000)

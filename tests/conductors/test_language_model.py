@@ -122,6 +122,8 @@ async def test_a_plan_that_is_cut_off_is_asked_for_once_more_at_half_the_length(
     assert [each.text for each in proposal.rejected] == ["half a pl"]
     for asked, most in zip(endpoint.seen, (PLAN_CHARACTERS, PLAN_CHARACTERS // 2), strict=True):
         assert f"'maxLength': {most}" in str(asked.schema)
+    whole, half = (str(asked.schema).count("'minItems'") for asked in endpoint.seen)
+    assert half == whole // 2  # as many lengths of a plan
     assert "half as many words" in endpoint.seen[1].turns[-1].text
     proposal = await propose(Endpoint([CUT_OFF, CUT_OFF]))
     assert proposal.substituted == "fixed:stand-in"

@@ -182,9 +182,9 @@ class LanguageModelConductor:
 
     async def _asked(self, at: Situation, ask: ModelCall, rejected: list[Rejection]) -> Proposal:
         """Return the model's proposal; texts that were no plans go to `rejected`."""
-        turns, characters = self._turns(at), PLAN_CHARACTERS
+        turns, share = self._turns(at), 1
         for _ in range(PLAN_ATTEMPTS):
-            schema = self._schema(at, characters)
+            schema = self._schema(at, share)
             try:
                 reply = await ask(self.member, Request(at.task, "Write a plan.", turns=turns, schema=schema))
                 plan = self._plan(reply.text, at)
@@ -193,7 +193,7 @@ class LanguageModelConductor:
                     raise
                 rejected.append(Rejection(error.fault.partial or "", error.fault.message, "plan"))
                 turns = (*turns, *_retry_turns(error.fault.partial or "", _SHORTER))
-                characters //= 2
+                share *= 2  # half as long in every text, and half as many steps: a small model fills what it is given
                 continue
             except PlanError as error:
                 rejected.append(Rejection(reply.text, error.what, error.where))
@@ -214,11 +214,12 @@ class LanguageModelConductor:
             ChatMessage(Speaker.USER, planner_message(at.task, at.cards, at.rounds, self.style)),
         )
 
-    def _schema(self, at: Situation, characters: int) -> Mapping[str, Json] | None:
+    def _schema(self, at: Situation, share: int) -> Mapping[str, Json] | None:
         if self.style.form is not PlanFormat.JSON:
             return None
         maps, first = at.left.map_items > 0, not at.rounds
-        return plan_schema(len(at.cards), _max_steps(at), maps=maps, first=first, characters=characters)
+        most, characters = max(1, _max_steps(at) // share), PLAN_CHARACTERS // share
+        return plan_schema(len(at.cards), most, maps=maps, first=first, characters=characters)
 
 
 def _max_steps(at: Situation) -> int:

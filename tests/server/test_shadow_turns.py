@@ -15,10 +15,12 @@ from shikisha.config.container import load_config
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import AnswerGraded, GradeMark, QuestionAnswered, TurnRouted
 from shikisha.core.run import Run
+from shikisha.core.task import Task
+from shikisha.learned.journal_learner import JournalLearner
 from shikisha.routing.turn_router import SHADOW_CHECKER
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun
 from shikisha.server.lifecycle.process import open_service
-from shikisha.server.lifecycle.shadow_turns import SHADOW_KEY, shadow_principal, shadow_runs
+from shikisha.server.lifecycle.shadow_turns import SHADOW_KEY, shadow_principal, shadow_runs, turn_task
 from shikisha.server.store import RunFilter
 from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, ScriptedToolCall, chat_server
 
@@ -152,6 +154,31 @@ async def test_the_cap_of_a_day_holds_to_the_cent_and_the_live_turns_go_on(tmp_p
         spent = sum((run.used.dollars or 0.0) + (run.uncertain.dollars or 0.0) for run in runs)
         assert 0 < spent <= 0.03
         assert len(pool.of("small")) < 18  # the rest had no shadow
+
+
+async def test_a_shadow_or_a_fit_that_fails_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed, looks = list[str](), list[int]()
+
+    def fail_once(run: Run, turn: int) -> Task:
+        if not failed:
+            failed.append(run.id)
+            raise LookupError("a reply that nobody thought of")
+        return turn_task(run, turn)
+
+    async def look(_: JournalLearner) -> list[object]:
+        looks.append(1)
+        raise FloatingPointError("numbers that no fit can take")
+
+    monkeypatch.setattr("shikisha.server.lifecycle.shadow_turns.turn_task", fail_once)
+    monkeypatch.setattr(JournalLearner, "look", look)
+    learning = FILE.replace("[turns]", "[learning]\non = true\n[turns]")
+    monkeypatch.setattr("test_shadow_turns.FILE", learning)
+    async with serving(tmp_path, Pool()) as (at, client):
+        assert await session(client) == 3
+        await shadows(at, 2)
+        assert await session(client, "Again.") == 3
+    assert failed
+    assert looks
 
 
 async def test_a_cap_of_nothing_makes_no_shadow_turn(tmp_path: Path) -> None:

@@ -214,8 +214,7 @@ def build_outcome_matrix(
     codes, lengths, there = np.full(shape, NO_ANSWER, np.int64), np.zeros(shape, np.int64), np.zeros(shape, bool)
     any_answer, turns = False, np.full(shape, UNKNOWN_TURN, np.int64)
     responses = [log.responses(name) if whole else {} for name in names]
-    prices = {name: log.prices.get(name) or _own_price(log, name) for name in names}
-    priced = 0
+    prices, priced = dict[str, Price | None](log.prices), 0
     hashes = [task.content_hash for task in tasks]
     read = set(np.argsort(np.array(hashes), kind="stable")[:most_read].tolist())
     evidence: list[TaskEvidence] = []
@@ -234,8 +233,10 @@ def build_outcome_matrix(
                 continue
             there[row, column], lengths[row, column] = True, len(text or "")
             any_answer = any_answer or outcome.answer is not None
-            _fill_outcome(table, (row, column), outcome, prices[outcome.worker])
             stated = outcome.dollars is not None or outcome.worker in log.prices
+            if not stated and outcome.worker not in prices:  # only then: it reads all of the worker's outcomes
+                prices[outcome.worker] = _own_price(log, outcome.worker)
+            _fill_outcome(table, (row, column), outcome, prices.get(outcome.worker))
             priced += not stated and not np.isnan(table["dollars"][row, column])
             turns[row, column] = UNKNOWN_TURN if outcome.turn is None else outcome.turn
             if text is None:
@@ -309,7 +310,7 @@ def _own_price(log: OutcomeLog, worker: str) -> Price | None:
     """
     both = [
         (one.usage.input_tokens, one.usage.output_tokens, one.dollars)
-        for one in (log.outcomes_of(worker) if worker in log.workers else ())
+        for one in log.outcomes_of(worker)
         if one.usage is not None and one.dollars is not None
     ]
     if not both:

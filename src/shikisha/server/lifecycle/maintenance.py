@@ -258,6 +258,8 @@ async def _keep_learning(learner: "JournalLearner") -> None:
             await learner.look()
         except (ShikishaError, OSError) as error:
             _LOG.warning("learning from runs: %s", error)
+        except Exception:  # noqa: BLE001 - numbers that no fit can take must not end the server
+            _LOG.exception("learning from runs failed")
         await asyncio.sleep(_MAX_PAUSE)
 
 

@@ -110,6 +110,8 @@ class ShadowTurns:
                     await self._make(routed, live)
                 except (ShikishaError, ApiError, OSError) as error:  # the day's dollars are spent, for example
                     _LOG.info("no shadow turn of run %s: %s", routed.run, error)
+                except Exception:  # noqa: BLE001 - what a model or a client wrote must not end the server
+                    _LOG.exception("the shadow turn of run %s failed", routed.run)
         finally:
             learner.cancel()
 
@@ -119,6 +121,8 @@ class ShadowTurns:
                 await self.learn()
             except (ShikishaError, OSError) as error:
                 _LOG.warning("learning from turns: %s", error)
+            except Exception:  # noqa: BLE001 - else nothing would be learned any more, and nobody would hear of it
+                _LOG.exception("learning from turns failed")
             await asyncio.sleep(_LEARN_SECONDS)
 
     async def learn(self) -> None:

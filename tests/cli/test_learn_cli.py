@@ -156,7 +156,7 @@ def all_wrong(held: OutcomeMatrix) -> OutcomeMatrix:
     [
         (no_costs, "the log has no costs, so budgets do not apply"),
         (free, "every cost is 0, so budgets do not apply"),
-        (half_priced, "90 outcomes of 180 without a cost are taken to cost what their tokens do in the same worker's"),
+        (half_priced, "90 of 180 outcomes have no cost: computed from tokens at the rates of the same worker's"),
         (all_right, "every outcome has the score 1: workers differ in cost only"),
         (all_wrong, "every outcome has the score 0: workers differ in cost only"),
     ],

@@ -75,7 +75,7 @@ def test_a_worker_of_which_no_cost_is_known_is_not_free() -> None:
     dollars[10:, 0] = 0.25
     completed, notes = complete_costs(replace(held, dollars=dollars))
     assert (completed.dollars[:, 0] == 0.25).all()
-    assert "10 outcomes of 150 without a cost" in notes[0]
+    assert "10 of 150 outcomes have no cost: the same worker's mean" in notes[0]
 
 
 def test_where_the_best_worker_is_free_no_dollars_are_invented() -> None:
@@ -118,4 +118,5 @@ def test_a_call_that_was_cut_off_keeps_the_tokens_that_it_cost(tmp_path: Path) -
         (tmp_path / f"{stem}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
     matrix = build_outcome_matrix(OutcomeLog.read(tmp_path))
     assert matrix.dollars[11, 0] == pytest.approx(100e-6 + 4_000 * 4e-6)
-    assert complete_costs(matrix) == (matrix, ())
+    note = "1 of 12 outcomes have no cost: computed from tokens at the rates of the same worker's other calls"
+    assert complete_costs(matrix) == (matrix, (note,))

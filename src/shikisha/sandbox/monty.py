@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 # Bytes of the interpreter's memory per character of input, at most.
 _WORST_EXPANSION = 8
-# Seconds beyond the limits until an unresponsive process is killed.
-_GRACE = 1.0
+# Seconds beyond the limits until an unresponsive process is killed. The interpreter holds its own limits; on a
+# busy machine it may need seconds to start, and a killed start would count as a failed check.
+_GRACE = 10.0
 
 
 class MontySandbox:

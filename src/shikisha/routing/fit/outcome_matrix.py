@@ -345,8 +345,8 @@ def complete_costs(matrix: OutcomeMatrix) -> tuple[OutcomeMatrix, tuple[str, ...
     """
     unknown = matrix.there & np.isnan(matrix.dollars)
     known = matrix.there & ~unknown
-    whole = f"of {int(matrix.there.sum()):,} without a cost are taken to cost what"
-    rated = f"{plural(matrix.priced, 'outcome')} {whole} their tokens do in the same worker's other calls"
+    whole = f"of {int(matrix.there.sum()):,} outcomes have no cost:"
+    rated = f"{matrix.priced:,} {whole} computed from tokens at the rates of the same worker's other calls"
     notes = (rated,) if matrix.priced else ()
     if not unknown.any() or not known.any():
         return matrix, notes
@@ -358,7 +358,7 @@ def complete_costs(matrix: OutcomeMatrix) -> tuple[OutcomeMatrix, tuple[str, ...
             "(--workers)"
         )
     means = matrix.paid.sum(axis=0) / np.maximum(1, known.sum(axis=0))
-    note = f"{plural(int(unknown.sum()), 'outcome')} {whole} the same worker's others do on average"
+    note = f"{int(unknown.sum()):,} {whole} the same worker's mean is taken"
     return replace(matrix, dollars=np.where(unknown, means, matrix.dollars)), (*notes, note)
 
 

@@ -4,7 +4,7 @@
 
 The cache is one SQLite file (default ~/.cache/shikisha/workshop/answers.db): a key is the hash of the model file's
 SHA-256, the exact messages and the sampling, so a file of another quantization is another worker. It goes on where it
-stopped; a second filler on the same cache is refused. What is asked first is what controls need most.
+stopped; a second filler on the same cache is refused.
 """
 
 import argparse
@@ -92,28 +92,30 @@ class LocalWorker:
 
 
 def wanted(tasks: Sequence[WorkshopTask], cache: AnswerCache) -> Iterator[Call]:
-    """Yield the calls that are missing: by tens of tasks small parts, then large parts; then whole tasks."""
-    for begin in range(0, len(tasks), _BATCH_TASKS):
-        batch = tasks[begin : begin + _BATCH_TASKS]
-        for worker in (SMALL, LARGE):
-            for part in (part for task in batch for part in task.parts):
-                yield from (each.call(part) for each in treatments_of(part.family) if each.worker == worker)
-    for task in [each for each in tasks if each.split == "test"][:AGENT_TASKS]:
+    """Yield the calls that are missing, so that whole tasks of both kinds are complete early, in the order of hashes:
+    by tens the parts of tasks to be measured and to learn from, then one agent with the first; last those to choose by.
+    """
+    held, learn, choose = ([each for each in tasks if each.split == split] for split in ("test", "train", "choose"))
+    for begin in range(0, max(len(held), len(learn)), _BATCH_TASKS):
+        here = slice(begin, begin + _BATCH_TASKS)
+        yield from _part_calls([*held[here], *learn[here]])
+        yield from _agent_calls(held[here] if begin < AGENT_TASKS else [], cache)
+    yield from _part_calls(choose)
+
+
+def _part_calls(tasks: Sequence[WorkshopTask]) -> Iterator[Call]:
+    for worker in (SMALL, LARGE):  # the models change rarely
+        for part in (part for task in tasks for part in task.parts):
+            yield from (each.call(part) for each in treatments_of(part.family) if each.worker == worker)
+
+
+def _agent_calls(tasks: Sequence[WorkshopTask], cache: AnswerCache) -> Iterator[Call]:
+    for task in tasks:
         yield whole_call(task.prompt, len(task.parts))
         first, second = agent_calls(task.prompt, len(task.parts))
         yield first
         if (written := cache.get(first)) is not None:
             yield second(written[0])
-
-
-def in_order(tasks: Sequence[WorkshopTask]) -> list[WorkshopTask]:
-    """Return the tasks in the order of filling, by hash: ten to be measured, ten to learn from, three to choose by."""
-    held, learn, choose = ([each for each in tasks if each.split == split] for split in ("test", "train", "choose"))
-    mixed: list[WorkshopTask] = []
-    for turn in range(-(-max(len(held), len(learn), 3 * len(choose)) // _BATCH_TASKS)):
-        here, few = slice(_BATCH_TASKS * turn, _BATCH_TASKS * (turn + 1)), slice(3 * turn, 3 * turn + 3)
-        mixed += [*held[here], *learn[here], *choose[few]]
-    return mixed
 
 
 def main() -> None:
@@ -130,7 +132,7 @@ def main() -> None:
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError:
         sys.exit(f"{chosen.cache}: another filler works on it")
-    tasks = in_order(compose(load_parts(repositories(FOLDER / "data", chosen.clones))))
+    tasks = compose(load_parts(repositories(FOLDER / "data", chosen.clones)))
     workers: dict[str, LocalWorker] = {}
     until, made = monotonic() + 60 * chosen.minutes, 0
     for call in wanted(tasks, cache):

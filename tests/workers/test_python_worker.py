@@ -1,9 +1,11 @@
 """Code in a sandbox: what reaches it, what it may use, how it ends; and the worker that runs it."""
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from time import monotonic
 
 import psutil
@@ -86,6 +88,17 @@ async def test_code_that_takes_too_much_ends_with_an_error(sandbox: MontySandbox
     assert error in str((await sandbox.run(code, {})).error)
     assert monotonic() - begun < 5
     assert (await sandbox.run("1 + 1", {})).value == "2"
+
+
+async def test_an_interpreter_that_starts_slowly_is_not_the_fault_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "monty"
+    slow.write_text(f'#!/bin/sh\nsleep 2.5\nexec {shutil.which("monty", path=Path(sys.executable).parent)} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("MONTY_BIN", str(slow))
+    async with MontySandbox(SMALL, processes=1) as sandbox:
+        assert (await sandbox.run("1 + 1", {})).value == "2"
 
 
 async def test_inputs_too_large_for_the_memory_are_refused(sandbox: MontySandbox) -> None:

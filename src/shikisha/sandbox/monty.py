@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 # Bytes of the interpreter's memory per character of input, at most.
 _WORST_EXPANSION = 8
-# Seconds beyond the limits until an unresponsive process is killed. The interpreter holds its own limits; on a
-# busy machine it may need seconds to start, and a killed start would count as a failed check.
-_GRACE = 10.0
+# Seconds beyond the limits until running code that does not stop by itself is killed.
+_GRACE = 1.0
+# The same for any other turn of a process, such as its start: that may take seconds on a busy machine, is not the
+# work of the code, and would count as the code's failure.
+_START_GRACE = 10.0
 
 
 class MontySandbox:
@@ -90,7 +92,7 @@ class MontySandbox:
             if self._pool is None:
                 from pydantic_monty import Monty
 
-                longest = 2 * self.limits.seconds + _GRACE  # running and sleeping
+                longest = 2 * self.limits.seconds + _START_GRACE  # running and sleeping
                 pool = Monty(max_processes=self._processes, request_timeout=longest, feed_duration_limit_grace=_GRACE)
                 self._pool = pool.__enter__()
             return self._pool

@@ -64,7 +64,7 @@ def test_every_row_answers_the_same_questions_and_the_pool_has_more_right_than_i
     assert [row["worker"] for row in told["rows"]] == ["conducted", *demo._NAMES]
     assert all(sum(of for _, of in row["families"].values()) == told["questions"] == 5 for row in told["rows"])
     conducted, *alone = [row["right"] for row in told["rows"]]
-    assert conducted == 5 > max(alone)
+    assert conducted > max(alone)
 
 
 def test_the_office_is_a_command_of_the_training_plugin() -> None:

@@ -28,7 +28,7 @@ from shikisha.engine.conductor import Conductor, Proposal, Situation
 MODEL = "smollm2-135m"
 _FOLDER = Path(str(files("shikisha.cli") / "demo_data"))
 _WORKERS: Sequence[Mapping[str, object]] = (
-    {"name": "SmolLM2", "spec": f"local:{MODEL}", "temperature": 0.0, "max_output_tokens": 256, "timeout": 300},
+    {"name": "SmolLM2", "spec": f"local:{MODEL}", "temperature": 0.0, "max_output_tokens": 128, "timeout": 300},
     {"name": "calculator", "kind": "local", "tool": "calculator"},
     {"name": "python", "kind": "python"},
     {"name": "tables", "kind": "local", "tool": "sql", "folder": str(_FOLDER / "library")},
@@ -37,7 +37,7 @@ _WORKERS: Sequence[Mapping[str, object]] = (
 _NAMES = [str(each["name"]) for each in _WORKERS]
 _BOTH = re.compile(r"Answer both\. First: (.+) Second: (.+)", re.DOTALL)
 _READ = "Answer the question in a few words, from the passages above."
-Tasks = Annotated[int | None, typer.Option("--tasks", min=1, max=5000, help="How many questions; by default all.")]
+Tasks = Annotated[int, typer.Option("--tasks", min=1, max=27, help="How many of the 27 questions, evenly taken.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,13 @@ def _part_steps(part: str, before: int, workers: Mapping[str, int]) -> list[Step
     return [Step(f"{part} Reply with one word: yes or no.", workers["SmolLM2"])]
 
 
-def demo(tasks: Tasks = None, json: JsonOption = False) -> ExitCode:
+def demo(tasks: Tasks = 9, json: JsonOption = False) -> ExitCode:
     """Conduct a real model and real tools on public questions.
 
     Shows what each worker alone has right, and what the conducted pool has. No key and no network is needed.
     """
-    questions = list(read_questions())[:tasks]
+    every = list(read_questions())
+    questions = [every[place * len(every) // tasks] for place in range(tasks)]
     conducted = _conducted(questions, shown=not json)
     alone = [_alone(name, questions) for name in _NAMES]
     best = max(alone, key=lambda row: row.count)

@@ -2,8 +2,9 @@
 
     python benchmarks/minute.py [--json] [--runs 3]
 
-Each time a fresh clone and an empty home, so pip's and uv's caches are cold and the model is fetched. Of
-`make demo`, the time to the first conducted answer and to the end counts. The wheel is installed by pip alone in a fresh environment; a double of Ollama at its usual port answers `shikisha run` at once.
+Each time a fresh clone and an empty home, so pip's and uv's caches are cold and the model is fetched. Of `make demo`,
+the time to the first conducted answer and to the end counts. The wheel is installed by pip alone in a fresh
+environment; a double of Ollama at its usual port answers `shikisha run` at once.
 """
 
 import json
@@ -78,9 +79,8 @@ def installed_wheel(environment: dict[str, str], wheel: Path) -> tuple[float, fl
     with TemporaryDirectory() as folder:
         begun, own, tools = perf_counter(), {**environment, "HOME": folder}, Path(folder, "venv/bin")
         subprocess.run([sys.executable, "-m", "venv", str(tools.parent)], check=True)  # noqa: S603
-        subprocess.run(
-            [str(tools / "pip"), "install", "--quiet", str(wheel)], env=own, check=True, stderr=subprocess.DEVNULL
-        )  # noqa: S603
+        pip = [str(tools / "pip"), "install", "--quiet", str(wheel)]
+        subprocess.run(pip, env=own, check=True, stderr=subprocess.DEVNULL)  # noqa: S603
         installed = perf_counter()
         command = [str(tools / "shikisha"), "run", "What is the capital of France?"]
         done = subprocess.run(command, env=own, cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603

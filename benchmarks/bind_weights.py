@@ -3,7 +3,7 @@
     python benchmarks/bind_weights.py
 
 Run it after a change of features or constants that was meant to change what shipped weights say, and measure them
-again: the command does not ask. Files are the pointer model, the ranker of tools and the text encoder.
+again: the command does not ask. Files are the pointer model and the text encoder.
 """
 
 from pathlib import Path
@@ -13,18 +13,14 @@ import onnx
 import shikisha
 from shikisha.conductors.pointer_conductor import bind_pointer, shipped_pointer
 from shikisha.retrieval.code_probe import probe_code
-from shikisha.retrieval.ranker import parse_ranker
 from shikisha.retrieval.text_encoder import TextEncoder
 
 FOLDER = Path(shikisha.__file__).parent / "retrieval"
 
 
 def main() -> None:
-    """Write the three files."""
+    """Write both files."""
     bind_pointer(shipped_pointer())
-    ranker = FOLDER / "tools.ranker.json"
-    ranker.write_text(parse_ranker(ranker.read_bytes(), str(ranker), bound=False).dump(), "utf-8")
-
     encoder = FOLDER / "encoder.onnx"
     network = onnx.load(encoder)
     props = {each.key: each.value for each in network.metadata_props}

@@ -36,7 +36,6 @@ from shikisha.core.errors import ConfigError
 from shikisha.core.prompts import WORDINGS
 from shikisha.engine.conductor import NoPlan, Situation
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.retrieval.ranker import shipped_ranker
 from shikisha.retrieval.text_encoder import TextEncoder
 from shikisha_train.office.office_tasks import QUIET_OFFICE, office_tasks
 from shikisha_train.office.questions import AuthorSplit
@@ -111,7 +110,6 @@ def test_a_model_that_other_code_was_trained_with_is_refused(tmp_path: Path) -> 
 def test_the_shipped_models_go_with_this_code() -> None:
     """Whoever changes features or constants on purpose measures again, and runs benchmarks/bind_weights.py."""
     load_pointer(shipped_pointer())
-    assert shipped_ranker() is not None
     TextEncoder()
 
 

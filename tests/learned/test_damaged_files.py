@@ -24,7 +24,7 @@ from shikisha.learned.learning_files import LearningFiles
 from shikisha.learned.outcome_fit import LearningTerms, fit_outcomes
 from shikisha.learned.outcome_model import OUTCOMES, OutcomeModel, outcome_model_of
 from shikisha.learned.step_evidence import RunEvidence, StepAnswer, StepUnit
-from shikisha.retrieval.ranker import load_ranker, shipped_ranker
+from shikisha.retrieval.ranker import Ranker, RankerOrigin, load_ranker
 from shikisha.retrieval.text_encoder import TextEncoder, shipped_encoder
 from shikisha.routing.policy_file import load_policy, save_policy
 from shikisha.routing.policy_registry import REGISTRY_FILE, read_registry
@@ -82,9 +82,10 @@ def write_shelf(folder: Path) -> Path:
 
 
 def write_ranker(file: Path) -> None:
-    ranker = shipped_ranker()
-    assert ranker is not None
-    file.write_text(ranker.dump())
+    drawn, shape = np.random.default_rng(0), (20, 9)
+    whole = {name: drawn.integers(0, 9, shape) for name in ("feature", "left", "right")}
+    reals = {name: drawn.normal(size=shape).astype(np.float32) for name in ("threshold", "value")}
+    file.write_text(Ranker({**whole, **reals}, 4, RankerOrigin()).dump())
 
 
 KINDS: Mapping[str, Kind] = {

@@ -50,7 +50,7 @@ async def test_a_run_finds_the_right_one_of_some_hundreds_and_its_page_shows_how
     async with served(tmp_path, config) as at, httpx2.AsyncClient(base_url=at.url, timeout=30.0) as client:
         await client.post("/ui/login", data={"key": at.key})
         page = (await client.get(f"/ui/runs/{run.id}")).text
-    for shown in ("list_clinic_customers", "Province", "provinceId", "not_offered", refused.tool):
+    for shown in (*offered.found, "Province", "provinceId", "not_offered", refused.tool):
         assert shown in page, shown
     assert refused.tool in told
     assert "not_offered" in told

@@ -114,7 +114,9 @@ def test_invariant_7_nothing_but_the_training_plugin_can_make_tokens_of_a_text_f
         for node in ast.walk(tree(path))
         for name in imported_by(node)
     }
-    assert [pair for pair in named if pair[1] in roots] == []
+    # A sentence encoder that a person names reads queries and tools, and gives vectors: no loss sees its tokens.
+    encoder = ("shikisha.retrieval.text_encoder", "tokenizers")
+    assert [pair for pair in named if pair[1] in roots and pair != encoder] == []
 
 
 def test_the_package_imports_none_of_its_plugins() -> None:

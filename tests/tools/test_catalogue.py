@@ -15,10 +15,11 @@ from shikisha.config.container import Container, load_config
 from shikisha.core.call import ApprovalMode
 from shikisha.core.errors import ConfigError, FaultKind, UnknownName, WorkerError
 from shikisha.core.task import Task
+from shikisha.core.tools import ToolEffect
 from shikisha.engine.worker import Request
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
-from shikisha.tools.catalogue import ToolCatalogue, build_request
-from shikisha.tools.catalogue_entry import OperationCall, OperationParameter
+from shikisha.tools.catalogue import ToolCatalogue, ToolSearch, build_request
+from shikisha.tools.catalogue_entry import CatalogueEntry, OperationCall, OperationParameter, make_tool
 from shikisha.tools.catalogue_source import read_source
 from shikisha.tools.lock_file import CatalogueLock, write_lock
 
@@ -287,3 +288,33 @@ def test_a_form_is_sent_as_one() -> None:
     call = OperationCall("POST", "/p", body="body", media="form")
     _, headers, body = build_request(call, "http://h", {"body": {"a": "1 2", "b": ["x", "y"]}}, {})
     assert (headers["Content-Type"], body) == ("application/x-www-form-urlencoded", b"a=1+2&b=x&b=y")
+
+
+def entries_of(count: int, verb: str = "list") -> list[CatalogueEntry]:
+    return [
+        CatalogueEntry(make_tool("own", f"{verb}_{at}", f"{verb} {at}", {}, ToolEffect.READ, idempotent=False))
+        for at in range(count)
+    ]
+
+
+def test_the_index_of_many_tools_is_kept_by_what_it_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "shikisha/catalogues"
+    ToolSearch(entries_of(40))
+    assert not kept.exists()  # few tools are indexed faster than a file is read
+    first = ToolSearch(entries_of(600))
+    (file,) = kept.iterdir()
+    before = file.stat().st_mtime_ns
+    again = ToolSearch(entries_of(600))
+    assert file.stat().st_mtime_ns == before
+    queries = ["list 17", "5 then list 8", "enumerate them", ""]
+    assert [again.find(query, 5) for query in queries] == [first.find(query, 5) for query in queries]
+    file.write_bytes(file.read_bytes()[:-3000])
+    assert ToolSearch(entries_of(600)).find("list 17", 5) == first.find("list 17", 5)
+    moved = ToolSearch(entries_of(600)[::-1])  # the same tools in another order are other positions
+    assert moved.find("list 17", 1)[0].tool.name == first.find("list 17", 1)[0].tool.name == "list_17"
+    assert ToolSearch(entries_of(600, "delete")).find("delete 17", 1)[0].tool.name == "delete_17"
+    assert len(list(kept.iterdir())) == 3
+    for number in range(20):
+        ToolSearch(entries_of(600 + number, "see"))
+    assert len(list(kept.iterdir())) == 16

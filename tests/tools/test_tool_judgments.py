@@ -93,8 +93,8 @@ async def test_runs_teach_which_tools_are_right(tmp_path: Path) -> None:
     for each in gathered.judgments:
         first, _, third = f"{each.query} x".split()[:3]
         assert [names[place] for place in each.right] == [RIGHT.get(f"{first} {third}", f"op_{each.query[3:]}")]
-    search = ToolSearch(entries, None)
-    _, gain = select_ranker(search.index, gathered.judgments, None, "runs")
+    search = ToolSearch(entries).search
+    _, gain = select_ranker(search, gathered.judgments, None, "runs")
     assert gain.excludes_harm
     assert gain.after > gain.before + 0.1
 

@@ -30,7 +30,7 @@ from shikisha.core.task import Task
 from shikisha.core.text import one_line
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Pool
-from shikisha.tools.catalogue import FoundTool, ToolSearch, load_catalogue_ranker, tool_json
+from shikisha.tools.catalogue import FoundTool, ToolSearch, tool_json
 from shikisha.tools.catalogue_entry import ReadCatalogue
 from shikisha.tools.catalogue_settings import CatalogueOptions, JsonlCatalogue, OpenApiCatalogue
 from shikisha.tools.catalogue_source import read_source
@@ -251,14 +251,14 @@ def learn(name: OneName, to: Out, shared: SharedOptions, from_journal: FromJourn
     require_extra("learn", "tools learn")
     output.refuse_unwritable(to)
     # Only this command needs scikit-learn.
-    from shikisha.retrieval.fit_ranker import select_ranker
+    from shikisha.retrieval.fit_ranker import mean_recall, select_ranker
     from shikisha.tools.tool_judgments import ToolJudgments, gather_judgments
 
     container = load_config(shared.config)
     options: CatalogueOptions = container.settings.catalogues[_chosen(container, (name,))[0]]
     entries = container.catalogue(name).read().entries
-    path = None if options.ranker is None else container.folder / options.ranker
-    search = ToolSearch(entries, load_catalogue_ranker(path))
+    ranker_file, encoder_file = (file and container.folder / file for file in (options.ranker, options.encoder))
+    search = ToolSearch(entries, ranker_file, encoder_file)
 
     async def gather() -> ToolJudgments:
         async with session.open_existing_journal(shared) as journal:
@@ -267,7 +267,11 @@ def learn(name: OneName, to: Out, shared: SharedOptions, from_journal: FromJourn
     gathered = session.run_async(gather)
     for reason, count in gathered.skipped.items():
         output.print_note(f"left out: {count:,} {reason}")
-    ranker, gain = select_ranker(search.index, gathered.judgments, search.ranker, f"catalogue {name}", seed)
+    if encoder_file is not None:
+        shipped, own = (mean_recall(each.search, gathered.judgments) for each in (ToolSearch(entries), search))
+        queries = len(gathered.judgments)
+        output.print_note(f"encoder: recall at 5 on {queries:,} queries: {shipped:.3f} → {own:.3f} with {encoder_file}")
+    ranker, gain = select_ranker(search.search, gathered.judgments, search.ranker, f"catalogue {name}", seed)
     if gain.excludes_harm:
         output.write_file(to, ranker.dump())
     figures = {"queries": gain.queries, "before": gain.before, "after": gain.after, "low": gain.low, "high": gain.high}

@@ -389,8 +389,8 @@ def _build_catalogue(own: Container, name: str, table: CatalogueOptions) -> "Too
     from shikisha.tools.catalogue import ToolCatalogue
     from shikisha.tools.lock_file import read_lock
 
-    ranker = None if table.ranker is None else own.folder / table.ranker
-    options = table.model_copy(update={"ranker": ranker})
+    files = {"ranker": table.ranker, "encoder": table.encoder}
+    options = table.model_copy(update={key: file and own.folder / file for key, file in files.items()})
     price = None if table.price is None else Price(call=table.price)
     load = partial(read_lock, own.lock_path(name), name, table.sha256 or "", table.adds, price)
     guards = cache(lambda effect: adapters.build_guards(table.guards, effect, own.file, f"catalogues.{name}"))

@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from shikisha.core.errors import ConfigError
-from shikisha.retrieval.ranker import MAX_DEPTH, Ranker, RankerOrigin, candidate_features
-from shikisha.retrieval.text_index import Candidates, Floats, Ints, TextIndex
+from shikisha.retrieval.ranker import MAX_DEPTH, DocumentSearch, Ranker, RankerOrigin, candidate_features
+from shikisha.retrieval.text_index import Candidates, Floats, Ints
 
 _TREES, _LEAVES, _LEARNING_RATE = 150, 16, 0.05
 _LEAST_QUERIES = 30
@@ -57,19 +57,19 @@ class _JudgedQuery:
     features: Floats = field(repr=False)
 
 
-def fit_ranker(index: TextIndex, judgments: Sequence[Judgment], source: str, seed: int = 0) -> Ranker:
+def fit_ranker(search: DocumentSearch, judgments: Sequence[Judgment], source: str, seed: int = 0) -> Ranker:
     """Fit a ranker on all of these judgments; ConfigError where there are too few."""
-    return _fit_trees([_judge(index, each) for each in judgments], source, seed)
+    return _fit_trees([_judge(search, each) for each in judgments], source, seed)
 
 
 def select_ranker(
-    index: TextIndex, judgments: Sequence[Judgment], current: Ranker | None, source: str, seed: int = 0
+    search: DocumentSearch, judgments: Sequence[Judgment], current: Ranker | None, source: str, seed: int = 0
 ) -> tuple[Ranker, RankerGain]:
     """Fit on one half of the queries and compare with the current ranker on the other; the ranker is of the first half.
 
     The caller keeps the ranker only if the gain `excludes_harm`.
     """
-    judged = [_judge(index, each) for each in judgments]
+    judged = [_judge(search, each) for each in judgments]
     fitted_on = [each for each in judged if _half(each.judgment.query, seed)]
     held_out = [each for each in judged if not _half(each.judgment.query, seed)]
     if len(held_out) < _LEAST_QUERIES:
@@ -91,17 +91,22 @@ def compare_rankers(
     return RankerGain(len(held_out), float(before.mean()), float(after.mean()), float(low), float(high))
 
 
+def mean_recall(search: DocumentSearch, judgments: Sequence[Judgment]) -> float:
+    """Return the recall at five without a ranker, over all judgments: nothing was fitted to them."""
+    return float(np.mean([_recall(_judge(search, each), None) for each in judgments])) if judgments else 0.0
+
+
 def _half(query: str, seed: int) -> bool:
     return sha256(f"{seed}:{query}".encode(errors="surrogatepass")).digest()[0] < 128
 
 
-def _judge(index: TextIndex, judgment: Judgment) -> _JudgedQuery:
-    found = index.search(judgment.query)
-    return _JudgedQuery(judgment, found, candidate_features(index, found))
+def _judge(search: DocumentSearch, judgment: Judgment) -> _JudgedQuery:
+    found, _ = search.find(judgment.query)
+    return _JudgedQuery(judgment, found, candidate_features(search.index, found))
 
 
 def _recall(judged: _JudgedQuery, ranker: Ranker | None) -> float:
-    scores = judged.found.scores if ranker is None else ranker.log_odds(judged.features)
+    scores = judged.found.fused if ranker is None else ranker.log_odds(judged.features)
     best = judged.found.positions[np.lexsort((np.arange(len(scores)), -scores))[:TOP]]
     return float(np.isin(judged.judgment.right, best).mean())
 

@@ -7,10 +7,9 @@ ids of documents, words of queries, and clicks of one person.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,14 +19,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from shikisha.core.errors import ConfigError
 from shikisha.core.toml import first_invalid
 from shikisha.retrieval.code_probe import check_probe, probe_code
-from shikisha.retrieval.text_index import Candidates, Floats, IndexedText, Ints, TextIndex
+from shikisha.retrieval.text_index import Candidates, Floats, IndexedText, Ints, TextIndex, split_clauses
 
 FORMAT = 1
 MAX_DEPTH = 6
 _MAX_FILE_BYTES = 2**24
 _MAX_TREES = 1_000
 _FEATURES_BY_FIELD = 6
-_OTHER_FEATURES = 26
+_OTHER_FEATURES = 30
 _FIRST_TREES = 25
 _KEPT = 40
 _TOP_RANKS = 3
@@ -43,7 +42,7 @@ def num_features(fields: int) -> int:
 def candidate_features(index: TextIndex, found: Candidates) -> Floats:
     """Return [C, num_features]: how the query meets each candidate.
 
-    In order: the whole query; each field; the clause that fits best; the candidate's group; the query itself.
+    In order: the whole query; its meaning; each field; the best clause; the candidate's group; the query.
     """
     count = len(found.positions)
     if not count:
@@ -52,9 +51,13 @@ def candidate_features(index: TextIndex, found: Candidates) -> Floats:
     total, scores = _total(found), found.scores
     covered = found.matches.max(axis=0).astype(bool) @ found.rarity / total
     place = np.log1p(np.arange(len(scores)))
-    whole_features = [scores / total, scores / scores.max(), place, covered, covered / (covered.max() + _TINY)]
+    relative = scores / (scores.max() + _TINY)
+    whole_features = [scores / total, relative, place, covered, covered / (covered.max() + _TINY)]
+    meaning = [found.fused, found.nearness]
+    meaning += [np.log1p(_places(each)).astype(np.float32) for each in meaning]
     columns = [
         *(whole_features),
+        *meaning,
         *_field_features(index, found),
         *_clause_features(index, found),
         *_group_features(index, found),
@@ -76,7 +79,7 @@ def _field_features(index: TextIndex, found: Candidates) -> list[Floats]:
     named = weighted.sum(axis=2)
     own = named / (index.mass[found.positions].T + _TINY)
     strength = found.matches @ rarity / total
-    rarest = weighted.max(axis=2) / rarity.max()
+    rarest = weighted.max(axis=2, initial=0.0) / rarity.max(initial=_TINY)
     lengths = np.log1p(index.lengths[found.positions].T)
     relative = own / (own.max(axis=1, keepdims=True) + _TINY)
     return [row for part in (named / total, own, strength, rarest, lengths, relative) for row in part]
@@ -123,11 +126,11 @@ def _group_features(index: TextIndex, found: Candidates) -> list[Floats]:
     within = np.empty(len(scores), np.int64)
     within[order] = np.arange(len(scores)) - firsts[member[order]]
     return [
-        best[member] / scores.max(),
+        best[member] / (scores.max() + _TINY),
         np.log1p(_places(best)[member]),
         np.log1p(within),
         np.log1p(sizes[member]),
-        sums[member] / sums.sum(),
+        sums[member] / (sums.sum() + _TINY),
         near[member],
         scores / (best[member] + _TINY),
     ]
@@ -203,7 +206,9 @@ class Ranker:
         fields = self.fields - 1
         documents = [IndexedText(f"g{at % 2}", (texts[at - 1], *[text] * fields)) for at, text in enumerate(texts)]
         index = TextIndex(documents, [1.0 + field for field in range(self.fields)])
-        features = candidate_features(index, index.search("Archive the letter. Then send the price of it."))
+        nearness = np.linspace(1, 0, len(texts), dtype=np.float32)
+        found = index.search("Archive the letter. Then send the price of it.", nearness=nearness)
+        features = candidate_features(index, found)
         yield from (features, self.log_odds(features))
 
     def dump(self) -> str:
@@ -248,12 +253,6 @@ def load_ranker(path: Path) -> Ranker:
         raise ConfigError(f"{path}: expected a ranker file: {error.strerror}") from None
 
 
-def shipped_ranker() -> Ranker | None:
-    """Return the ranker in the package; None where it was left out."""
-    file = resources.files("shikisha.retrieval") / "tools.ranker.json"
-    return parse_ranker(file.read_bytes(), "the shipped ranker") if file.is_file() else None
-
-
 def parse_ranker(text: bytes, where: str, *, bound: bool = True) -> Ranker:
     """Return the ranker in a file's bytes; ConfigError says what does not fit, `bound`: with this code as well."""
     try:
@@ -283,9 +282,26 @@ def parse_ranker(text: bytes, where: str, *, bound: bool = True) -> Ranker:
     return ranker
 
 
-def rank_documents(index: TextIndex, ranker: Ranker | None, query: str, top: int) -> list[tuple[int, float]]:
-    """Return the best documents with their scores, best first: by the ranker, or without one by BM25F."""
-    found = index.search(query)
-    scores = found.scores if ranker is None else ranker.log_odds(candidate_features(index, found))
-    order = np.lexsort((np.arange(len(scores)), -scores))[:top]
-    return [(int(found.positions[place]), float(scores[place])) for place in order]
+class DocumentSearch:
+    """Documents by words, and by meaning: `vectors` [N, width] are theirs, and `encode` makes a query's."""
+
+    def __init__(self, index: TextIndex, encode: Callable[[Sequence[str]], Floats], vectors: Floats) -> None:
+        self.index, self._encode, self.vectors = index, encode, vectors
+
+    def find(self, query: str) -> tuple[Candidates, float]:
+        """Return candidates, near by words or to one of the query's clauses by meaning, and the highest cosine."""
+        cosines = np.maximum(self.vectors @ self._encode(split_clauses(query) or [query]).T, 0)
+        highest = cosines.max(axis=0, initial=_TINY)
+        nearness = (cosines / highest).max(axis=1)
+        return self.index.search(query, nearness=nearness), float(highest.max())
+
+    def rank(self, ranker: Ranker | None, query: str, top: int) -> list[tuple[int, float]]:
+        """Return the best documents with their scores, best first.
+
+        A ranker's scores are log odds. Without one, half of a score is by words and half by meaning, each relative to
+        the best document; times the highest cosine, so that scores of several searches can be compared.
+        """
+        found, highest = self.find(query)
+        scores = found.fused * highest if ranker is None else ranker.log_odds(candidate_features(self.index, found))
+        order = np.lexsort((np.arange(len(scores)), -scores))[:top]
+        return [(int(found.positions[place]), float(scores[place])) for place in order]

@@ -18,7 +18,7 @@ from functools import lru_cache
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,10 @@ FORMAT = "shikisha-text-encoder/1"
 MAX_CHARACTERS = 2_000
 MAX_WORDS = 64
 MAX_UNITS = 32
+MAX_TOKENS = 256
 _MAX_WORD = 20
 _BATCH = 64
-_MAX_FILE_BYTES = 2**25
+_MAX_FILE_BYTES = 2**31
 _REMEMBERED_WORDS = 50_000
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\d_A-Za-z]+|[?%+*/=$€£#@<>-]")
 _ACCENT = re.compile("[\u0300-\u036f]")
@@ -108,30 +109,10 @@ class TextEncoder:
     """
 
     def __init__(self, file: Path | None = None, *, bound: bool = True) -> None:
-        try:
-            import onnxruntime  # type: ignore[import-untyped]
-            from onnxruntime.capi import onnxruntime_pybind11_state as raised  # type: ignore[import-untyped]
-        except ModuleNotFoundError:
-            raise MissingExtra("edge", "the text encoder") from None
         where = str(file or "the shipped text encoder")
-        onnxruntime.disable_telemetry_events()
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4
         body = _read(file)
-        try:
-            self._session = onnxruntime.InferenceSession(body, options, providers=["CPUExecutionProvider"])
-            told = dict(self._session.get_modelmeta().custom_metadata_map)
-        except (
-            raised.Fail,
-            raised.InvalidArgument,
-            raised.InvalidGraph,
-            raised.InvalidProtobuf,
-            raised.NotImplemented,
-        ):
-            raise ConfigError(f"{where}: cannot be read as an ONNX model") from None
-        except (raised.RuntimeException, UnicodeDecodeError):  # the graph cannot be built, or has a name not in UTF-8
-            raise ConfigError(f"{where}: cannot be read as an ONNX model") from None
+        self._session, raised = _open_model(body, where)
+        told = _metadata(self._session, where)
         names = {one.name for one in self._session.get_inputs()}
         if told.get("format") != FORMAT or "units" not in told or names != {"units", "words"}:
             raise ConfigError(f"{where}: not a text encoder: expected the format {FORMAT}")
@@ -164,6 +145,95 @@ class TextEncoder:
         """Return the share of a text's words that are not known as such; 1.0 for a text without words."""
         words = split_words(text)
         return sum(not self.table.knows(word) for word in words) / len(words) if words else 1.0
+
+
+class SentenceEncoder:
+    """Encodes texts with somebody's sentence transformer: an ONNX model, and `tokenizer.json` in the same folder.
+
+    What the model gives for each token is averaged over a text's tokens, as most of these models are trained.
+    """
+
+    def __init__(self, file: Path) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ModuleNotFoundError:
+            raise MissingExtra("edge", "a sentence encoder") from None
+        words = file.with_name("tokenizer.json")
+        if not words.is_file():
+            raise ConfigError(f"{file}: expected a text encoder of this package, or a model with {words} beside it")
+        body = _read(file)
+        self._session, self._raised = _open_model(body, str(file))
+        try:
+            self._tokenizer = Tokenizer.from_file(str(words))
+        except Exception as error:  # noqa: BLE001 - its library raises nothing more specific
+            raise ConfigError(f"{words}: not a tokenizer: {error}") from None
+        self._tokenizer.enable_truncation(MAX_TOKENS)
+        self._tokenizer.enable_padding()
+        self._names = {one.name for one in self._session.get_inputs()}
+        self._where = str(file)
+        self.version = sha256(body + words.read_bytes()).hexdigest()
+        self.width = self.encode(["a"]).shape[1]
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Return [N, width]: a unit vector for each text."""
+        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+        vectors = [np.zeros((0, self.width), np.float32)] if not texts else []
+        for first in range(0, len(order), _BATCH):
+            batch = self._tokenizer.encode_batch([texts[at][:MAX_CHARACTERS] for at in order[first : first + _BATCH]])
+            mask = np.array([one.attention_mask for one in batch], np.int64)
+            inputs = {"input_ids": np.array([one.ids for one in batch], np.int64), "attention_mask": mask}
+            inputs["token_type_ids"] = np.zeros_like(mask)
+            try:
+                found = self._session.run(None, {name: inputs[name] for name in self._names})[0]
+            except (KeyError, self._raised.InvalidArgument, self._raised.Fail) as error:
+                raise ConfigError(f"{self._where}: not a sentence encoder: {error}") from None
+            if found.ndim not in (2, 3):
+                raise ConfigError(f"{self._where}: not a sentence encoder: an output of {found.ndim} dimensions")
+            pooled = found if found.ndim == 2 else (found * mask[:, :, None]).sum(1) / mask.sum(1)[:, None]
+            vectors.append(pooled / np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12))
+        back = np.argsort(order, kind="stable")
+        whole: Floats = np.concatenate(vectors)[back].astype(np.float32)
+        return whole
+
+
+def load_encoder(file: Path | None) -> TextEncoder | SentenceEncoder:
+    """Return the encoder of this file, of this package's kind or a sentence transformer; else the shipped one."""
+    if file is None:
+        return shipped_encoder()
+    session, _ = _open_model(_read(file), str(file))
+    return TextEncoder(file) if "format" in _metadata(session, str(file)) else SentenceEncoder(file)
+
+
+def _open_model(body: bytes, where: str) -> tuple[Any, Any]:
+    """Return a session and the module of its errors; ConfigError where the bytes are no model."""
+    try:
+        import onnxruntime  # type: ignore[import-untyped]
+        from onnxruntime.capi import onnxruntime_pybind11_state as raised  # type: ignore[import-untyped]
+    except ModuleNotFoundError:
+        raise MissingExtra("edge", "the text encoder") from None
+    onnxruntime.disable_telemetry_events()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(body, options, providers=["CPUExecutionProvider"]), raised
+    except (
+        raised.Fail,
+        raised.InvalidArgument,
+        raised.InvalidGraph,
+        raised.InvalidProtobuf,
+        raised.NotImplemented,
+        raised.RuntimeException,  # the graph cannot be built
+        UnicodeDecodeError,  # it has a name that is not in UTF-8
+    ):
+        raise ConfigError(f"{where}: cannot be read as an ONNX model") from None
+
+
+def _metadata(session: Any, where: str) -> dict[str, str]:  # noqa: ANN401 - of a library without types
+    try:
+        return dict(session.get_modelmeta().custom_metadata_map)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where}: cannot be read as an ONNX model") from None
 
 
 @lru_cache(maxsize=1)

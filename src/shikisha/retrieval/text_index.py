@@ -10,9 +10,9 @@ Words of texts as terms: identifiers are split, plurals and endings are cut, and
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,6 +146,8 @@ MAX_FIELD_CHARACTERS = 4_000
 _MAX_CANDIDATES = 100
 _MAX_CANDIDATES_PER_CLAUSE = 25
 _MAX_QUERY_TERMS = 96
+_MAX_NEAREST = 25
+_KEPT = ("groups", "lengths", "mass", "_weights", "_rarity", "_starts", "_documents", "_scores", "_parts")
 # Of the best score, tried in this order to find enough candidates.
 _SHARES = (0.5, 0.3, 0.15, 0.0)
 
@@ -173,6 +175,14 @@ class Candidates:
     rarity: Floats
     clause: Ints
     clause_scores: Floats
+    nearness: Floats
+
+    @property
+    def fused(self) -> Floats:
+        """[C]: half by words, relative to the best document, and half by meaning."""
+        best = np.float32(max(float(self.scores.max(initial=0.0)), 1e-6))
+        fused: Floats = (self.scores / best + self.nearness) / np.float32(2)
+        return fused
 
 
 class TextIndex:
@@ -201,6 +211,23 @@ class TextIndex:
     def __len__(self) -> int:
         return self._size
 
+    def arrays(self) -> Mapping[str, NDArray[np.generic]]:
+        """Return all that the index holds, so that a file can keep it."""
+        terms = np.frombuffer("\n".join(self._vocabulary.numbers).encode(), np.uint8)
+        return {"terms": terms, **{name: getattr(self, name) for name in _KEPT}}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "TextIndex":
+        """Return the index that `arrays` came from."""
+        index = cls.__new__(cls)
+        terms = arrays["terms"].tobytes().decode()
+        index._vocabulary = Vocabulary()
+        index._vocabulary.numbers = {term: number for number, term in enumerate(terms.split("\n") if terms else ())}
+        for name in _KEPT:
+            setattr(index, name, arrays[name])
+        index._size = len(index.groups)
+        return index
+
     def _add_postings(self, numbers: Ints, lengths: Ints) -> None:
         """Sort the terms of all texts: for each term the documents that have it, and how often in which field."""
         fields, size = lengths.shape
@@ -225,19 +252,24 @@ class TextIndex:
         own = [np.bincount(documents, (parts[:, field] > 0) * rarity[terms], size) for field in range(fields)]
         self.mass: Floats = np.stack(own, axis=1).astype(np.float32)
 
-    def search(self, query: str, limit: int = _MAX_CANDIDATES) -> Candidates:
-        """Return the best `limit` documents of the whole query, and the best of each clause, without scores of 0."""
+    def search(self, query: str, limit: int = _MAX_CANDIDATES, nearness: Floats | None = None) -> Candidates:
+        """Return the best `limit` documents of the whole query, and the best of each clause, without scores of 0.
+
+        `nearness` [N] says how near in meaning each document is, the nearest at 1; the best of it are candidates too.
+        """
+        near = np.zeros(self._size, np.float32) if nearness is None else nearness
         terms, clause = self._read_query(query)
         starts, sizes = self._starts[terms], self._starts[terms + 1] - self._starts[terms]
         spans = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
         documents = np.concatenate([self._documents[:0], *(self._documents[span] for span in spans)])
-        scores = np.concatenate([self._scores[:0], *(self._scores[span] for span in spans)])
+        weights = np.concatenate([self._scores[:0], *(self._scores[span] for span in spans)])
         clauses = int(clause.max()) + 1 if len(clause) else 1
         slots = np.repeat(clause * self._size, sizes) + documents
-        by_clause = np.bincount(slots, scores, clauses * self._size).reshape(clauses, self._size)
+        by_clause = np.bincount(slots, weights, clauses * self._size).reshape(clauses, self._size)
         whole = by_clause.sum(axis=0)
         several = by_clause if clauses > 1 else by_clause[:0]
         best = [_best_positions(row, _MAX_CANDIDATES_PER_CLAUSE) for row in several]
+        best += [_best_positions(near, _MAX_NEAREST)]
         positions = np.unique(np.concatenate([_best_positions(whole, limit), *best]))
         positions = positions[np.lexsort((positions, -whole[positions]))]
         row_of = np.full(self._size, -1, np.int32)
@@ -250,9 +282,8 @@ class TextIndex:
         matches = np.zeros((len(self._weights), len(positions), len(terms)), np.float32)
         matches[:, rows[kept], owners] = self._parts[entries].T
         clause_scores = by_clause[:, positions].T.astype(np.float32)
-        return Candidates(
-            positions, whole[positions].astype(np.float32), matches, self._rarity[terms], clause, clause_scores
-        )
+        scores = whole[positions].astype(np.float32)
+        return Candidates(positions, scores, matches, self._rarity[terms], clause, clause_scores, near[positions])
 
     def _read_query(self, query: str) -> tuple[Ints, Ints]:
         """Return the known terms of a query, each once, and the clause in which each stands first."""
@@ -265,7 +296,7 @@ class TextIndex:
         return np.array(terms, np.int64), np.array([known[number] for number in terms], np.int64)
 
 
-def _best_positions(scores: NDArray[np.float64], limit: int) -> Ints:
+def _best_positions(scores: NDArray[np.float64] | Floats, limit: int) -> Ints:
     """Return the positions of the best scores above 0, in any order; where the last ones tie, whichever are first."""
     highest = scores.max(initial=0.0)
     above: Ints = np.zeros(0, np.int64)

@@ -10,12 +10,17 @@ Performs one HTTP operation of a catalogue: arguments become path, query, header
 
 import asyncio
 import json
+import os
 import re
 import threading
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from pydantic import JsonValue
@@ -42,9 +47,12 @@ from shikisha.workers.endpoint import (
     redact_and_clip,
 )
 from shikisha.workers.mcp import McpServer, build_server
+from shikisha.workers.model_files import cache_folder
 
 if TYPE_CHECKING:
-    from shikisha.retrieval.ranker import Ranker
+    from numpy.typing import NDArray
+
+    from shikisha.retrieval.text_index import IndexedText
     from shikisha.workers.http_client import HttpResponse
 
 
@@ -190,11 +198,13 @@ def _body(call: OperationCall, arguments: Mapping[str, JsonValue], elsewhere: se
 # Of name, group, description, arguments.
 FIELD_WEIGHTS = (3.0, 1.5, 1.0, 0.5)
 _MAX_ARGUMENTS_SHOWN = 40
+_LEAST_KEPT = 500
+_MOST_KEPT = 16
 
 
 @dataclass(frozen=True, slots=True)
 class FoundTool:
-    """A tool that a search found, and how well it fits: log odds of a ranker, or a BM25 score."""
+    """A tool that a search found, and how well it fits: 0 to 1, or the log odds of a ranker."""
 
     tool: Tool
     score: float
@@ -213,35 +223,76 @@ def document_fields(entry: CatalogueEntry) -> tuple[str, ...]:
 
 
 class ToolSearch:
-    """Finds tools among entries by words: candidates of an index, ordered by a ranker where there is one."""
+    """Finds tools among entries by words and by meaning, ordered by a ranker where there is one.
 
-    def __init__(self, entries: Sequence[CatalogueEntry], ranker: "Ranker | None") -> None:
-        from shikisha.retrieval.text_index import IndexedText, TextIndex
+    MissingExtra where numpy or onnxruntime is absent. The index of many tools is kept in the user's cache folder, by
+    the hash of what it is made of, so that a run does not wait for it.
+    """
 
-        if ranker is not None and ranker.fields != len(FIELD_WEIGHTS):
-            raise ConfigError(f"a ranker for {ranker.fields} fields; tools have {len(FIELD_WEIGHTS)}")
+    def __init__(
+        self, entries: Sequence[CatalogueEntry], ranker: Path | None = None, encoder: Path | None = None
+    ) -> None:
+        try:
+            from shikisha.retrieval.ranker import DocumentSearch, load_ranker
+            from shikisha.retrieval.text_encoder import load_encoder
+            from shikisha.retrieval.text_index import IndexedText, TextIndex
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "numpy":
+                raise
+            raise MissingExtra("tools", "searching a catalogue") from None
         self.entries = tuple(entries)
-        self.ranker = ranker
+        self.ranker = None if ranker is None else load_ranker(ranker)
+        if self.ranker is not None and self.ranker.fields != len(FIELD_WEIGHTS):
+            raise ConfigError(f"a ranker for {self.ranker.fields} fields; tools have {len(FIELD_WEIGHTS)}")
+        model = load_encoder(encoder)
         documents = [IndexedText(each.group or each.tool.server, document_fields(each)) for each in self.entries]
-        self.index: TextIndex = TextIndex(documents, FIELD_WEIGHTS)
+        kept = _kept_file(documents, model.version) if len(documents) >= _LEAST_KEPT else None
+        arrays = None if kept is None else _read_arrays(kept)
+        if arrays is None:
+            vectors = model.encode([f"{each.fields[0]}: {each.fields[2]}" for each in documents])
+            arrays = {**TextIndex(documents, FIELD_WEIGHTS).arrays(), "vectors": vectors}
+            if kept is not None:
+                _write_arrays(kept, arrays)
+        self.search = DocumentSearch(TextIndex.of_arrays(arrays), model.encode, arrays["vectors"])
 
     def find(self, query: str, limit: int) -> list[FoundTool]:
         """Return the tools that fit best, best first."""
-        from shikisha.retrieval.ranker import rank_documents
-
-        ranked = rank_documents(self.index, self.ranker, query, limit)
+        ranked = self.search.rank(self.ranker, query, limit)
         return [FoundTool(self.entries[position].tool, score) for position, score in ranked]
 
 
-def load_catalogue_ranker(path: Path | None) -> "Ranker | None":
-    """Return the ranker of this file, else the shipped one; MissingExtra without numpy."""
+def _kept_file(documents: "Sequence[IndexedText]", encoder: str) -> Path:
+    """Return where the arrays of these documents are kept: named by their texts, the encoder and the code."""
+    code = resources.files("shikisha.retrieval").joinpath("text_index.py").read_bytes()
+    digest = sha256(code + json.dumps([encoder, FIELD_WEIGHTS]).encode())
+    for each in documents:
+        digest.update("\0".join((each.group, *each.fields, "")).encode("utf-8", "replace"))
+    return cache_folder("catalogues") / f"{digest.hexdigest()}.npz"
+
+
+def _read_arrays(file: Path) -> "dict[str, NDArray[Any]] | None":
+    """Return what was kept; None where nothing was, or something damaged."""
+    import numpy as np
+
     try:
-        from shikisha.retrieval.ranker import load_ranker, shipped_ranker
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "numpy":
-            raise
-        raise MissingExtra("tools", "searching a catalogue") from None
-    return shipped_ranker() if path is None else load_ranker(path)
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
+            return dict(kept)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def _write_arrays(file: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
+    """Keep the arrays, and of others the latest; a folder that cannot be written costs time and nothing else."""
+    import numpy as np
+
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part = file.with_name(f"{file.name}.{os.getpid()}.part")
+        with part.open("wb") as opened:
+            np.savez(opened, allow_pickle=False, **dict(arrays))
+        part.replace(file)
+        for old in sorted(file.parent.glob("*.npz"), key=lambda each: -each.stat().st_mtime)[_MOST_KEPT:]:
+            old.unlink()
 
 
 class ToolCatalogue:
@@ -285,10 +336,9 @@ class ToolCatalogue:
     def search_now(self, query: str, limit: int) -> list[FoundTool]:
         """Return the tools that fit best with their scores; the index is built once."""
         lock = self.read()
-        ranker = load_catalogue_ranker(self._options.ranker) if self._search is None else None
         with self._building:
             if self._search is None:
-                self._search = ToolSearch(lock.entries, ranker)
+                self._search = ToolSearch(lock.entries, self._options.ranker, self._options.encoder)
         return self._search.find(query, limit)
 
     async def pin(self) -> str:

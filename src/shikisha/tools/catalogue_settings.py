@@ -58,7 +58,11 @@ class CatalogueOptions(BaseModel):
     )
     ranker: Path | None = Field(
         default=None,
-        description="a ranker that `shikisha tools learn` wrote, relative to this file; by default the shipped one",
+        description="a ranker that `shikisha tools learn` wrote, relative to this file; by default none",
+    )
+    encoder: Path | None = Field(
+        default=None,
+        description="an ONNX sentence encoder, tokenizer.json beside it; by default the shipped text encoder",
     )
     approval: Approval | None = Field(
         default=None,

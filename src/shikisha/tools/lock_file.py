@@ -8,7 +8,7 @@ wrote it: keep it in version control, or its hash in `shikisha.toml`.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -133,7 +133,7 @@ def dump_lock(lock: CatalogueLock) -> Iterator[str]:
         line |= {"idempotent": True} if tool.idempotent else {}
         line |= {"group": entry.group} if entry.group else {}
         line |= {"description": tool.description, "parameters": tool.schema}
-        line |= {"call": asdict(entry.call)} if entry.call is not None else {}
+        line |= {"call": entry.call.to_json()} if entry.call is not None else {}
         line |= {"wire": entry.wire} if entry.wire else {}
         yield json.dumps(line, ensure_ascii=False)
 

@@ -66,10 +66,15 @@ def known_models() -> Mapping[str, KnownModel]:
     return {name: validate_model(KnownModel, table, "local_models.toml") for name, table in tomllib.loads(text).items()}
 
 
-def models_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the folder of pulled models: $XDG_CACHE_HOME/shikisha/models (XDG base directories)."""
+def cache_folder(what: str, environment: Mapping[str, str] | None = None) -> Path:
+    """Return a folder of what can be had again: $XDG_CACHE_HOME/shikisha/WHAT (XDG base directories)."""
     base = (os.environ if environment is None else environment).get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "shikisha" / "models"
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "shikisha" / what
+
+
+def models_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Return the folder of pulled models."""
+    return cache_folder("models", environment)
 
 
 def pulled_models(folder: Path) -> Mapping[str, KnownModel]:

@@ -23,7 +23,7 @@ from shikisha.engine.worker import ApprovalMode, Card
 from shikisha.evals.graders import Grade
 from shikisha.evals.reward import Reward
 from shikisha.evals.reward import grade_events as grades
-from shikisha.explain import assurance, explain, explain_text
+from shikisha.explain import TrackRecord, assurance, explain, explain_text, track_record
 from shikisha.explain.explanation import GradeExplanation, StepExplanation
 from shikisha.workers.conductor import ConductorWorker
 from support import TASK, engine, member, plan_of, pool_of, run_events, run_plans
@@ -258,15 +258,36 @@ async def test_one_paragraph_says_why_the_answer_should_be_trusted_from_evidence
     lines = explain_text(explain(run)).splitlines()
     assert lines[lines.index("  in short:") + 1 :] == [
         "    ann answered.",
-        "    How often it is right on work like this is not known.",
         "    No check looked at it.",
         "    Nobody gave another answer to the same subtask.",
         "    Withheld: bob (step 1) did not see step 0; ann (step 2) did not see step 0.",
         "    Nobody judged the answer.",
     ]
-    graded = (GradeExplanation("exact", GradeMark.RIGHT, 1.0, "A", "", False, actor="kim"),)
-    said = " ".join(assurance(replace(explain(run), grades=graded), (36, 40)))
-    assert "were right in 36 of 40 that were graded (90%, 95 % interval 77% to 96%)." in said
-    assert "The answer was judged right by kim (a person)." in said
-    voted = await run_plans(pool_of(ann="A", bob="B"), Plan((Step("Which?", 1), Step("Which?", 0))))
+    assert "How often it is right on work like this is not known." in assurance(explain(run), TrackRecord())
+    word = GradeExplanation("feedback", GradeMark.RIGHT, 1.0, "A", "", False, actor="kim")
+    grades = (word, replace(word, checker="code", actor="", score=0.0, mark=GradeMark.WRONG))
+    judged = " ".join(assurance(replace(explain(run), grades=grades)))
+    assert "judged right by kim (a person); wrong by code (execution). They disagree." in judged
+    voted = await run_plans(
+        pool_of(ann="A", bob="B", cy=" a."), Plan((Step("Which?", 1), Step("Which?", 2), Step("Which?", 0)))
+    )
     assert "Another answer to the same subtask was given by bob (step 0)." in assurance(explain(voted))
+
+
+async def test_how_often_a_worker_and_its_check_were_right_is_counted_over_graded_runs_of_its_kind_and_tenant() -> None:
+    check = OutputCheck(FixedCheck((CheckStatus.PASS,) * 9, "tidy"))
+    pool = pool_of(member("ann", "A", check))
+
+    async def graded(score: float, tenant: str = "a", judged: bool = False) -> Run:
+        _, events = await run_events(pool, plan_of((0, ())))
+        began = replace(events[0], tenant=tenant)  # type: ignore[call-arg]
+        mark = AnswerGraded(run=began.run, at=9.0, checker="code", mark=GradeMark.RIGHT, score=score, judged=judged)
+        return Run.fold([began, *events[1:], mark])
+
+    run = await graded(1.0)
+    others = [await graded(1.0), await graded(0.0), await graded(1.0), await graded(0.0, judged=True)]
+    record = track_record(run, [run, *others, await graded(0.0, tenant="b")])
+    assert record == TrackRecord("", {"ann": (2, 3)}, {"tidy": (1, 3)})
+    text = explain_text(explain(run), record)
+    assert "to which no kind was given, 2 of 3 (67%, 95% interval 21% to 94%) were right." in text
+    assert "tidy passed the last answer that it saw; 1 of 3 (33%, 95% interval 6% to 79%) of its verdicts" in text

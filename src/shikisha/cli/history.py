@@ -9,6 +9,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -23,8 +24,8 @@ from shikisha.core.errors import TaskError, UnknownRun
 from shikisha.core.events import Event, RunStatus
 from shikisha.core.run import Run
 from shikisha.core.text import one_line
+from shikisha.explain import MOST_EVIDENCE, assurance, explain_text, track_record
 from shikisha.explain import explain as explain_run
-from shikisha.explain import explain_text
 from shikisha.journal.plain_sqlite import JournalReader, open_reader
 from shikisha.journal.stored_events import NAMED_RUNS, RunOverview, matching_run
 
@@ -91,13 +92,26 @@ def explain(shared: SharedOptions, run: RunId = NEWEST_RUN) -> ExitCode:
 
     Shows why these workers were chosen, what each saw, what was withheld, retried, escalated or approved, and the cost.
     """
-    past = _read(shared, lambda reader: _family(reader, run), lambda journal: _family_in_journal(journal, run))
+
+    def without_index(reader: JournalReader) -> tuple[RunEvents, list[Run]]:
+        return _family(reader, run), reader.graded(MOST_EVIDENCE)
+
+    async def with_index(journal: "Journal") -> tuple[RunEvents, list[Run]]:
+        from shikisha.journal.queries import graded_runs
+
+        past = await _family_in_journal(journal, run)
+        await journal.index()
+        root = Run.fold(next(iter(past.values()))).started
+        find = partial(graded_runs, domain=root.domain, tenant=None, limit=MOST_EVIDENCE)
+        return past, await journal.query(find)
+
+    past, graded = _read(shared, without_index, with_index)
     root, *children = [Run.fold(events) for events in past.values()]
-    explanation = explain_run(root, children)
+    explanation, record = explain_run(root, children), track_record(root, graded)
     if shared.json:
-        output.print_json(asdict(explanation))
+        output.print_json({**asdict(explanation), "assurance": assurance(explanation, record)})
     else:
-        output.print_report(explain_text(explanation))
+        output.print_report(explain_text(explanation, record))
     return ExitCode.OK
 
 

@@ -6,9 +6,10 @@ JSON. Deliberately absent: colours and width (the command line's business).
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from shikisha.core.budget import format_dollars, wilson
+from shikisha.core.budget import format_dollars
 from shikisha.core.events import QuestionKind
 from shikisha.core.plan import step_name
+from shikisha.explain.assurance import TrackRecord, assurance
 from shikisha.explain.explanation import (
     CallExplanation,
     CheckExplanation,
@@ -24,66 +25,13 @@ from shikisha.explain.explanation import (
     ToolExplanation,
 )
 
-_EXECUTING = frozenset({"code", "patch", "harness"})  # graders that run the answer
 _PIECES = 12  # of gathered context that are listed
 _LONGEST = 160  # characters of a text: two lines of a terminal
 
 
-def explain_text(explanation: Explanation) -> str:
-    """Return the explanation as text."""
-    return "\n".join([*_run(explanation), "  in short:", *(f"    {each}" for each in assurance(explanation))])
-
-
-def assurance(run: Explanation, record: tuple[int, int] | None = None) -> tuple[str, ...]:
-    """Return in a few sentences why the answer should be trusted, from evidence only.
-
-    `record`: in how many graded runs of this kind of task the worker that answered was right, and of how many.
-    """
-    steps = [step for round_ in run.rounds for step in round_.steps]
-    who = run.answered_by
-    said = [
-        f"{who} answered." if who else "Nobody answered." if run.answer is None else "The answer is of no one step."
-    ]
-    said += [f"{run.changed_by} changed the answer in review."] if run.changed_by else []
-    if who and record and record[1]:
-        low, high = wilson(*record)
-        said.append(
-            f"Runs of this kind in which it took part were right in {record[0]:,} of {record[1]:,} that were graded "
-            f"({record[0] / record[1]:.0%}, 95 % interval {low:.0%} to {high:.0%})."
-        )
-    elif who:
-        said.append("How often it is right on work like this is not known.")
-    checks = [(step, check) for step in steps for check in step.checks]
-    if checks:
-        named = ", ".join(dict.fromkeys(f"{check.check} ({check.status})" for _, check in checks))
-        said.append(f"It was checked by {named}; how often these checks are wrong is not known.")
-    else:
-        said.append("No check looked at it.")
-    asked = {step.subtask for step in steps if step.answer is not None and step.answer == run.answer}
-    others = [
-        f"{step.worker} (step {step.step})"
-        for step in steps
-        if step.subtask in asked and step.answer is not None and step.answer != run.answer
-    ]
-    same = "Another answer to the same subtask was given by"
-    said.append(f"{same} {', '.join(others)}." if others else "Nobody gave another answer to the same subtask.")
-    hidden = [
-        f"{step.planned} (step {step.step}) did not see {_steps(step.withheld)}" for step in steps if step.withheld
-    ]
-    said.append(f"Withheld: {'; '.join(hidden)}." if hidden else "Nothing was withheld from a step.")
-    judged = [f"{grade.mark} by {grade.actor or grade.checker} ({_judge(grade)})" for grade in run.grades]
-    said.append(f"The answer was judged {'; '.join(judged)}." if judged else "Nobody judged the answer.")
-    return tuple(said)
-
-
-def _judge(grade: GradeExplanation) -> str:
-    if grade.actor:
-        return "a person"
-    return "a model" if grade.judged else "execution" if grade.checker in _EXECUTING else "a rule"
-
-
-def _steps(places: Sequence[int]) -> str:
-    return f"step{'s' * (len(places) > 1)} {', '.join(map(str, places))}"
+def explain_text(explanation: Explanation, record: TrackRecord | None = None) -> str:
+    """Return the explanation as text; `record` is what graded runs like it show."""
+    return "\n".join([*_run(explanation), "  in short:", *(f"    {each}" for each in assurance(explanation, record))])
 
 
 def _run(run: Explanation) -> Iterator[str]:

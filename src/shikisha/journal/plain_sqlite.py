@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from shikisha.core.errors import JournalUnavailable, UnknownRun
-from shikisha.core.events import BodiesErased, Event, RunStarted
+from shikisha.core.events import AnswerGraded, BodiesErased, Event, RunStarted
+from shikisha.core.run import Run
 from shikisha.engine.recorder import Recorder
 from shikisha.journal import open_journal
 from shikisha.journal.chain import EventBatch
@@ -43,6 +44,7 @@ T = TypeVar("T")
 _ROWS = "SELECT seq, run, kind, at, data, hash FROM events WHERE {} ORDER BY seq"
 _STARTED = f"kind = '{RunStarted.kind}'"
 _IN_LIST = 500
+_EVENTS_SEARCHED = 200_000  # the newest, for grades: there is no index of kinds
 _PREFIX = "sqlite:///"
 
 
@@ -77,6 +79,16 @@ class JournalReader:
 
         return self._read(overviews)
 
+    def graded(self, limit: int) -> list[Run]:
+        """Return the runs that were graded last, root runs or child runs."""
+        newest = "SELECT run FROM events WHERE kind = ? AND seq > (SELECT MAX(seq) FROM events) - ? ORDER BY seq DESC"
+
+        def runs() -> list[Run]:
+            found = self._connection.execute(newest, (AnswerGraded.kind, _EVENTS_SEARCHED))
+            return self._folded(list(dict.fromkeys(run for (run,) in found))[:limit])
+
+        return self._read(runs)
+
     def _of_run(self, run: str) -> list[EventRow]:
         page = self._rows("run = ?", (run,))
         if not page:
@@ -87,12 +99,15 @@ class JournalReader:
         return expand_rows(self._connection.execute(_ROWS.format(where), values))
 
     def _overviews(self, names: Sequence[str]) -> tuple[RunOverview, ...]:
-        overviews = []
+        return tuple(map(RunOverview.of, self._folded(names)))
+
+    def _folded(self, names: Sequence[str]) -> list[Run]:
+        runs = []
         for some in _chunks(names):
             page = self._rows(f"run IN ({_places(some)})", some)
             texts, rows = self._texts(page), events_by_run(page)
-            overviews += [RunOverview.of(fold_run(decode_rows(rows[name], texts))) for name in some]
-        return tuple(overviews)
+            runs += [fold_run(decode_rows(rows[name], texts)) for name in some]
+        return runs
 
     def _texts(self, page: Sequence[EventRow]) -> EventTexts:
         erasures = last_erasures(row for row in page if row.kind == BodiesErased.kind)

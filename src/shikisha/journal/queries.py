@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, LargeBinary, cast, func, selec
 
 from shikisha.core.errors import UnknownRun
 from shikisha.core.events import BodiesErased, Event, RunFinished, RunPaused, RunResumed, RunStarted, RunStatus
+from shikisha.core.run import Run
 from shikisha.journal.codec import body_references, decode_event, list_references
 from shikisha.journal.schema import BODIES, EVENTS, HEAD, RUNS, STARTED
 from shikisha.journal.stored_events import (
@@ -170,10 +171,23 @@ def child_run_ids(connection: Connection, run: str) -> list[str]:
 
 
 def _overviews(connection: Connection, names: Sequence[str]) -> tuple[RunOverview, ...]:
-    overviews = []
+    return tuple(map(RunOverview.of, fold_named(connection, names)))
+
+
+def fold_named(connection: Connection, names: Sequence[str]) -> list[Run]:
+    """Return these runs, in this order; JournalTampered where the events of one make none."""
+    runs = []
     for start in range(0, len(names), _RUNS_AT_ONCE):
         some = names[start : start + _RUNS_AT_ONCE]
         page = event_rows(connection, EVENTS.c.run.in_(some))
         texts, rows = read_texts(connection, page), events_by_run(page)
-        overviews += [RunOverview.of(fold_run(decode_rows(rows[name], texts))) for name in some]
-    return tuple(overviews)
+        runs += [fold_run(decode_rows(rows[name], texts)) for name in some if name in rows]
+    return runs
+
+
+def graded_runs(connection: Connection, domain: str, tenant: str | None, limit: int) -> list[Run]:
+    """Return the newest graded runs of a kind of task, of one tenant or of all, as far as the index has come."""
+    where = [RUNS.c.domain == domain, RUNS.c.score.is_not(None), RUNS.c.parent.is_(None)]
+    where += [] if tenant is None else [RUNS.c.tenant == tenant]
+    newest = select(RUNS.c.run).where(*where).order_by(RUNS.c.began.desc()).limit(limit)
+    return fold_named(connection, connection.execute(newest).scalars().all())

@@ -34,8 +34,9 @@ from shikisha.core.run import Attempt, Run, StepRecord
 from shikisha.core.task import storage_problem
 from shikisha.core.text import clean_text, one_line
 from shikisha.engine.compensation import RollbackOrder
-from shikisha.explain import assurance
+from shikisha.explain import MOST_EVIDENCE, assurance, track_record
 from shikisha.explain.explanation import CallExplanation, Explanation, RoundExplanation, StepExplanation, explain
+from shikisha.journal.queries import graded_runs
 from shikisha.journal.schema import EVENTS
 from shikisha.journal.stored_events import RunOverview
 from shikisha.plots import run_charts
@@ -62,7 +63,6 @@ from shikisha.server.pages.login import (
 )
 from shikisha.server.pages.templates import SECURITY_HEADERS, UI_ROOT, render_page, template_environment
 from shikisha.server.runs.review_routes import feedback_event, roll_back_run
-from shikisha.server.store.run_figures import recent_worker_figures
 
 _BATCH_SECONDS = 0.15  # seconds in which what follows is sent together
 _REDRAW_SECONDS = 1.0  # seconds after which a running clock is drawn again
@@ -463,11 +463,12 @@ async def show_run(request: Request, run: str, session: ReaderLogin, service: Se
     looking = await _run_viewer(service, session, run, events)
     view = run_view(events, time(), looking.children)
     follows = view.run.finished is None
-    find = partial(recent_worker_figures, tenant=session.tenant, since=int(time() // 86_400) - 30)
-    records = (await service.journal.query(find)).get(view.story.answered_by or "", {})
-    record = records.get(view.run.task.domain)
-    trust = assurance(view.story, None if record is None else (record.right, record.graded))
-    shown = {"view": view, "may": run_permissions(looking, view.run), "follows": follows, "trust": " ".join(trust)}
+    trust = ""
+    if not follows:
+        started = view.run.started
+        find = partial(graded_runs, domain=started.domain, tenant=started.tenant, limit=MOST_EVIDENCE)
+        trust = " ".join(assurance(view.story, track_record(view.run, await service.journal.query(find))))
+    shown = {"view": view, "may": run_permissions(looking, view.run), "follows": follows, "trust": trust}
     return render_page(request, "run.html.jinja", shown)
 
 

@@ -1,13 +1,14 @@
 """Generate the reference pages from the code when the site is built (a hook of mkdocs).
 
 Each page shows what the code says of itself: pydantic's descriptions, Typer's help, FastAPI's summaries, the events'
-docstrings. A text that is wrong there is mended in the code, not here.
+docstrings. A text that is wrong there is corrected in the code, not here. The use cases are the READMEs of `examples/`.
 """
 
 import dataclasses
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -17,7 +18,10 @@ from shikisha.cli import COMMANDS, PLUGGED, load_command
 from shikisha.config.template import config_schema
 from shikisha.core import events
 from shikisha.server.app import openapi_document
+from shikisha.server.chat.schema import PARAMETERS
+from shikisha.telemetry import conventions
 
+USE_CASES = ("agents", "margin", "mobile", "n8n", "review", "triage")
 Schema: TypeAlias = Mapping[str, Any]
 Command: TypeAlias = Any  # Typer brings its own click
 
@@ -26,12 +30,26 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages to the site's files."""
     for name, text in pages().items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
+    examples = Path(__file__).parent.parent / "examples"
+    for name in USE_CASES:
+        text = (examples / name / "README.md").read_text(encoding="utf-8").replace("](../../docs/", "](../")
+        files.append(
+            File.generated(config, f"use-cases/{name}.md", content=text.replace("](money.svg", f"]({name}.svg"))
+        )
+        if (curve := examples / name / "money.svg").is_file():
+            files.append(File.generated(config, f"use-cases/{name}.svg", abs_src_path=str(curve)))
     return files
 
 
 def pages() -> dict[str, str]:
     """Return each generated page's text, by its name."""
-    return {"configuration": configuration(), "cli": command_line(), "http": http(), "events": event_kinds()}
+    return {
+        "configuration": configuration(),
+        "cli": command_line(),
+        "http": http(),
+        "events": event_kinds(),
+        "telemetry": telemetry(),
+    }
 
 
 def configuration() -> str:
@@ -148,6 +166,11 @@ def http() -> str:
     """Return the page of every HTTP route."""
     document = openapi_document()
     parts = ["# HTTP API", "A running server gives the whole OpenAPI document at `/openapi.json`."]
+    rows = [f"| `{name}` | {treatment.value} | {why} |" for name, (treatment, why) in PARAMETERS.items()]
+    parts += [
+        "## Parameters of a chat request",
+        "\n".join(["| parameter | | what becomes of it |", "|---|---|---|", *rows]),
+    ]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             parts.append(f"## `{method.upper()} {path}`")
@@ -177,4 +200,16 @@ def event_kinds() -> str:
                 shown = each.type if isinstance(each.type, str) else getattr(each.type, "__name__", str(each.type))
                 rows.append(f"| `{each.name}` | `{_cell(re.sub(r'shikisha[.a-z_]*[.]', '', str(shown)))}` |")
             parts.append("\n".join(rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def telemetry() -> str:
+    """Return the page of every name of spans, attributes and metrics, by the comments over them."""
+    parts = ["# Telemetry", inspect.cleandoc(conventions.__doc__ or "")]
+    for block in inspect.getsource(conventions).split("\n\n"):
+        names = re.findall(r'^[A-Z_]+ = "([a-z_.]+)"(?:  # (.*))?$', block, re.MULTILINE)
+        if names and block.lstrip().startswith("# "):
+            title = block.lstrip().splitlines()[0].removeprefix("# ")
+            parts += [f"## {title[:1].upper()}{title[1:]}"]
+            parts.append("\n".join(f"- `{name}`" + (f": {said}" if said else "") for name, said in names))
     return "\n\n".join(parts) + "\n"

@@ -14,7 +14,8 @@ from shikisha.evals.graders.grader_registry import GRADERS
 from shikisha.evals.tasksets.taskset_loader import load_taskset
 from shikisha.sandbox import ScriptedSandbox
 
-PAGE = ROOT / "docs" / "how-to" / "evaluate.md"
+PAGE = ROOT / "docs" / "how-to" / "graders.md"
+PAGES = PAGE.read_text() + PAGE.with_name("evaluate.md").read_text()
 
 
 async def no_word(*_: object) -> Reply:
@@ -40,6 +41,6 @@ def test_the_page_names_every_grader(kind: str) -> None:
 def test_every_option_that_the_page_names_is_one() -> None:
     commands = (["eval"], ["compare"], ["grade"], ["import", "repository"])
     known = "".join(CliRunner().invoke(app, [*name, "--help"], env={"COLUMNS": "200"}).stdout for name in commands)
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text())) - {"--help", "--sandbox"}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGES)) - {"--help", "--sandbox"}
     assert named
     assert {option for option in named if option not in known} == set()

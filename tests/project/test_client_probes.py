@@ -1,7 +1,7 @@
 """Probes of other people's clients against a server process, each in its own way, over a scripted endpoint.
 
 `scripts/clients probes` installs what the ordinary clients lack; what is not installed is skipped by name. The table of
-`docs/how-to/clients.md` holds the results. Minutes long: `pytest -m slow tests/project/test_client_probes.py`.
+`docs/results/clients.md` holds the results. Minutes long: `pytest -m slow tests/project/test_client_probes.py`.
 """
 
 import asyncio

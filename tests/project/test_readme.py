@@ -76,6 +76,8 @@ async def test_the_configuration_makes_a_pool_and_a_conductor(tmp_path: Path) ->
     await composition.aclose()
 
 
+MOST_WORDS = 25_300  # lower it when a page got shorter
+
 # What a native reader stumbles over, and what to write. `docs/research-log.md` and `docs/results/` quote what was said.
 IDIOMS = {
     r"dear(er|est)\b": "costs more",
@@ -115,3 +117,21 @@ def test_the_prose_has_none_of_the_idioms_that_no_native_reader_would_write() ->
         if re.search(rf"\b(?:{idiom})", line, re.IGNORECASE)
     ]
     assert found == []
+
+
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    broken = []
+    for page in {ROOT / name for name, number, _ in prose() if number and name.endswith(".md")}:
+        for target in re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+)", page.read_text(encoding="utf-8")):
+            generated = re.search(r"(?:use-cases|reference)/([\w-]+)\.md$", target)
+            there = page.parent / target
+            if not there.exists() and not (generated and ROOT / "docs" in page.parents):
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert broken == []
+
+
+def test_the_manual_stays_short() -> None:
+    """The pages that people read; results, the research log and the generated reference are looked up."""
+    pages = [each for each in (ROOT / "docs").rglob("*.md") if each.name != "research-log.md"]
+    words = sum(len(each.read_text(encoding="utf-8").split()) for each in pages if each.parent.name != "results")
+    assert words <= MOST_WORDS

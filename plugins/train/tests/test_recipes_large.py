@@ -125,5 +125,5 @@ def test_the_page_starts_vllm_as_trl_does_and_names_what_is_there() -> None:
     for flag in ("--weight-transfer-config", "--logprobs-mode", "--max-logprobs"):
         assert shlex.join(words[words.index(flag) :][:2]) in page
     named = re.findall(r"`((?:recipes|examples|tests|docs)/[\w./-]+)`", page)
-    assert len(named) > 8
+    assert len(named) >= 8
     assert [name for name in named if not (ROOT / name).exists()] == []

@@ -371,7 +371,7 @@ HONEST_PROGRAMS: dict[str, tuple[Mapping[str, object], str]] = {
     "money above a number": (_asserts("m = Money(5)", "assert m > 4"), "class Money:\n    def __init__(s, n): s.n = n\n    def __gt__(s, o): return s.n > o"),
     "a lowercase set, only asked": (_asserts("s = numbers([1, 2])", "assert 2 in s"), "class numbers:\n    def __init__(s, xs): s.xs = xs\n    def __contains__(s, x): return x in s.xs"),
 }  # fmt: skip
-# graded wrong although they are right, as docs/how-to/graders.md says
+# graded wrong although they are right, as docs/results/graders.md says
 LIMITS = {
     "money equals a number": "an object of the program's own class never equals plain data",
     "money above a number": "nor is it ordered against it",

@@ -1,7 +1,7 @@
 """Answers made to pass without answering: denied, bounded, hedged with another, in another base, sign or unit.
 
 HOSTILE are graded RIGHT by no grader. ON_PURPOSE are graded right, each group for the reason that it is named by and
-that `docs/how-to/graders.md` gives. HONEST are how people and models really answer, next to what hostile ones
+that `docs/results/graders.md` gives. HONEST are how people and models really answer, next to what hostile ones
 look like.
 Answers are apart by `¦` and lines; `⏎` is a line's end in an answer. `benchmarks/hostile_answers.py` counts them too.
 """
@@ -988,7 +988,7 @@ async def test_what_is_graded_right_on_purpose_is_so_and_the_documentation_says_
     for kind, gold, block in ON_PURPOSE[reason]:
         found = await marked(kind, gold, block)
         assert [answer for answer, mark in found.items() if mark is not GradeMark.RIGHT] == []
-    documented = " ".join((ROOT / "docs" / "how-to" / "graders.md").read_text().split())
+    documented = " ".join((ROOT / "docs" / "results" / "graders.md").read_text().split())
     assert reason in documented.replace("**", "")
 
 

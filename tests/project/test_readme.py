@@ -135,3 +135,11 @@ def test_the_manual_stays_short() -> None:
     pages = [each for each in (ROOT / "docs").rglob("*.md") if each.name != "research-log.md"]
     words = sum(len(each.read_text(encoding="utf-8").split()) for each in pages if each.parent.name != "results")
     assert words <= MOST_WORDS
+
+
+def test_nothing_of_the_built_manual_comes_from_elsewhere() -> None:
+    """The plug-in `offline` would fetch what makes the search work in a site that was opened as a file."""
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    (scripts,) = re.findall(r"polyfills: \[(.*iframe-worker.*)\]", settings)
+    assert all((ROOT / "docs" / each).is_file() for each in scripts.split(", "))
+    assert "http" not in settings

@@ -50,6 +50,16 @@ LINES: Mapping[str, tuple[Mapping[str, object], Sequence[str]]] = {
         {"question_id": 1, "model": "m", "user_prompt": "2 + 2?", "judgment": "[[10]]", "score": 10, "turn": 1},
         ("--scale", "1:10"),
     ),
+    "RouterArena": (
+        {"global_index": "A_1", "question": "2 + 2?", "llm_selected": "m", "generated_answer": "4", "provider": "google",
+         "evaluation_result": {"extracted_answer": "4", "ground_truth": "4", "score": 1.0, "inference_cost": 0.01}},
+        (),
+    ),
+    "trajectories of tau-bench": (
+        {"task_id": 0, "reward": 1.0, "traj": [{"role": "user", "content": "Hi"}], "trial": 0,
+         "info": {"task": {"instruction": "2 + 2?", "actions": [], "outputs": ["4"]}}},
+        ("--column", "worker=folder"),
+    ),
 }  # fmt: skip
 
 
@@ -64,6 +74,8 @@ def test_a_line_of_an_export_is_an_outcome(tmp_path: Path, name: str) -> None:
     (one,) = found.log.outcomes_of("m")
     if "cost" in " ".join(row).casefold():
         assert one.dollars == 0.01
+    if name == "RouterArena":
+        assert (one.dollars, one.answer, found.log.answer_text(one)) == (0.01, "4", "4")
     if any(word in name for word in ("Helicone", "Langfuse", "Portkey")):
         assert one.seconds == 1.2
 

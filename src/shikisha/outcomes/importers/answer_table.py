@@ -24,23 +24,13 @@ from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer, LoggedTask
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "prompt": (
-        *(
-            "prompt",
-            "question",
-            "user_input",
-            "input",
-            "task",
-            "problem",
-            "instruction",
-            "query",
-            "user_prompt",
-            "turns",
-        ),
-        *("inputs", "messages", "request_body", "request", "conversation_a"),
+        *("prompt", "question", "user_input", "input", "task", "problem", "instruction", "query", "user_prompt"),
+        *("turns", "inputs", "messages", "request_body", "request", "conversation_a"),
     ),
     "worker": (
         *("worker", "model", "model_name", "model_id", "llm", "assistant", "system", "engine", "ai_model"),
-        *("ls_model_name", "provided_model_name", "request_model", "response_model", "model_permaslug", "provider"),
+        *("ls_model_name", "provided_model_name", "request_model", "response_model", "model_permaslug"),
+        *("llm_selected", "selected_llm", "selected_model", "llm_name", "generator", "provider"),
     ),
     "score": (
         *("score", "correct", "is_correct", "right", "grade", "reward", "passed", "resolved", "success", "solved"),
@@ -51,25 +41,21 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "answer": ("answer", "extracted_answer", "prediction", "predicted", "pred"),
     "response": (
         *("response", "output", "completion", "generation", "text", "model_output", "actual_output", "outputs"),
-        *("filtered_resps", "response_body", "predicted_text", "sampled"),
+        *("filtered_resps", "response_body", "predicted_text", "sampled", "generated_answer", "generated_text"),
     ),
     "gold": (
-        "gold",
-        "right_answer",
-        "correct_answer",
-        "reference",
-        "expected",
-        "target",
-        "ground_truth",
-        "expected_output",
-        "ideal",
+        *("gold", "right_answer", "correct_answer", "reference", "expected", "target", "ground_truth"),
+        *("expected_output", "ideal", "ref_answer", "gold_answer", "reference_answer"),
     ),
     "kind": ("answer_kind",),
-    "id": ("task_id", "id", "question_id", "sample_id", "instance_id", "example_id", "doc_id"),
+    "id": ("task_id", "id", "question_id", "sample_id", "instance_id", "example_id", "doc_id", "global_index"),
     "domain": ("domain", "category", "subject", "subset", "dataset", "task_type", "topic", "eval_name", "benchmark"),
     "input_tokens": ("input_tokens", "prompt_tokens", "tokens_in", "tokens_prompt"),
     "output_tokens": ("output_tokens", "completion_tokens", "tokens_out", "tokens_completion"),
-    "dollars": ("cost_usd", "dollars", "cost", "spend", "price", "total_cost", "cost_total", "calculated_total_cost"),
+    "dollars": (
+        *("cost_usd", "dollars", "cost", "spend", "price", "total_cost", "cost_total", "calculated_total_cost"),
+        "inference_cost",
+    ),
     "seconds": ("latency_s", "seconds", "latency", "duration", "run_duration", "total_time"),
     "milliseconds": ("latency_ms", "duration_ms", "delay_ms", "response_time_ms"),
     "currency": ("currency", "cost_currency"),
@@ -120,6 +106,8 @@ _OTHER_SHAPES = (
 # Columns that every file has, where a file or a folder is a model.
 _PLACES = ("file", "folder")
 _ROUNDS = 200
+# Where an object says what was asked.
+_ASKED = ("messages", "input", "question", "prompt", "instruction", "query")
 
 
 def import_table(given: Sources, log: LogBuilder) -> None:
@@ -169,6 +157,8 @@ def _columns(row: SourceRow, given: Sources) -> dict[str, str]:
     found = {what: there[name] for what, names in _NAMES.items() for name in reversed(names) if name in there}
     if "." in found.get("id", "") and "id" not in given.columns:
         del found["id"]  # of something else in the row
+    if found.get("response", "").startswith(f"{found.get('prompt')}.") and "response" not in given.columns:
+        del found["response"]  # a part of the task
     named = {**given.columns, **({"score": given.score} if given.score else {})}
     for what, name in named.items():
         if what not in _NAMES:
@@ -243,7 +233,7 @@ def _worker_of(row: SourceRow, name: str) -> str:
 def _chat_of(asked: object) -> str | None:
     """Return the prompt in a chat, or in an object that holds one: what was said up to the first answer."""
     if isinstance(asked, Mapping):
-        inside = next((asked[name] for name in ("messages", "input", "question", "prompt") if name in asked), None)
+        inside = next((asked[name] for name in _ASKED if name in asked), None)
         return chat_text(asked) if inside is None else inside if isinstance(inside, str) else _chat_of(inside)
     turns = asked if isinstance(asked, list) else []
     answers = [at for at, turn in enumerate(turns) if isinstance(turn, Mapping) and turn.get("role") == "assistant"]

@@ -206,6 +206,7 @@ def obey(train: OutcomeMatrix, test: OutcomeMatrix) -> Split:
         gain = won - test.won[:, best]
         error = float(gain.std()) / len(gain) ** 0.5
         split |= {"gain": float(gain.mean()), "error": error, "spent": float(paid.mean()) / base}
+        split["advised"] = [verdict.cost, verdict.low, verdict.gain, verdict.high]
     return split
 
 

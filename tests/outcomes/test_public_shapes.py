@@ -51,7 +51,7 @@ LINES: Mapping[str, tuple[Mapping[str, object], Sequence[str]]] = {
         ("--scale", "1:10"),
     ),
     "RouterArena": (
-        {"global_index": "A_1", "question": "2 + 2?", "llm_selected": "m", "generated_answer": "4", "provider": "google",
+        {"global_index": "A_1", "question": "2 + 2?", "llm_selected": "m", "generated_answer": "4", "provider": "g",
          "evaluation_result": {"extracted_answer": "4", "ground_truth": "4", "score": 1.0, "inference_cost": 0.01}},
         (),
     ),

@@ -14,8 +14,6 @@ from shikisha.routing.policy_data import LogVerdict, Policy, VerdictKind
 from shikisha.routing.policy_file import parse_policy, serialize_policy
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, parse_target
 
-DIAL = TradeOff((OperatingPoint(0, 0, 0.2, 0.6), OperatingPoint(0, 1, 0.5, 0.8)), 0.01, 0.7)
-
 
 def verdict(
     gain: float,
@@ -25,7 +23,8 @@ def verdict(
     copies: int = 1,
     alone: dict[float, str] | None = None,
 ) -> LogVerdict:
-    """The verdict where every target gains so much over the best single worker, give or take, at this cost."""
+    """The verdict where every target gains so much over the best single worker, give or take, from this cost on."""
+    dial = TradeOff((OperatingPoint(0, 0, cost, 0.7), OperatingPoint(0, 1, cost + 0.3, 0.8)), 0.01, 0.7)
     random = np.random.default_rng(0)
     noise = random.normal(0, spread, tasks)
     won = np.repeat((noise - noise.mean() + gain)[:, None], len(MARGINS), axis=1)
@@ -34,8 +33,8 @@ def verdict(
     nothing: Floats = np.zeros((len(rows), 1))
     front = Frontier(np.ones(1), nothing, nothing)
     base = np.stack([np.zeros(len(rows)), np.ones(len(rows))], axis=1)
-    trial = HeldOutTrial(front, front, np.zeros((1, 2)), won, np.full(won.shape, cost), base, rows, 0.2)
-    return reach_verdict(trial, DIAL, ("large", alone or {}), contents, 3)
+    trial = HeldOutTrial(front, front, np.zeros((1, 2)), won, won, base, rows, 0.2)
+    return reach_verdict(trial, dial, ("large", alone or {}), contents, 3)
 
 
 def test_a_saving_without_loss_is_advised_with_its_interval() -> None:
@@ -78,6 +77,14 @@ def test_a_gain_is_advised_where_nothing_is_saved() -> None:
     found = verdict(0.05, 0.2, cost=1.0)
     assert found.kind is VerdictKind.POLICY
     assert found.text == "use this policy: +0 % of the cost, at +5.0 points (95 %: +3.8 to +6.2 points)"
+
+
+def test_an_option_that_asks_the_best_worker_alone_is_no_policy() -> None:
+    assert verdict(0.0, 0.05, alone=dict.fromkeys(MARGINS, "large")).text.endswith("routing gains nothing here")
+    workers = {"cheap": Made(0.976, 0.6), "large": Made(0.984, 1.0), "bad": Made(0.9, 0.01)}
+    found = select_policy(scores_only(panel(workers, tasks=1_000, seed=4, alike=0.0))).policy.about.verdict
+    assert found is not None
+    assert found.text == "ask large for everything: routing gains nothing here"
 
 
 def test_copies_of_a_task_are_one_piece_of_evidence() -> None:

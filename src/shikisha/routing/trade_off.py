@@ -118,9 +118,9 @@ class TradeOff:
                 f"which is a quality of {most / max(_TINY, self.best_single):.3f}"
             )
         for low, high in zip(self.points, self.points[1:], strict=False):
-            if low.accuracy >= accuracy:
+            if low.accuracy >= accuracy - _TINY:
                 return OperatingMix(low, low, 0.0)
-            if high.accuracy >= accuracy:
+            if high.accuracy > accuracy + _TINY:
                 return OperatingMix(low, high, (accuracy - low.accuracy) / (high.accuracy - low.accuracy))
         return OperatingMix(self.points[-1], self.points[-1], 0.0)
 

@@ -207,8 +207,9 @@ class SettingBoard:
 def judge_board(board: SettingBoard, empty: TradeOff) -> PolicyFit:
     """Return the candidates' trade-offs, which are `empty` with points, and what they did on held-out tasks."""
     # Drop rules and settings that are on no candidate's trade-off; trade-offs are `empty` with points.
-    hulls = {name: points for name, points in board.hulls().items() if name in board.names}
-    used = sorted({(point.part, point.setting) for hull in hulls.values() for point in hull})
+    hulls = board.hulls()
+    candidates = {name: points for name, points in hulls.items() if name in board.names}
+    used = sorted({(point.part, point.setting) for hull in candidates.values() for point in hull})
     parts: list[DecisionRule] = []
     moved: dict[tuple[int, int], tuple[int, int]] = {}
     for place in sorted({part for part, _ in used}):
@@ -222,12 +223,14 @@ def judge_board(board: SettingBoard, empty: TradeOff) -> PolicyFit:
         part, setting = moved[point.part, point.setting]
         return replace(point, part=part, setting=setting)
 
-    dials = {name: replace(empty, points=tuple(map(relocated, hull))) for name, hull in hulls.items()}
+    dials = {name: replace(empty, points=tuple(map(relocated, hull))) for name, hull in candidates.items()}
     fitted = PolicyFit(tuple(parts), dials)
-    return fitted if len(set(board.hashes)) < 2 * FOLDS else replace(fitted, trials=_measure(board, empty))
+    return fitted if len(set(board.hashes)) < 2 * FOLDS else replace(fitted, trials=_measure(board, hulls, empty))
 
 
-def _measure(board: SettingBoard, empty: TradeOff) -> dict[str, HeldOutTrial]:
+def _measure(
+    board: SettingBoard, finals: Mapping[str, tuple[OperatingPoint, ...]], empty: TradeOff
+) -> dict[str, HeldOutTrial]:
     """Return what each candidate and baseline did: every fold of tasks meets the dial that was chosen without it."""
     won, cost = (np.concatenate([getattr(rule, name) for rule in board.rules], axis=1) for name in ("won", "cost"))
     places, folds = board.places, content_folds(board.hashes)
@@ -238,8 +241,9 @@ def _measure(board: SettingBoard, empty: TradeOff) -> dict[str, HeldOutTrial]:
         best = hulls[SINGLE_MIX][-1]
         base = places.index((best.part, best.setting))
         for name, points in hulls.items():
-            dial = replace(empty, points=points, best_single=best.accuracy)
-            trials.setdefault(name, []).append(HeldOutTrial.of(dial, (won[inside], cost[inside], places), base, inside))
+            dial, final = (replace(empty, points=each) for each in (points, finals[name]))
+            trial = HeldOutTrial.of(dial, final, (won[inside], cost[inside], places), base, inside)
+            trials.setdefault(name, []).append(trial)
     return {name: HeldOutTrial.joined(parts) for name, parts in trials.items()}
 
 

@@ -4,8 +4,8 @@ A policy is advised at one of a few targets that were fixed in advance: as accur
 the dial promises, or more accurate by a margin. Of the targets that pass, the cheapest is advised where it saves money,
 else the most accurate one that is shown to gain. A target passes where a fresh log of the same size would show a loss
 of more than TOLERANCE in at most about 1 of 100 cases. Invariants: the best single worker, the dial and the target's
-setting are chosen without the tasks that measure them; a gain that the tasks cannot show is never advised: it is said
-how many more graded answers would show it, if it is as estimated.
+setting are chosen without the tasks that measure them, at the cost that the advised option has; a gain that the tasks
+cannot show is never advised: it is said how many more graded answers would show it, if it is as estimated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,8 +49,8 @@ class HeldOutTrial:
     """What one dial did on N tasks that it was not chosen on; costs are in units.
 
     `frontier` by measured budget, `alike` by budget at equal spending, `promised` [B, 2] accuracy and cost by measured
-    budget. `won` and `cost` [N, M] are those of the targets of MARGINS, `base` [N, 2] those of the best single worker,
-    and `rows` [N] the tasks. A budget below `cheapest` does not pay for all tasks.
+    budget. `won` and `cost` [N, M] are those of the targets of MARGINS at the cost of the final dial's, `base` [N, 2]
+    those of the best single worker, and `rows` [N] the tasks. A budget below `cheapest` does not pay for all tasks.
     """
 
     frontier: Frontier
@@ -64,15 +64,23 @@ class HeldOutTrial:
 
     @classmethod
     def of(
-        cls, dial: TradeOff, results: tuple[Floats, Floats, Sequence[tuple[int, int]]], base: int, rows: Ints
+        cls,
+        dial: TradeOff,
+        final: TradeOff,
+        results: tuple[Floats, Floats, Sequence[tuple[int, int]]],
+        base: int,
+        rows: Ints,
     ) -> "HeldOutTrial":
-        """Return the trial of a dial; `results` are scores and costs [N, S] of (rule, setting) pairs, `base` one."""
+        """Return the trial of a dial that stands in for the `final` one.
+
+        `results` are scores and costs [N, S] of (rule, setting) pairs, `base` one of them.
+        """
         won, cost, places = results
         column = {place: index for index, place in enumerate(places)}
         seen = dict(zip(places, cost.mean(axis=0).tolist(), strict=True))
         points = [replace(point, cost=seen[point.part, point.setting]) for point in dial.points]
         corrected = TradeOff(upper_hull(points), dial.unit, dial.best_single)
-        mixes = [target_mix(dial, margin) for margin in MARGINS]
+        mixes = [mix_for_budget(dial, target_mix(final, margin).cost) for margin in MARGINS]
 
         def mixed(values: Floats) -> Floats:
             ends = [[values[:, column[point.part, point.setting]] for point in (mix.low, mix.high)] for mix in mixes]
@@ -168,7 +176,12 @@ def reach_verdict(
     _, places = np.unique(np.array(contents), return_inverse=True)
     places = places.reshape(-1)
     count = int(places.max(initial=-1)) + 1
-    targets = [_measure_target(trial, column, places, count, graded) for column in range(len(MARGINS))]
+    # A target that asks the best single worker for everything is what it is compared with.
+    targets = [
+        _measure_target(trial, column, target_mix(final, margin).cost, places, count, graded)
+        for column, margin in enumerate(MARGINS)
+        if names[1].get(margin) != names[0]
+    ]
     priced = final.unit > 0 and float(trial.base[:, 1].sum()) > 0
     passed = [one for one in targets if one.within(_REPEATED_Z, TOLERANCE)]
     saving = [one for one in passed if priced and one.cost <= _SAVES]
@@ -204,10 +217,8 @@ def untold_verdict(answers: int, why: str = "") -> LogVerdict:
     return LogVerdict(VerdictKind.UNTOLD, text, needs=rounded)
 
 
-def _measure_target(trial: HeldOutTrial, column: int, places: Ints, count: int, graded: float) -> _Target:
+def _measure_target(trial: HeldOutTrial, column: int, cost: float, places: Ints, count: int, graded: float) -> _Target:
     difference = trial.won[:, column] - trial.base[:, 0]
     means = np.bincount(places, difference, count) / np.bincount(places, minlength=count)
     error = float(means.std(ddof=1) / np.sqrt(count * max(graded, 1e-3))) if count > 1 else np.inf
-    paid = float(trial.base[:, 1].sum())
-    cost = float(trial.cost[:, column].sum()) / paid if paid > 0 else 1.0
     return _Target(MARGINS[column], float(difference.mean()), error, cost)

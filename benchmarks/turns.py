@@ -11,8 +11,9 @@ the best single, a table per category, two cheap ones that agree or else the bes
 
 `sessions`: simulated sessions, and named so, with list prices of three vendors, prefixes of 5 to 200 thousand tokens. A
 turn that its worker cannot do is made again; every session is finished, so quality is equal. The router of the package
-decides from what it sees. An exact planner (dynamic programming over who holds which cache) prices each switch: what it
-brings is the least expected cost after one more turn here, less the least expected cost after the switch.
+decides from what it sees. An exact planner (dynamic programming over who holds which cache), which knows how sessions
+are simulated, plays as well: that is the floor. It also prices each switch of the router: what it brings is the least
+expected cost after one more turn here, less that after the switch.
 """
 
 import argparse
@@ -25,9 +26,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from io import BytesIO
+from math import exp
 from pathlib import Path
 from shutil import which
-from statistics import mean
 from subprocess import run
 from time import process_time
 
@@ -44,8 +45,8 @@ from shikisha.outcomes.log_writer import CostKind, LogBuilder, LoggedAnswer, Log
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import select_policy
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
-from shikisha.routing.turn_choice import FINE, STUCK, CacheTerms, Option, Outlook, TurnQuality, decide
-from shikisha.routing.turn_router import SessionRouter, TurnEvidence
+from shikisha.routing.turn_choice import AFTER, FINE, LATER, STUCK, CacheTerms, Option, TurnQuality, decide
+from shikisha.routing.turn_router import PastTurn, Session, SessionRouter, TurnEvidence
 from shikisha.routing.turn_state import canonical_calls
 
 # Dollars for a million tokens of input and output, list prices of August 2024.
@@ -232,6 +233,7 @@ def _card(name: str, seconds: float, *price: float) -> Card:
 VENDORS = (
     Vendor("Anthropic", _card("large", 300, 5.0, 25.0, 0.5, 6.25), _card("small", 300, 1.0, 5.0, 0.1, 1.25)),
     Vendor("OpenAI", _card("large", 300, 1.25, 10.0, 0.125), _card("small", 300, 0.25, 2.0, 0.025)),
+    # Of spring 2025: since then both of its models have one price.
     Vendor("DeepSeek", _card("large", 3600, 0.55, 2.19, 0.14), _card("small", 3600, 0.27, 1.1, 0.07)),
 )
 
@@ -286,90 +288,139 @@ class Meter:
         self.held[name] = (prefix, self.now)
 
 
-HORIZON = 40  # turns that the planner looks ahead
-REACH = {"small": 0.25, "large": 0.97}  # how often a hard turn succeeds; an easy one always does
+REACH = {"large": 0.97, "small": 0.25}  # how often a hard turn succeeds; an easy one always does
+GOES_ON, ENDS = 0.7, 1 - exp(-1 / 14)  # how often a hard turn is followed by another, and a session ends
+BELIEFS = np.linspace(0, 1, 41)  # that a turn is hard
+LAGS, TURNS = 30, 120  # since a cache's last use; that the planner looks ahead
+FIRST_SEED = 700_000  # sessions of lower ones were looked at while the router was made
+RETRY = 10.0  # seconds until a turn that failed is made again
+GROWTH, WRITTEN = 1_320.0, 324.0  # tokens, the means of what is simulated
+
+
+@cache
+def gaps_survived(seconds: float) -> np.ndarray:
+    """Return how often a cache that has outlasted 0, 1, 2, ... pauses outlasts one more."""
+    draw = np.random.default_rng(0)
+    size = (100_000, LAGS + 1)
+    gaps = np.where(draw.random(size) < 0.9, draw.exponential(25, size), draw.uniform(200, 2_000, size))
+    alive = (gaps.cumsum(1) <= seconds).mean(0)
+    shares: np.ndarray = alive / np.maximum(1e-9, np.concatenate([[1.0], alive[:-1]]))
+    return shares
+
+
+class ExactPlanner:
+    """What a session costs at least, by who knows how it was simulated, but not which turns are hard.
+
+    Dynamic programming over turns, how likely the turn is hard, who made the last one, and how many turns ago the other
+    worker's cache was used. `dollars` is [turns, worker, beliefs, caches]. Caches are numbered by the last worker and
+    the other's lag, `LAGS + 1` where it has none; the last number is none at all.
+    """
+
+    def __init__(self, vendor: Vendor, prefix: float, hardness: float) -> None:
+        self.hardness, none = hardness, 2 * (LAGS + 1)
+        terms = [CacheTerms.of(card) for card in (vendor.large, vendor.small)]
+        last, lag = np.repeat([0, 1], LAGS + 1), np.tile(np.arange(1, LAGS + 2), 2)
+        alive = gaps_survived(vendor.large.cache_seconds or 0.0)
+        both = np.where(lag <= LAGS, np.minimum(alive[0], alive[np.minimum(lag, LAGS)]), 0.0)
+        pause = np.zeros((none + 1, none + 1))  # from caches to caches
+        pause[np.arange(none), np.arange(none)] = both
+        pause[np.arange(none), last * (LAGS + 1) + LAGS] += alive[0] - both
+        pause[:none, none], pause[none, none] = 1 - alive[0], 1.0
+        moves = []
+        for worker, reach in enumerate(REACH.values()):
+            own = last == worker
+            then = np.where(own, last * (LAGS + 1) + np.minimum(lag + 1, LAGS + 1) - 1, worker * (LAGS + 1))
+            behind = np.where(own, 1.0, np.where(lag <= LAGS, lag + 1.0, np.inf))
+            right = 1 - BELIEFS + BELIEFS * reach
+            after = [self.believe(float(belief), reach) for belief in BELIEFS]
+            places = np.stack([np.interp(after, BELIEFS, one) for one in np.eye(len(BELIEFS))], 1)
+            then, behind = np.append(then, worker * (LAGS + 1) + LAGS), np.append(behind, np.inf)
+            moves.append((then, behind, right[:, None], places))
+        self.dollars = np.zeros((TURNS, 2, len(BELIEFS), none + 1), np.float32)
+        worth = np.zeros((len(BELIEFS), none + 1))
+        for turn in reversed(range(TURNS)):
+            read = prefix + turn * GROWTH
+            for worker, (then, behind, right, places) in enumerate(moves):
+                term = terms[worker]
+                assert term is not None
+                held = np.maximum(0.0, read - behind * GROWTH) if turn else np.zeros(none + 1)
+                paid = held * term.read + (read - held) * term.write + WRITTEN * term.output
+                rest = right * (1 - ENDS) * (places @ (worth @ pause.T))[:, then] + (1 - right) * worth[-1, then]
+                self.dollars[turn, worker] = paid + rest
+            worth = self.dollars[turn].min(0)
+
+    def believe(self, belief: float, reach: float) -> float:
+        """Return how likely the next turn is hard, after one that succeeded."""
+        hard = belief * reach / (1 - belief + belief * reach)
+        return GOES_ON * hard + self.hardness * (1 - hard)
+
+    def price(self, tries: int, grown: float, belief: float, caches: Sequence[str], lag: int) -> dict[str, float]:
+        """Return the dollars by who makes the turn; `caches` are the workers that have one, the last one first."""
+        place = list(REACH).index(caches[0]) * (LAGS + 1) if caches else 2 * (LAGS + 1)
+        place += (min(lag, LAGS + 1) if len(caches) > 1 else LAGS + 1) - 1 if caches else 0
+        turn = min(TURNS - 1, max(1, round(grown / GROWTH))) if tries else 0
+        return {
+            name: float(np.interp(belief, BELIEFS, self.dollars[turn, one, :, place])) for one, name in enumerate(REACH)
+        }
+
+
+def stands_at(failed: int, calm: int) -> int:
+    """Return how a session stands, after so many failures in a row and so many turns since the last ones."""
+    return min(failed, STUCK) or {0: AFTER, 1: LATER}.get(calm, FINE)
 
 
 def play(
-    session: SimulatedSession, vendor: Vendor, way: str, quality: TurnQuality, seed: int, left: float
+    session: SimulatedSession, vendor: Vendor, way: str, quality: TurnQuality, seed: int, hardness: float
 ) -> tuple[float, list[float]]:
     """Return the dollars of a session played in a way, and what each switch brings by the exact planner."""
-    draw = random.Random(seed)
-    cards = {card.name: card for card in (vendor.large, vendor.small)}
+    draw, left = random.Random(seed), 1 / ENDS
+    cards = {"large": vendor.large, "small": vendor.small}
     meter, here, prefix, brings = Meter(cards, {}), "large", float(session.prefix), list[float]()
-    failed, grown, written = 0, list[float](), list[float]()
+    planner = ExactPlanner(vendor, prefix, hardness) if way in ("router", "planner") else None
+    belief, used, made = hardness, dict[str, int](), 0
+    failed, calm, known = 0, 2, Session()
     for turn in range(len(session.hard)):
-        tries = 0
         while True:
+            priced = dict[str, float]()
+            if planner is not None:
+                warm = sorted((name for name in cards if meter.cached(name)), key=lambda name: -used[name])
+                lag = used[warm[0]] - used[warm[1]] if len(warm) > 1 else 0
+                priced = planner.price(made, prefix - session.prefix, belief, warm, lag)
             if way == "stay":
                 chosen = "large"
             elif way == "stay small":
                 chosen = "small"
             elif way == "cheapest call":
-                chosen = min(cards, key=lambda name: _one_call(meter, name, prefix, written)) if tries == 0 else "large"
+                chosen = "large" if failed else min(cards, key=lambda name: _one_call(meter, name, prefix))
+            elif way == "planner":
+                chosen = min(priced, key=priced.__getitem__)
             else:
-                outlook = Outlook(prefix, mean(grown or [800.0]), mean(written or [300.0]), left, session.gaps[:turn])
                 names = [here, *(name for name in cards if name != here)]
                 options = [Option(name, CacheTerms.of(cards[name]), meter.cached(name), None) for name in names]
-                stands = min(failed, STUCK)
-                chosen = decide(options, outlook, quality, stands, "two turns failed" if stands == STUCK else "").worker
+                stands = stands_at(failed, calm)
+                outlook = known.outlook(prefix, left)
+                chosen = decide(options, outlook, quality, stands, "stuck" if stands == STUCK else "").worker
                 if chosen != here:
-                    brings.append(gain(options, outlook, quality, chosen, stands))
+                    brings.append(priced[here] - priced[chosen])
+            known.past.append(PastTurn(chosen, meter.now, meter.now, int(prefix), 0, session.written[turn]))
             meter.call(chosen, prefix, session.written[turn])
-            here = chosen
+            here, made = chosen, made + 1
+            used[here] = made
             prefix += session.written[turn]
-            meter.now += session.gaps[turn] if tries == 0 else 10.0
-            tries += 1
             works = not session.hard[turn] or draw.random() < REACH[chosen]
-            failed = 0 if works else failed + 1
-            grown.append(float(session.grown[turn]))
-            written.append(float(session.written[turn]))
+            meter.now += session.gaps[turn] if works else RETRY
+            calm, failed = (0 if failed else calm + 1), 0 if works else failed + 1
+            belief = 1.0 if not works else planner.believe(belief, REACH[chosen]) if planner else 0.0
             prefix += session.grown[turn]
-            if works or tries >= 12:
+            if works:
                 break
     return meter.paid, brings
 
 
-def _one_call(meter: Meter, name: str, prefix: float, written: Sequence[float]) -> float:
+def _one_call(meter: Meter, name: str, prefix: float) -> float:
     terms, kept = CacheTerms.of(meter.cards[name]), min(prefix, meter.cached(name))
     assert terms is not None
-    return kept * terms.read + (prefix - kept) * terms.write + mean(written or [300.0]) * terms.output
-
-
-def gain(options: Sequence[Option], outlook: Outlook, quality: TurnQuality, chosen: str, stands: int) -> float:
-    """Return what a switch brings by the exact planner: both ways go on optimally, switching whenever that is best.
-
-    Dynamic programming over turns, whether the trouble is over, who made the last turn, and what each has cached.
-    """
-    names = [option.name for option in options]
-    terms = [option.priced for option in options]
-    here = names[0]
-    good = [quality.mean(name) for name in names]
-    now = [quality.mean(name, stands, own=name == here) for name in names]
-    ends, alive = 1 / max(1.0, outlook.left), outlook.survival(terms[0].seconds)
-
-    @cache
-    def worth(turn: int, trouble: bool, held: tuple[float, ...]) -> float:
-        if turn == HORIZON:
-            return 0.0
-        return min(act(turn, trouble, held, one) for one in range(len(names)))
-
-    def act(turn: int, trouble: bool, held: tuple[float, ...], one: int) -> float:
-        prefix, term = outlook.prefix + turn * outlook.growth, terms[one]
-        kept = min(held[one], prefix)
-        paid = kept * term.read + (prefix - kept) * term.write + outlook.output * term.output + term.call
-        right = now[one] if trouble else good[one]
-        after = tuple(prefix if place == one else tokens for place, tokens in enumerate(held))
-        nothing = tuple(0.0 for _ in held)
-
-        def later(still: bool) -> float:
-            return alive * worth(turn + 1, still, after) + (1 - alive) * worth(turn + 1, still, nothing)
-
-        return paid + right * (1 - ends) * later(still=False) + (1 - right) * later(still=trouble)
-
-    start = tuple(option.cached for option in options)
-    troubled = stands != FINE
-    return act(0, troubled, start, 0) - act(0, troubled, start, names.index(chosen))
+    return kept * terms.read + (prefix - kept) * terms.write + WRITTEN * terms.output
 
 
 def print_sessions(count: int, *, as_json: bool) -> None:
@@ -377,31 +428,33 @@ def print_sessions(count: int, *, as_json: bool) -> None:
     rows = []
     for vendor in VENDORS:
         for hardness in (0.03, 0.1, 0.25):
-            sessions = [simulate(seed, hardness) for seed in range(2 * count)]
+            sessions = [simulate(FIRST_SEED + seed, hardness) for seed in range(2 * count)]
             learned, held = sessions[:count], sessions[count:]
             quality = TurnQuality()
             for name in REACH:  # what outcomes of the first sessions teach, counted turn by turn
                 draw = random.Random(1)
                 for session in learned:
+                    calm = 2
                     for hard in session.hard:
-                        for failed in range(12):
+                        failed, works = 0, False
+                        while not works:
                             works = not hard or draw.random() < REACH[name]
-                            quality.add(name, min(failed, STUCK), float(works))
-                            if works:
-                                break
-            left = mean(len(session.hard) for session in learned)
+                            quality.add(name, stands_at(failed, calm), float(works))
+                            failed += not works
+                        calm = 0 if failed else calm + 1
             cost = {}
             gains: list[float] = []
-            for way in ("stay", "stay small", "cheapest call", "router"):
-                played = [play(session, vendor, way, quality, seed, left) for seed, session in enumerate(held)]
+            for way in ("stay", "stay small", "cheapest call", "planner", "router"):
+                played = [play(session, vendor, way, quality, seed, hardness) for seed, session in enumerate(held)]
                 cost[way] = sum(paid for paid, _ in played)
                 gains += [each for _, brought in played for each in brought]
             better = min(cost["stay"], cost["cheapest call"])
             rows.append(
                 {
                     "vendor": vendor.name, "hard": hardness, **{way: round(paid, 2) for way, paid in cost.items()},
-                    "of the better": round(cost["router"] / better, 3), "switches": len(gains),
-                    "that lose": sum(each < 0 for each in gains), "they bring": round(sum(gains), 2),
+                    "of the better": round(cost["router"] / better, 3), "planner's": round(cost["planner"] / better, 3),
+                    "switches": len(gains), "that lose": sum(each < 0 for each in gains),
+                    "they bring": round(sum(gains), 2), "lost": round(-sum(each for each in gains if each < 0), 4),
                 }
             )  # fmt: skip
     for row in rows:

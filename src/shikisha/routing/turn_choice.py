@@ -2,7 +2,9 @@
 
 A switch throws away what the provider of the worker so far keeps of the prefix, and pays for the prefix once more
 elsewhere; a session ends some day, so what is cheaper per turn must earn that back in the turns that are left. A worker
-whose turns bring less needs more of them: dollars are divided by how often a turn of it brings something.
+whose turns bring less needs more of them. A plan says who acts as things stand: as usual, after an error, stuck, and
+in the two turns after such trouble. So the expensive worker may take over for the trouble alone, and the other comes
+back to a cache that is still warm. Of two workers every such plan is priced, as a Markov chain, and the best one acts.
 
 Invariants: the dollars of staying are taken low and those of leaving high wherever something is not known, so that no
 switch is made for a reason that nobody knows. `benchmarks/turns.py` checks each switch of simulated sessions against an
@@ -10,8 +12,10 @@ exact planner. Deliberately absent: what a conversation looks like (`turn_state`
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import sqrt
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.call import Card
@@ -19,7 +23,8 @@ from shikisha.core.call import Card
 _UNKNOWN_READ = (
     0.1  # of the price of input: what a cache that nobody knows of is taken to cost, where that favors staying
 )
-MARGIN = 0.02  # of the dollars: less is no reason to switch
+MARGIN = 0.04  # of the dollars: less is no reason to switch
+_CAUTION = 2.0  # standard errors: what is little known is little trusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,32 +74,14 @@ class Outlook:
         if seconds is None:
             return 0.0
         kept = sum(gap <= seconds for gap in self.gaps)
-        return (kept + 1.8) / (len(self.gaps) + 2)  # as if nine of ten had come in time
+        return (kept + 7.2) / (len(self.gaps) + 8)  # as if nine of ten of eight more had come in time
 
 
-def expected_dollars(terms: CacheTerms, cached: float, brings: float, outlook: Outlook, *, warm: float = -1.0) -> float:
-    """Return the dollars to the session's end with one worker, which has so many tokens of the prefix cached now.
-
-    `brings` in (0, 1] is how often a turn of it brings something; `warm` how often its prefix survives, by default as
-    the gaps say.
-    """
-    goes_on = 1 - max(1e-4, min(1.0, brings)) / max(1.0, outlook.left)
-    warm = outlook.survival(terms.seconds) if warm < 0 else warm
-    here = min(cached, outlook.prefix)
-    total = here * terms.read + (outlook.prefix - here) * terms.write + outlook.output * terms.output + terms.call
-    if not goes_on:
-        return total
-    # Turn k after this one costs first + k * more, and is reached with goes_on ** k.
-    lost, fixed = 1 - warm, outlook.output * terms.output + terms.call
-    more = outlook.growth * (warm * terms.read + lost * terms.write)
-    first = warm * ((outlook.prefix - outlook.growth) * terms.read + outlook.growth * terms.write)
-    first += lost * outlook.prefix * terms.write + fixed
-    total += first * goes_on / (1 - goes_on) + more * goes_on / (1 - goes_on) ** 2
-    return total
-
-
-FINE, SETBACK, STUCK = range(3)  # how a conversation stands: as usual, after an error or red tests, and stuck
-_DROPS = {FINE: 1.0, SETBACK: 0.7, STUCK: 0.3}  # of its usual share, what the worker that got there still brings
+# As usual, after an error or red tests, stuck, and the first and the second turn after such trouble.
+FINE, SETBACK, STUCK, AFTER, LATER = range(5)
+_DROPS = (1.0, 0.7, 0.3, 0.8, 0.9)  # of its usual share, what the worker that got there still brings
+_PLANS = np.array(list(product((0, 1), repeat=5)))  # [plans, stands]: who acts; 0 is the worker so far, 1 the other
+_BEFORE = np.array([FINE, FINE, SETBACK, STUCK, AFTER])  # whose actor brought things there
 
 
 @dataclass(slots=True)
@@ -121,20 +108,17 @@ class TurnQuality:
         right, wrong = self.counts.get((worker, stands), (0.0, 0.0))
         return (right + 2 * usual * (_DROPS[stands] if own else 1.0)) / (right + wrong + 2)
 
-    def pace(self, first: float, worker: str) -> float:
-        """Return what part of all turns of a worker bring something, if `first` of the first tries do: a turn that
-        brings nothing is made again, and again, as things then stand.
-        """
-        again = 1 + (1 - self.mean(worker, SETBACK)) / max(0.02, self.mean(worker, STUCK))
-        return min(first, 1 / (1 + (1 - first) * again))
+    def brings(self, worker: str, *, cautious: bool) -> np.ndarray:
+        """Return the same for [how it stands, whether it got there itself].
 
-    def cautious(self, worker: str, stands: int = FINE) -> float:
-        """Return the same of another worker, less one and a half standard errors: what is little known is little
-        trusted.
+        `cautious` is less `_CAUTION` standard errors.
         """
-        right, wrong = self.counts.get((worker, FINE), (0.0, 0.0))
-        share = self.mean(worker, stands, own=False)
-        return max(0.02, share - 1.5 * sqrt(share * (1 - share) / (right + wrong + 2)))
+        shares = np.array([[self.mean(worker, stands, own=own) for own in (False, True)] for stands in range(5)])
+        if cautious:
+            seen = np.array([[sum(self.counts.get((worker, stands), (0.0, 0.0)))] for stands in range(5)])
+            shares -= _CAUTION * np.sqrt(shares * (1 - shares) / (seen + 2))
+        trusted: np.ndarray = np.clip(shares, 0.02, 1.0)
+        return trusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +151,66 @@ class TurnDecision:
     dollars: Mapping[str, float]
 
 
+def expected_dollars(
+    options: Sequence[Option], outlook: Outlook, quality: TurnQuality, stands: int = FINE
+) -> np.ndarray:
+    """Return dollars to the session's end [plans, others], all priced: the first of `options` and each other as a pair.
+
+    A session goes on from stand to stand: what brings something leads back to the usual, or ends it. Tokens are read
+    from a cache where it holds them; new ones, those of a first use and those of a prefix that was lost are written.
+    """
+    pairs = len(options) - 1
+    trusted = [quality.brings(each.name, cautious=place > 0) for place, each in enumerate(options)]
+    shares = np.array([[trusted[0], each] for each in trusted[1:]])  # [others, worker, stand, own]
+    own = _PLANS[:, _BEFORE] == _PLANS
+    own[:, stands] = _PLANS[:, stands] == 0
+    right = np.moveaxis(shares[:, _PLANS, np.arange(5), own.astype(int)], 0, 1)  # [plans, others, stands]
+    chain = np.zeros((len(_PLANS), pairs, 5, 5))
+    goes_on = 1 - 1 / max(1.0, outlook.left)
+    for before, brought, failed in (
+        (FINE, FINE, SETBACK),
+        (SETBACK, AFTER, STUCK),
+        (STUCK, AFTER, STUCK),
+        (AFTER, LATER, SETBACK),
+        (LATER, FINE, SETBACK),
+    ):
+        chain[..., before, brought] += goes_on * right[..., before]
+        chain[..., before, failed] += 1 - right[..., before]
+    visits = np.linalg.inv(np.eye(5) - chain)
+    now = visits[..., stands, :]  # how often it will stand so
+    places = np.einsum("...i,...ij,...jk->...k", now, chain, visits)  # and in which turns, summed up
+    total = np.zeros(chain.shape[:2])
+    for worker, held in enumerate(([options[0]] * pairs, list(options[1:]))):
+        terms = [each.priced for each in held]
+        acts = np.equal(_PLANS, worker)[:, None, :]
+        # In doubt all is cached here, and nothing elsewhere.
+        alive = np.array([outlook.survival(each.seconds) if each.known else 1.0 - worker for each in terms])
+        cached = np.array([each.cached if each.priced.known else outlook.prefix * (1 - worker) for each in held]).clip(
+            0, outlook.prefix
+        )
+        ever, warm = (_used_again(chain, acts, each) for each in (np.ones(pairs), alive))
+        uses = (now * acts).sum(-1)
+        reads = outlook.prefix * uses + outlook.growth * (places * acts).sum(-1)
+        fresh = ever[..., stands] * outlook.prefix - warm[..., stands] * cached
+        fresh += outlook.growth * np.einsum("...i,...ij,...j->...", now, chain, ever)
+        lost = np.einsum("...i,...ij,...j->...", now * acts, chain, ever - alive[:, None] * warm)
+        fresh += lost * np.maximum(0.0, reads / np.maximum(uses, 1e-9) - outlook.growth)
+        read, more, each_call = np.array(
+            [(each.read, each.write - each.read, outlook.output * each.output + each.call) for each in terms]
+        ).T
+        total += reads * read + np.minimum(fresh, reads) * more + uses * each_call
+    return total
+
+
+def _used_again(chain: np.ndarray, acts: np.ndarray, alive: np.ndarray) -> np.ndarray:
+    """Return how often a worker makes a turn from there on, [plans, others, stands], its cache alive until then."""
+    there = np.broadcast_to(acts, chain.shape[:-1])
+    found: np.ndarray = np.linalg.solve(
+        np.eye(5) - (~there * alive[:, None])[..., None] * chain, there[..., None] * 1.0
+    )
+    return found[..., 0]
+
+
 def decide(
     options: Sequence[Option],
     outlook: Outlook,
@@ -177,13 +221,12 @@ def decide(
 ) -> TurnDecision:
     """Return whom to ask; `options` has the conversation's worker first, `barred` says why others may not act.
 
-    `why` says how it is stuck. What a worker costs is what it takes until a turn brings something, and then the rest
-    of the session with it, or back with the worker so far.
+    `why` says how it is stuck. The dollars of a worker are those of the best plan in which it makes the coming turn.
     """
     here, barred = options[0], dict(barred or {})
     if here.terms is None:
         return TurnDecision(here.name, f"stays: the price of {here.name} is not known", {})
-    able = [here]
+    able = list[Option]()
     for option in options[1:]:
         if option.terms is None:
             barred.setdefault(option.name, "its price is not known")
@@ -191,53 +234,24 @@ def decide(
             barred.setdefault(option.name, f"the conversation of {outlook.prefix:,.0f} tokens does not fit its window")
         else:
             able.append(option)
-    free = [option for option in able if option is here or option.name not in barred]
-    dollars = {each.name: _to_finish(each, here, outlook, quality, stands) for each in able}
-    stay = dollars[here.name]
-    ranked = [each for each in free if each is here or stands < STUCK or each.is_stronger(here)]
-    best = min(ranked, key=lambda each: dollars[each.name])
+    plans = expected_dollars([here, *(able or [here])], outlook, quality, stands)
+    first = _PLANS[:, stands] == 0
+    free = [place for place, each in enumerate(able) if each.name not in barred]
+    stay = float(min([plans[0, 0], *plans[first][:, free].min(0)]))
+    dollars = {here.name: stay} | dict(zip([each.name for each in able], plans[~first].min(0).tolist(), strict=False))
+    ranked = [able[place] for place in free if stands != STUCK or able[place].is_stronger(here)]
+    best = min([here, *ranked], key=lambda each: dollars[each.name])
     said = f"{why}, and " if why else ""
     if best is here or dollars[best.name] >= stay * (1 - MARGIN):
         others = [f"{name}: {barred[name]}" for name in sorted(barred) if name != here.name]
         return TurnDecision(
             here.name, f"stays: {said}{'; '.join(['no other is expected to finish for less', *others])}", dollars
         )
-    unknown = [each.name for each in (here, best) if each.terms is None or not each.terms.known]
-    if unknown and stands < STUCK:
+    unknown = [each.name for each in (here, best) if not each.priced.known]
+    if unknown and stands != STUCK:
         note = f"stays: what {unknown[0]} caches is not known, so no cache justifies a switch"
         return TurnDecision(here.name, note, dollars)
     word = "steps up" if best.is_stronger(here) else "steps down"
     reason = f"{why}; " if why else ""
     finish = f"to finish by way of {best.name} is expected to cost {format_dollars(dollars[best.name])}"
     return TurnDecision(best.name, f"{word}: {reason}{finish}, with {here.name} {format_dollars(stay)}", dollars)
-
-
-def _to_finish(first: Option, here: Option, outlook: Outlook, quality: TurnQuality, stands: int) -> float:
-    """Return the dollars with `first` until a turn brings something, and then with it or back here to the end."""
-    brings = _brings(first, here, quality, stands)
-    cached, warm = _held(first, here, outlook.prefix)
-    now = replace(outlook, left=1.0)
-    spent = expected_dollars(first.priced, cached, brings, now, warm=warm)
-    if outlook.left <= 1:
-        return spent
-    turns = 1 / brings
-    rest = replace(outlook, prefix=outlook.prefix + turns * outlook.growth, left=outlook.left - 1)
-    ends = []
-    for option in (here,) if first is here else (here, first):
-        held, warm = _held(option, here, rest.prefix)
-        kept = outlook.survival(option.priced.seconds) if warm < 0 else warm
-        held = (rest.prefix - outlook.growth) * kept if option is first else held * kept
-        ends.append(expected_dollars(option.priced, held, _brings(option, here, quality, FINE), rest, warm=warm))
-    return spent + min(ends)
-
-
-def _brings(option: Option, here: Option, quality: TurnQuality, stands: int) -> float:
-    share = quality.mean(option.name, stands) if option is here else quality.cautious(option.name, stands)
-    return share if stands else quality.pace(share, option.name)
-
-
-def _held(option: Option, here: Option, prefix: float) -> tuple[float, float]:
-    """Return the tokens that a worker has cached and how often they survive: in doubt all here, and none elsewhere."""
-    if option.priced.known:
-        return option.cached, -1.0
-    return (prefix, 1.0) if option is here else (0.0, 0.0)

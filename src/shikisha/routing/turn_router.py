@@ -33,7 +33,18 @@ from shikisha.core.task import Scope, Task
 from shikisha.engine.turns import Turn, TurnChoice
 from shikisha.evals.statistics import Bounds, difference_interval
 from shikisha.journal.run_index import SESSION_NAMES
-from shikisha.routing.turn_choice import FINE, SETBACK, STUCK, CacheTerms, Option, Outlook, TurnQuality, decide
+from shikisha.routing.turn_choice import (
+    AFTER,
+    FINE,
+    LATER,
+    SETBACK,
+    STUCK,
+    CacheTerms,
+    Option,
+    Outlook,
+    TurnQuality,
+    decide,
+)
 from shikisha.routing.turn_state import TurnState, canonical_calls, conversation_key, read_state
 
 # In the user that Claude Code names.
@@ -65,20 +76,22 @@ class PastTurn:
 
 @dataclass(slots=True)
 class Session:
-    """The newest turns of one conversation, and the runs that have a turn in flight, by when it began."""
+    """The newest turns of one conversation, and the runs that have a turn in flight, by when it began.
+
+    `calm` counts the turns since one that came after an error, or while it was stuck.
+    """
 
     past: deque[PastTurn] = field(default_factory=lambda: deque(maxlen=_MOST_TURNS))
     flying: dict[str, float] = field(default_factory=dict)
     turns: int = 0
+    calm: int = 2
 
     def outlook(self, prefix: float, left: float) -> Outlook:
-        """Return how it is expected to go on, by what it was so far."""
-        prompts = [each.prompt for each in self.past]
-        grown = [later - before for before, later in pairwise(prompts) if later > before]
-        growth = sum(grown) / len(grown) if grown else _USUAL_GROWTH
-        output = sum(each.output for each in self.past) / len(self.past) if self.past else _USUAL_OUTPUT
-        ends = [each.at for each in self.past]
-        return Outlook(prefix, growth, output, left, [b - a for a, b in pairwise(ends)])
+        """Return how it is expected to go on, by what it was so far, and as if four usual turns had come before."""
+        grown = [later.prompt - before.prompt for before, later in pairwise(self.past) if later.prompt > before.prompt]
+        growth = (sum(grown) + 4 * _USUAL_GROWTH) / (len(grown) + 4)
+        output = (sum(each.output for each in self.past) + 4 * _USUAL_OUTPUT) / (len(self.past) + 4)
+        return Outlook(prefix, growth, output, left, [after.at - before.at for before, after in pairwise(self.past)])
 
 
 @dataclass(slots=True)
@@ -122,9 +135,12 @@ class TurnEvidence:
 
 
 def _stands(facts: Mapping[str, Json]) -> int:
+    """Return how it stood before a turn, by what is journaled of it."""
     if "stall" in facts:
         return STUCK
-    return SETBACK if facts.get("errors") or facts.get("red") else FINE
+    if facts.get("errors") or facts.get("red"):
+        return SETBACK
+    return AFTER if facts.get("after") == 1 else LATER if facts.get("after") == 2 else FINE
 
 
 def _brought(facts: Mapping[str, Json]) -> float:
@@ -191,10 +207,9 @@ class SessionRouter:
                 if card.name != here and not evidence.harmless(card.name) and card.name not in barred
             }
         options = self._options(turn, session, here)
-        stands = STUCK if stall else SETBACK if state.errors or state.tests is False else FINE
-        decision = decide(options, outlook, evidence.quality, stands, stall, barred)
         facts: dict[str, Json] = {"session": key, **state.facts(), "left": round(outlook.left, 1)}
-        facts |= {"stall": stall} if stall else {}
+        facts |= ({"stall": stall} if stall else {}) | ({"after": session.calm + 1} if session.calm < 2 else {})
+        decision = decide(options, outlook, evidence.quality, _stands(facts), stall, barred)
         facts["dollars"] = {name: float(f"{dollars:.6g}") for name, dollars in decision.dollars.items()}
         facts["cached"] = {each.name: int(each.cached) for each in options if each.cached}
         if self.mode == "shadow":
@@ -220,7 +235,9 @@ class SessionRouter:
                 self._runs.move_to_end(event.run)
                 while len(self._runs) > _MOST_RUNS:
                     self._runs.popitem(last=False)
-                self._session(key).flying[event.run] = self._ticks()
+                session = self._session(key)
+                session.flying[event.run] = self._ticks()
+                session.calm = 0 if _stands(_json(event.facts)) in (SETBACK, STUCK) else session.calm + 1
             case AttemptFinished(step=int()) if event.run in self._runs:
                 self._take(event)
             case AttemptFailed() | RunFinished() | RunPaused() if event.run in self._runs:

@@ -23,21 +23,37 @@ _TOKEN_CHARACTERS = 4
 _IMAGE_TOKENS = 1_500
 _KEY_CHARACTERS = 4_000
 _FEW_SHOWN = 200
-_RED = re.compile(
-    r"\b[1-9]\d{0,6} (?:failed|failures?|errors?)\b|\bFAILED\b|\bFAILURES\b|test result: FAILED|^not ok \d|^--- FAIL",
-    re.MULTILINE,
-)
-_GREEN = re.compile(
-    r"\b[1-9]\d{0,6} pass(?:ed|ing)\b|^OK \(?|^OK$|test result: ok|^ok \d|^ok\s+\S|^--- PASS|\bAll tests passed",
-    re.MULTILINE,
-)
-_ERROR = re.compile(
-    r"^Traceback \(most recent|^[A-Z]\w{0,60}(?:Error|Exception)\b"
-    r"|\b[Ee]xit(?:ed with)?(?: code| status)?:? ?[1-9]\d{0,3}\b|<tool_use_error>"
-    r"|\bcommand not found\b|No such file or directory|Permission denied"
-    r"|^ {0,8}(?:[Ff]atal|[Ee]rror|FATAL|ERROR)(?:\[\w{1,10}\])?:",
-    re.MULTILINE,
-)
+# Several short patterns: one that begins with a literal or a line is searched fast, an alternation of them is not.
+_RED = [
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        r"[1-9](?<!\w\w)\d{0,6} (?:failed|failures?|errors?)\b",
+        r"FAILED(?<!\wFAILED)\b",
+        r"FAILURES(?<!\wFAILURES)\b",
+        r"^(?:not ok \d|--- FAIL)",
+    )
+]
+_GREEN = [
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        r"[1-9](?<!\w\w)\d{0,6} pass(?:ed|ing)\b",
+        r"^(?:OK(?: |$)|ok\s+\S|--- PASS)",
+        r"test result: ok",
+        r"All tests passed(?<!\wAll tests passed)",
+    )
+]
+_ERROR = [
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        r"^(?:Traceback \(most recent|[A-Z]\w{0,60}(?:Error|Exception)\b)",
+        r"^ {0,8}(?:[Ff]atal|[Ee]rror|FATAL|ERROR)(?:\[\w{1,10}\])?:",
+        r"[Ee]xit(?<!\w\w{4})(?:ed with)?(?: code| status)?:? ?[1-9]\d{0,3}\b",
+        r"<tool_use_error>",
+        r"command not found(?<!\wcommand not found)\b",
+        r"No such file or directory",
+        r"Permission denied",
+    )
+]
 _EMPTY = re.compile(
     r"(?:no (?:matches|results|files|matching \w{1,20})(?: were)?(?: found)?|0 (?:matches|results)|found 0 \w{1,20}"
     r"|\[\]|\{\})?\W{0,8}",
@@ -110,8 +126,9 @@ def read_state(turn: Turn, known: int | None = None) -> TurnState:
     last = next((each for each in reversed(said) if each.speaker is Speaker.ASSISTANT), None)
     asked = next((each for each in reversed(said) if each.speaker is Speaker.USER), None)
     fresh = _tokens(*texts) if turn.exchanges else _tokens(task.prompt)
-    tests, errors = _outcome(recent[0]) if recent else (None, 0)
-    red = sum(1 for _ in takewhile(lambda each: _outcome(each)[0] is False, recent))
+    tests = _tests(recent[0]) if recent else None
+    errors = sum(_says(_ERROR, text) for text in recent[0].results) if recent else 0
+    red = sum(1 for _ in takewhile(lambda each: _tests(each) is False, recent)) if tests is False else 0
     pictures = len(task.attachments) + sum(len(each.attachments) for each in task.history)
     return TurnState(
         turn=sum(bool(each.calls) for each in task.history)
@@ -155,12 +172,15 @@ def _ends(text: str) -> str:
     return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]}\n{text[-_TAIL:]}"
 
 
-def _outcome(exchange: _Exchange) -> tuple[bool | None, int]:
-    """Return whether tests passed (None: none spoke), and how many results are errors."""
-    red = any(_RED.search(text) for text in exchange.results)
-    green = any(_GREEN.search(text) for text in exchange.results)
-    errors = sum(_ERROR.search(text) is not None for text in exchange.results)
-    return (False if red else True if green else None), errors
+def _tests(exchange: _Exchange) -> bool | None:
+    """Return whether tests passed; None: none spoke."""
+    if any(_says(_RED, text) for text in exchange.results):
+        return False
+    return True if any(_says(_GREEN, text) for text in exchange.results) else None
+
+
+def _says(patterns: Sequence[re.Pattern[str]], text: str) -> bool:
+    return any(each.search(text) for each in patterns)
 
 
 def _same(one: _Exchange, other: _Exchange) -> bool:

@@ -27,7 +27,7 @@ kind = "scripted"
 approval = "always"
 """
 STATIC = {"page.css", "htmx.min.js", "sse.min.js", "phone.js", "icon-192.png"}
-WAYS = ("overview", "sessions", "runs", "try", "approvals", "workers", "compare", "keys", "device")
+WAYS = ("overview", "sessions", "runs", "queue", "try", "approvals", "workers", "compare", "keys", "device")
 CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
 INLINE = re.compile(r"<style|\sstyle=|\son[a-z]+=|<script(?! src=\"/ui/static/)|javascript:", re.IGNORECASE)
 
@@ -171,9 +171,9 @@ async def test_an_event_s_number_that_is_none_is_passed_over(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("scope", "refused"),
     [
-        (KeyScope.READ, ["approvals", "try"]),
+        (KeyScope.READ, ["approvals", "queue", "try"]),
         (KeyScope.RUN, ["approvals"]),
-        (KeyScope.APPROVE, ["overview", "sessions", "runs", "try", "workers", "compare"]),
+        (KeyScope.APPROVE, ["overview", "sessions", "runs", "queue", "try", "workers", "compare"]),
     ],
 )
 async def test_a_key_sees_what_its_scopes_allow(tmp_path: Path, scope: KeyScope, refused: list[str]) -> None:
@@ -247,6 +247,22 @@ async def test_a_plan_is_shown_before_anything_is_performed_and_then_just_that_i
         past = await at.service.read_run(run)
         assert [turn.plan for turn in past.rounds] == [mine]
         assert past.answer == "42"
+
+
+async def test_a_turn_is_performed_at_once_and_its_steps_are_streamed_into_the_chat(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, browsing(at) as client:
+        assert at.service is not None
+        form = {"csrf": await csrf(client), "prompt": "Six times seven?", "model": "shikisha"}
+        answer = await client.post("/ui/try/perform", data=form)
+        run = re.findall(r"run=([^&#]+)", answer.headers["location"])[0]
+        streamed = (await client.get(f"/ui/runs/{run}/live?chat=true")).text
+        assert 'id="chat-state"' in streamed
+        assert 'hx-swap-oob="beforeend:#rounds"' in streamed
+        assert "42" in streamed
+        assert 'id="head"' not in streamed  # nothing of the run's own page
+        page = (await client.get(answer.headers["location"])).text
+        assert page.count('class="turn said"') == 1
+        assert "sse-connect" not in page  # it is over
 
 
 NO_PLANS = (

@@ -110,6 +110,9 @@ async def filled(folder: Path) -> AsyncIterator[tuple[At, dict[str, str]]]:
                 "run": f"runs/{runs[1]}",
                 "run that waits": f"runs/{waits}",
                 "journal": f"runs/{runs[1]}/journal",
+                "queue": "queue",
+                "replay": f"runs/{runs[1]}/replay",
+                "replay of a call": f"runs/{runs[1]}/replay?step=0.1",
                 "sessions": "sessions",
                 "chat": "try",
                 "approvals": "approvals",
@@ -156,7 +159,7 @@ async def look_at_a_chat(page: Page, at: At, findings: Findings, of: tuple[str, 
     await page.wait_for_selector(".price")
     await findings.look(page, "chat, a plan", *of)
     await page.get_by_role("button", name="Perform exactly this plan").click()
-    await page.wait_for_selector("#last .said .text")
+    await page.wait_for_selector("#last .said > .text")
     await findings.look(page, "chat, a turn", *of)
     await page.get_by_role("link", name="this session").click()
     await page.wait_for_selector(".turns")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from browsing import DESK, PHONE, chromium, foreign, logged_in, needed
+from browsing import DESK, PHONE, TABLET, chromium, foreign, logged_in, needed
 from payloads import PAYLOADS
 from playwright.async_api import Browser, Error, Page, expect
 from serving import At, served
@@ -89,8 +89,12 @@ async def test_a_task_is_tried_its_plan_shown_and_its_run_seen_to_its_end(tmp_pa
         assert at.service.running == {}  # nothing is performed yet
         await page.get_by_role("button", name="Perform exactly this plan").click()
         await page.wait_for_url("**/ui/try?*")
-        await expect(page.locator("#last .said .text")).to_have_text("It reads well.")
-        await page.get_by_text("Who did what").click()
+        await expect(page.locator("#last .said > .text")).to_have_text("It reads well.")
+        await page.locator("#prompt").press_sequentially("And on Monday?")
+        await page.keyboard.press("Enter")  # no plan was asked for
+        await expect(page.locator(".turns > li")).to_have_count(2)
+        await expect(page.locator("#last .said > .text")).to_have_text("It reads well.")
+        await page.get_by_text("Who did what").first.click()
         await expect(page.locator("#head .chip")).to_have_text("done")
         await expect(page.locator("svg.wide g.node.s-done")).to_have_count(2)
         await expect(page.locator("#answer .text")).to_have_text("It reads well.")
@@ -182,38 +186,63 @@ async def test_a_call_is_approved_on_a_telephone_while_somebody_watches_the_run(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-async def test_every_page_fits_its_window_and_can_be_used_by_keyboard(
-    tmp_path: Path, browser: Browser, size: dict[str, int]
-) -> None:
+async def test_every_page_fits_its_window_and_can_be_used_by_keyboard(tmp_path: Path, browser: Browser) -> None:
     steps = [Step(f"part {index} " + "w" * 60, index % 2, tuple(range(index))) for index in range(5)]
-    async with (
-        served(tmp_path, HARBOUR) as at,
-        logged_in(browser, at.url, at.key, size) as (page, seen),
-    ):
+    async with served(tmp_path, HARBOUR) as at:
         run = await begin(at, Task("Long " + "x" * 300), Plan(tuple(steps)))
         other = await begin(at, Task("Wait"), Plan((Step("y" * 300, 2),)))
         await over(at, run)
         await over(at, other)
-        for way in (
+        ways = (
             "overview",
             "sessions",
             "runs",
-            f"runs/{run}",
-            f"runs/{run}/journal",
             "try",
             "approvals",
             "workers",
             "compare",
             "keys",
-        ):
-            await page.goto(f"{at.url}/ui/{way}")
-            assert await fits(page), way
-            await page.keyboard.press("Tab")
-            assert await page.evaluate("document.activeElement.className") == "skip"
-        await page.goto(f"{at.url}/ui/compare?left={run}&right={other}")
-        assert await fits(page)
-        assert seen.nothing
+            "queue",
+            f"runs/{run}",
+        )
+        further = (f"runs/{run}/journal", f"runs/{run}/replay", f"compare?left={run}&right={other}")
+        for size in (DESK, TABLET, PHONE):
+            async with logged_in(browser, at.url, at.key, size) as (page, seen):
+                for way in (*ways, *further):
+                    await page.goto(f"{at.url}/ui/{way}")
+                    assert await fits(page), (way, size)
+                    if way != "try":  # a chat begins in its field
+                        await page.keyboard.press("Tab")
+                        assert await page.evaluate("document.activeElement.className") == "skip", way
+                assert seen.nothing
+
+
+@pytest.mark.full
+async def test_runs_are_judged_by_keyboard_a_draft_survives_a_reload_and_a_key_counts_once(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with served(tmp_path, HARBOUR.replace("[0.4]", "[0.0]")) as at:
+        assert at.service is not None
+        runs = [await begin(at, Task(f"Question {number}?"), Plan((Step("do it", 0),))) for number in range(3)]
+        for run in runs:
+            await over(at, run)
+        async with logged_in(browser, at.url, at.key) as (page, seen):
+            await page.goto(f"{at.url}/ui/queue")
+            await page.keyboard.press("c")
+            await page.keyboard.type("not yet")
+            await page.reload()
+            await expect(page.locator("#note")).to_have_value("not yet")
+            for left, key in ((2, "y"), (1, "n"), (0, "y")):
+                await page.keyboard.press(key)
+                await page.keyboard.press(key)  # the next run is not judged by it
+                await expect(page.locator("main")).to_contain_text(f"{left} to go")
+            assert seen.nothing
+        marks = [(await at.service.read_run(run)).grades for run in runs]
+        assert sorted((each.mark, each.evidence) for (each,) in marks) == [
+            ("right", ""),
+            ("right", "not yet"),
+            ("wrong", ""),
+        ]
 
 
 @pytest.mark.full
@@ -234,9 +263,10 @@ async def test_the_list_of_runs_refreshes_itself(tmp_path: Path, browser: Browse
 async def test_payloads_run_where_nothing_escapes_them(browser: Browser, payloads: tuple[str, ...]) -> None:
     """Without this the next tests could be blind."""
     ran = caught = 0
+    context = await browser.new_context()
+    await context.route("**/*", lambda route: route.abort())
     for payload in payloads:
-        page = await browser.new_page()
-        await page.route("**/*", lambda route: route.abort())
+        page = await context.new_page()
         await page.set_content(f"<body>{payload}</body>", wait_until="commit")
         try:
             found = await foreign(page)
@@ -245,6 +275,7 @@ async def test_payloads_run_where_nothing_escapes_them(browser: Browser, payload
         ran += "window.pwned" in found
         caught += bool(found)
         await page.close()
+    await context.close()
     assert ran >= 0.3 * len(payloads)
     assert caught >= 0.6 * len(payloads)  # the others need an attribute or a script around them
 

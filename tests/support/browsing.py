@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 CHROMIUM = Path("/usr/bin/chromium")
-DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+DESK, TABLET, PHONE = ({"width": width, "height": height} for width, height in ((1280, 900), (768, 1024), (390, 844)))
 needed = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs /usr/bin/chromium (Debian's package chromium)")
 playwright = pytest.importorskip("playwright.async_api", reason="needs the Python package playwright")
 
@@ -39,6 +39,7 @@ class Seen:
         page.on("request", self._request)
         page.on("dialog", self._dialog)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
 
     def _request(self, request: Request) -> None:
         if not request.url.startswith((self.home, "data:")):

@@ -104,6 +104,11 @@ PAGES: Mapping[tuple[str, str], Row] = {
     ("POST", "/ui/runs/{run}/feedback"): Row(
         404, 403, 303, shut=LED, fill=RUN, has=KeyScope.READ, body={"right": "yes"}
     ),
+    ("GET", "/ui/queue"): Row(200, 403, 200, shut=LED, has=KeyScope.READ),
+    ("GET", "/ui/runs/{run}/replay"): Row(404, 403, 200, shut=LED, fill=RUN, has=KeyScope.READ),
+    ("POST", "/ui/runs/{run}/replay"): Row(
+        404, 403, 409, shut=LED, fill=RUN, has=KeyScope.READ, body={"prompt": "x", "model": "shikisha", "how": "anew"}
+    ),  # 409: a worker of this world may change something, and nobody has ticked it
     ("GET", "/ui/approvals"): Row(200, 403, 200, shut=LED, has=KeyScope.RUN),
     ("GET", "/ui/approvals/{run}/{question}"): Row(404, 403, 200, shut=LED, has=KeyScope.RUN, fill=QUESTION),
     ("POST", "/ui/approvals/{run}/{question}"): Row(

@@ -68,7 +68,7 @@ def assurance(run: Explanation, record: TrackRecord | None = None) -> tuple[str,
     same = [step for step in steps if step.answer is not None and step.answer == run.answer]
     parts: tuple[Callable[..., Iterator[str]], ...] = (_who, _checked)
     sentences = [sentence for part in parts for sentence in part(run, record, steps, same)]
-    return (*sentences, _disagreed(run, steps, same), *_withheld(run, steps), *_judged(run))
+    return (*sentences, _disagreed(run), *_withheld(run, steps), *_judged(run))
 
 
 def _who(
@@ -124,27 +124,30 @@ _VERDICTS = {
 }
 
 
-def _disagreed(run: Explanation, steps: Sequence[StepExplanation], same: Sequence[StepExplanation]) -> str:
-    asked = {step.subtask for step in same}
-    others = [
-        f"{step.worker} (step {step.step})"
-        for step in steps
-        if step.subtask in asked and step.answer is not None and not alike(step.answer, run.answer)
-    ]
-    others += [
-        f"{call.worker} (asked as well, step {step.step})"
-        for step in same
-        for call in step.calls
-        if call.reason is AttemptReason.COMPARED and call.answer and not alike(call.answer, run.answer)
-    ]
-    if others:
+def _disagreed(run: Explanation) -> str:
+    if others := [f"{worker} ({place})" for worker, place, _ in other_answers(run)]:
         return f"Another answer to the same subtask was given by {_list(others)}."
     return "Nobody gave another answer to the same subtask."
 
 
-def alike(one: str, other: str | None) -> bool:
-    """Whether two answers differ in nothing but case, white space and a final period."""
-    return " ".join(one.casefold().split()).rstrip(".") == " ".join((other or "").casefold().split()).rstrip(".")
+def other_answers(run: Explanation) -> list[tuple[str, str, str]]:
+    """Return who gave another answer to the same subtask, where, and which; case and white space do not count."""
+    steps = [step for round_ in run.rounds for planned in round_.steps for step in (planned, *planned.items)]
+    own = _plain(run.answer or "")
+    same = [step for step in steps if step.answer is not None and _plain(step.answer) == own]
+    asked = {step.subtask for step in same}
+    rivals = [step for step in steps if step.subtask in asked and step.answer is not None and step not in same]
+    compared = [
+        (call.worker, f"asked as well, step {step.step}", call.answer)
+        for step in same
+        for call in step.calls
+        if call.reason is AttemptReason.COMPARED and call.answer and _plain(call.answer) != own
+    ]
+    return [(step.worker or step.planned, f"step {step.step}", step.answer or "") for step in rivals] + compared
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".")
 
 
 def _withheld(run: Explanation, steps: Sequence[StepExplanation]) -> Iterator[str]:

@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from sqlalchemy import ColumnElement, Connection, LargeBinary, cast, func, select
 
 from shikisha.core.errors import UnknownRun
-from shikisha.core.events import BodiesErased, Event, RunFinished, RunPaused, RunResumed, RunStarted, RunStatus
+from shikisha.core.events import (
+    AnswerGraded,
+    BodiesErased,
+    Event,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    RunStatus,
+)
 from shikisha.core.run import Run
 from shikisha.journal.codec import body_references, decode_event, list_references
 from shikisha.journal.schema import BODIES, EVENTS, HEAD, RUNS, STARTED
@@ -101,19 +110,23 @@ def export_lines(connection: Connection, after: int, run: str | None, limit: int
 
 @dataclass(frozen=True, slots=True)
 class TaskAndAnswer:
-    """What a run was asked and what it answered (None: nothing); `more`: its task has further parts."""
+    """What a run was asked, what it answered (None: nothing) and its grades; `more`: its task has further parts."""
 
     prompt: str
     context: str = ""
     answer: str | None = None
     more: bool = False
+    grades: tuple[AnswerGraded, ...] = ()
+
+
+_TASK_KINDS = (RunStarted.kind, RunFinished.kind, AnswerGraded.kind)
 
 
 def read_tasks_and_answers(connection: Connection, runs: Iterable[str]) -> dict[str, TaskAndAnswer]:
-    """Return the task and answer of each of these runs; JournalTampered where a text is missing or changed."""
+    """Return the task, answer and grades of each of these runs; JournalTampered where a text is missing or changed."""
     found: dict[str, TaskAndAnswer] = {}
     for names in in_chunks(runs):
-        rows = event_rows(connection, EVENTS.c.run.in_(names), EVENTS.c.kind.in_([RunStarted.kind, RunFinished.kind]))
+        rows = event_rows(connection, EVENTS.c.run.in_(names), EVENTS.c.kind.in_(_TASK_KINDS))
         texts = read_texts(connection, rows, whole=False)
         for row in rows:
             event = decode_event(row.kind, row.run, row.at, row.data, texts.of(row))
@@ -122,6 +135,8 @@ def read_tasks_and_answers(connection: Connection, runs: Iterable[str]) -> dict[
                 found[row.run] = TaskAndAnswer(event.prompt, event.context, None, more)
             elif isinstance(event, RunFinished) and row.run in found:
                 found[row.run] = replace(found[row.run], answer=event.answer)
+            elif isinstance(event, AnswerGraded) and row.run in found:
+                found[row.run] = replace(found[row.run], grades=(*found[row.run].grades, event))
     return found
 
 

@@ -62,6 +62,8 @@ _PAGES = (
     "pages.sessions_page:router",
     "pages.turns_page:router",
     "pages.runs_page:router",
+    "pages.queue_page:router",
+    "pages.replay_page:router",
     "pages.run_exports:router",
     "pages.run_page:router",
     "pages.approvals_page:router",

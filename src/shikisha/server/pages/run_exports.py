@@ -1,4 +1,5 @@
-"""`/ui/runs/export/…`: the runs of a list as CSV, as JSON lines, or as a taskset for `shikisha eval`, as a stream.
+"""`/ui/runs/export/…`: the runs of a list as CSV, as JSON lines, as a taskset for `shikisha eval`, or what
+people said of them, as a stream.
 
 Invariants: a file holds what its reader may see on the pages, and no more: answers that wait for a person are not in
 it. It is written page by page, so that its size costs no memory, has at most `MAX_EXPORTED` runs, and breaks off when
@@ -132,6 +133,46 @@ def json_lines(page: Sequence[ExportedRun], *, first: bool) -> str:  # noqa: ARG
     return "".join(f"{json.dumps(each.columns())}\n" for each in page)
 
 
+def annotation_rows(page: Sequence[ExportedRun]) -> list[dict[str, object]]:
+    """Return a row for the last judgment of each person on each run."""
+    return [
+        {
+            "run": each.served.run,
+            "began": format_timestamp(each.served.created),
+            "domain": each.served.domain,
+            "person": grade.actor,
+            "judged": format_timestamp(grade.at),
+            "mark": str(grade.mark),
+            "score": grade.score,
+            "note": grade.evidence,
+            "prompt": each.said.prompt,
+            "answer": each.said.answer,
+        }
+        for each in page
+        for grade in {grade.actor: grade for grade in each.said.grades if grade.actor}.values()
+    ]
+
+
+def annotation_cells(page: Sequence[ExportedRun], *, first: bool) -> str:
+    """Return judgments as lines of CSV, the first page with a heading."""
+    written, rows = io.StringIO(), annotation_rows(page)
+    writer = csv.writer(written, lineterminator="\r\n")
+    if first:
+        writer.writerow(_ANNOTATION_COLUMNS)
+    writer.writerows([csv_cell(value) for value in row.values()] for row in rows)
+    return written.getvalue()
+
+
+def annotation_lines(page: Sequence[ExportedRun], *, first: bool) -> str:  # noqa: ARG001 - there is no heading
+    """Return judgments as lines of JSON."""
+    return "".join(f"{json.dumps(row)}\n" for row in annotation_rows(page))
+
+
+_ANNOTATION_COLUMNS = (
+    "run", "began", "domain", "person", "judged", "mark", "score", "note", "prompt", "answer",
+)  # fmt: skip
+
+
 def taskset_lines(page: Sequence[ExportedRun], *, first: bool) -> str:  # noqa: ARG001 - there is no heading
     """Return runs as rows of a taskset: the task, and the answer that was right as what is right."""
     rows = (taskset_row(each) for each in page)
@@ -162,6 +203,8 @@ def _grader_of(answer: str) -> dict[str, object]:
 _FORMATS: Mapping[str, tuple[Callable[..., str], str]] = {
     "runs.csv": (csv_lines, "text/csv; charset=utf-8"),
     "runs.jsonl": (json_lines, "application/jsonl; charset=utf-8"),
+    "annotations.csv": (annotation_cells, "text/csv; charset=utf-8"),
+    "annotations.jsonl": (annotation_lines, "application/jsonl; charset=utf-8"),
     "taskset.jsonl": (taskset_lines, "application/jsonl; charset=utf-8"),
 }
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import partial
 from html import escape
 from time import monotonic, time
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -473,12 +474,15 @@ async def show_run(request: Request, run: str, session: ReaderLogin, service: Se
 
 
 @router.get(f"{UI_ROOT}/runs/{{run}}/live")
-async def stream_run(request: Request, run: str, session: ReaderLogin, service: Service, after: int = -1) -> Response:
-    """Send what changes on the run's page, from an event on."""
+async def stream_run(
+    request: Request, run: str, session: ReaderLogin, service: Service, after: int = -1, chat: bool = False
+) -> Response:
+    """Send what changes on the run's page, or in a chat's turn, from an event on."""
     last = request.headers.get("last-event-id", "")
     begin = int(last) if last.isascii() and last.isdigit() and len(last) <= _MAX_NUMBER_DIGITS else after
     events = await visible_events(service, session, run)
-    told = _stream_changes(service, session, run, events[: max(begin, 0) + 1])
+    parts = chat_parts if chat else page_parts
+    told = _stream_changes(service, session, run, events[: max(begin, 0) + 1], parts)
     return EventSourceResponse(
         stream_until_revoked(revocation_check(request, require_login(*READER_SCOPES), _revoked_events), told),
         headers=SECURITY_HEADERS,
@@ -524,6 +528,8 @@ async def give_feedback(run: str, session: RunnerLogin, service: Service, form: 
     said = service.container.secret_store.scrub(remark)
     service.recorder.add(feedback_event(run, float(right), said, session.by.actor))
     await service.journal.flush()
+    if "queue" in form:
+        return redirect(f"{UI_ROOT}/queue?{urlencode([*parse_qsl(form_text(form, 'queue')), ('last', run)])}")
     return redirect(f"{UI_ROOT}/runs/{run}#answer")
 
 
@@ -589,6 +595,18 @@ def page_parts(looking: RunViewer, events: Sequence[Event]) -> PageParts:
     return found | {name: str(getattr(made, name)(view)) for name in ("line", "children")}
 
 
+def chat_parts(looking: RunViewer, events: Sequence[Event]) -> PageParts:
+    """Return the parts of a turn in a chat: where its run stands, and who says what; named as on a run's page."""
+    view = run_view(events, time(), looking.children)
+    made = template_environment().get_template("run_parts.html.jinja").make_module({"home": UI_ROOT})
+    found = {"chat-state": str(made.chat_state(view))}  # type: ignore[attr-defined]
+    for turn in view.rounds:
+        found[f"round-{turn.round}"] = str(made.chat_round(view, turn))  # type: ignore[attr-defined]
+        for step in turn.steps:
+            found[f"step-{turn.round}-{step.story.step}"] = str(made.chat_step(turn, step))  # type: ignore[attr-defined]
+    return found
+
+
 def appended_texts(told: TextByStep) -> str:
     """Return pieces of growing answers, ready to be appended to theirs."""
     return "".join(
@@ -598,12 +616,16 @@ def appended_texts(told: TextByStep) -> str:
 
 
 async def _stream_changes(
-    service: RunService, session: PageSession, run: str, events: Sequence[Event]
+    service: RunService,
+    session: PageSession,
+    run: str,
+    events: Sequence[Event],
+    parts: Callable[[RunViewer, Sequence[Event]], PageParts],
 ) -> AsyncGenerator[ServerSentEvent]:
     """Tell a listener what changes until the run is over, through all its pauses."""
     known = list(events)
     while True:
-        draw = partial(page_parts, await _run_viewer(service, session, run, known))
+        draw = partial(parts, await _run_viewer(service, session, run, known))
         heard = _visible_updates(service, session, run, len(known) - 1)
         async with aclosing(follow_page(known, heard, draw, appended_texts)) as following:  # type: ignore[type-var]
             async for number, sending in following:

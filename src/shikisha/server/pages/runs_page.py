@@ -25,6 +25,8 @@ from fastapi.responses import Response
 from shikisha.core.events import RunStatus
 from shikisha.core.plan import Plan
 from shikisha.journal.run_index import MAX_HITS, SESSION_NAMES, TextHit, TextQuery, first_hits
+from shikisha.plots import run_charts
+from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.lifecycle.run_progress import may_be_reviewed
 from shikisha.server.lifecycle.service import RunService
@@ -515,9 +517,14 @@ def run_differences(one: RunView, other: RunView) -> dict[str, object]:
     answers = (one.story.answer or "", other.story.answer or "")
     return {
         "prompt_diff": diff_words(one.story.prompt, other.story.prompt),
+        "subtask_diff": diff_words(*(_first_subtask(view) for view in (one, other))),
         "plan_diff": diff_plans((plans[0], plans[1]), (one.story.pool, other.story.pool)),
         "answer_diff": diff_words(*answers) if all(answers) else (),
     }
+
+
+def _first_subtask(view: RunView) -> str:
+    return next((step.subtask for turn in view.rounds for step in turn.steps), "")
 
 
 def shared_tasks(
@@ -556,7 +563,18 @@ async def show_comparison(request: Request, session: ReaderLogin, service: Servi
     left, right = query.get("left", "").strip(), query.get("right", "").strip()
     if left and right:
         runs = [await _view_of_run(service, session, name) for name in (left, right)]
-        shown = {"runs": runs, "lines": run_comparison_lines(*runs), **run_differences(*runs)}
+        step = query.get("step", "")
+        going = any(view.run.finished is None and view.status in _GOING for view in runs)
+        if step:
+            runs[0] = _view_of_step(runs[0], step)
+        shown = {
+            "runs": runs,
+            "step": step,
+            "going": going,
+            "way": urlencode(query),
+            "lines": run_comparison_lines(*runs),
+            **run_differences(*runs),
+        }
         return render_page(request, "compare_runs.html.jinja", shown)
     by = "conductor" if query.get("by") == "conductor" else "model"
     served = (await service.store.search(RunFilter(tenant=session.tenant, limit=_COMPARED_RUNS))).runs
@@ -581,6 +599,27 @@ async def show_comparison(request: Request, session: ReaderLogin, service: Servi
         "looked_at": len(served),
     }
     return render_page(request, "compare.html.jinja", shown)
+
+
+_GOING = (RunStatus.RUNNING, RunStatus.SUSPENDED)
+
+
+def _view_of_step(view: RunView, place: str) -> RunView:
+    """Return a run as its one step: what that was asked, what it brought, what it cost; ApiError (404) for none."""
+    steps = {f"{turn.round}.{step.story.step}": (turn, step) for turn in view.rounds for step in turn.steps}
+    if place not in steps:
+        raise ApiError(404, f"run {view.run.id} has no step {place}", "not_found")
+    turn, step = steps[place]
+    totals = replace(
+        view.story.totals, rounds=1, steps=1, calls=len(step.calls), tokens=step.tokens, dollars=step.dollars
+    )
+    story = replace(view.story, answer=step.story.answer, why=step.story.fault or "", totals=totals)
+    seconds = step.seconds or 0.0
+    run = replace(view.run, active_seconds=seconds, grades=[])
+    alone = replace(
+        turn, steps=(step,), wide=run_charts.wide_plan_graph([()]), narrow=run_charts.narrow_plan_graph([()])
+    )
+    return replace(view, story=story, run=run, rounds=(alone,))
 
 
 async def _view_of_run(service: RunService, session: PageSession, name: str) -> run_page.RunView:

@@ -1,9 +1,9 @@
-"""`/ui/try`: a chat of several turns; each turn's plan is shown with its price, then exactly that plan is performed.
+"""`/ui/try`: a chat of several turns. A turn is performed at once, or its plan is shown with its price first.
 
-Invariants: showing a plan performs nothing, and its cost is reserved in the key's budget before each call. The plan
-goes to the browser and back word for word, and is parsed as strictly as any other. Earlier turns are read from the
-journal, from the sessions of the login's own tenant, never from the form; their data labels go on with them. What
-a turn may cost at most is said only where it is known before the turn is performed.
+Invariants: showing a plan performs nothing, and what is confirmed then is performed exactly; its cost is reserved in
+the key's budget before each call. The plan goes to the browser and back word for word, and is parsed as strictly as any
+other. Earlier turns are read from the journal, from the sessions of the login's own tenant, never from the form; their
+data labels go on with them. What a turn may cost at most is said only where it is known before the turn is performed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -150,11 +150,11 @@ def form_fields(form: Mapping[str, str]) -> dict[str, str]:
     return {name: form.get(name, "").replace("\r\n", "\n") for name in _FORM_FIELDS}
 
 
-def read_task_form(told: Mapping[str, str], turns: Sequence[TurnView] = (), wire: str = "{}") -> RequestedRun:
+def read_task_form(told: Mapping[str, str], turns: Sequence[TurnView] = ()) -> RequestedRun:
     """Read the form; ApiError or TaskError for what cannot be asked for. `turns` are the session's earlier ones."""
     caps: dict[str, float] = {}
     if text := told["dollars"].strip():
-        caps["dollars"] = _read_dollars(text)
+        caps["dollars"] = read_dollars(text)
     labels = tuple(dict.fromkeys(part for label in told["labels"].split(",") if (part := label.strip())))
     shown = shown_turns(turns)
     labels = tuple(
@@ -163,7 +163,7 @@ def read_task_form(told: Mapping[str, str], turns: Sequence[TurnView] = (), wire
     task = Task(told["prompt"], told["context"], history=turn_history(shown))
     options = RequestOptions(caps, labels=labels, domain=told["domain"].strip())
     metadata = {"session_id": told["session"]} if told["session"] else {}
-    return RequestedRun(told["model"], task, Api.PAGE, options, wire, detached=True, metadata=metadata)
+    return RequestedRun(told["model"], task, Api.PAGE, options, detached=True, metadata=metadata)
 
 
 def shown_turns(turns: Sequence[TurnView]) -> tuple[TurnView, ...]:
@@ -189,7 +189,8 @@ def turn_history(turns: Sequence[TurnView]) -> tuple[ChatMessage, ...]:
     return tuple(message for pair in pairs for message in pair)
 
 
-def _read_dollars(text: str) -> float:
+def read_dollars(text: str) -> float:
+    """Return the number in a field; ApiError (400) for what is none."""
     try:
         found = float(text)
     except ValueError:
@@ -263,15 +264,18 @@ async def show_plan(request: Request, session: RunnerLogin, service: Service, se
 
 @router.post(f"{UI_ROOT}/try/perform")
 async def perform_plan(session: RunnerLogin, service: Service, sent: CheckedForm) -> Response:
-    """Perform the plan that was shown, as a turn of its session (a new one for the first), and lead back to it."""
+    """Perform a turn of a session (a new one for the first), and lead back to it: by the plan that was shown, or by
+    one that the conductor makes now where none was asked for.
+    """
     told = form_fields(_form_texts(sent))
     turns = await _earlier_turns(service, session, told)
     told["session"] = told["session"] or f"chat-{uuid4().hex[:12]}"
     order = service.authorizer.authorize(read_task_form(told, turns), session.by)
-    shown = parse_plan(form_text(sent, "plan"), len(order.pool))
-    if shown.ships:
-        raise ApiError(400, "the plan is empty: there is nothing to perform", "empty_plan")
-    order = service.authorizer.authorize(read_task_form(told, turns, confirmed_plan_request(shown)), session.by)
+    if "plan" in sent:
+        shown = parse_plan(form_text(sent, "plan"), len(order.pool))
+        if shown.ships:
+            raise ApiError(400, "the plan is empty: there is nothing to perform", "empty_plan")
+        order = replace(order, wire=confirmed_plan_request(shown))
     live = await service.begin(order)
     kept = {name: told[name] for name in ("session", "model", "dollars", "domain") if told[name]}
     return redirect(f"{UI_ROOT}/try?{urlencode({**kept, 'run': live.run})}#last")
@@ -315,7 +319,7 @@ def _try_page(
         "told": told,
         "view": found,
         "turns": turns,
-        "going": any(turn.served.state is ServedState.OPEN for turn in turns[-1:]),
+        "going": any(turn.served.state in (ServedState.OPEN, ServedState.WAITING) for turn in turns[-1:]),
         "shown_at": time(),
         "wrong": wrong,
         "caps": service.container.caps,

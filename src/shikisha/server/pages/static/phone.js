@@ -1,4 +1,4 @@
-// Passkeys, notifications, links and installing. Forms say with `data-passkey`, `data-push` or `data-link` what they are.
+// Passkeys, notifications, links, installing, keys and drafts. Forms say with `data-passkey`, `data-push` or `data-link` what they are.
 "use strict";
 (() => {
   const bytes = text => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), sign => sign.charCodeAt(0));
@@ -106,6 +106,31 @@
     takeToken();
     window.addEventListener("hashchange", takeToken);
   }
+  // A field keeps its draft until its form is sent; a key does what its button says, once; Enter sends a message.
+  for (const field of document.querySelectorAll("[data-keep]")) {
+    field.value = field.value || sessionStorage.getItem(field.dataset.keep) || "";
+    field.addEventListener("input", () => sessionStorage.setItem(field.dataset.keep, field.value));
+    field.form.addEventListener("submit", () => sessionStorage.removeItem(field.dataset.keep));
+  }
+  document.querySelector("[autofocus]")?.focus({ preventScroll: true }); // which an address with a fragment leaves out
+  let leaving = false;
+  window.addEventListener("pageshow", () => { leaving = false; });
+  document.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.repeat || leaving) return;
+    const field = event.target.closest("input, textarea, select");
+    if (field) {
+      if (event.key === "Escape") field.blur();
+      if (event.key !== "Enter" || event.shiftKey || !field.matches("[data-enter]")) return;
+      event.preventDefault();
+      return field.form.requestSubmit();
+    }
+    const button = event.key.length === 1 && document.querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
+    if (!button) return;
+    event.preventDefault();
+    if (button.matches("input")) return button.focus();
+    leaving = true;
+    button.click();
+  });
   if (window.isSecureContext && "serviceWorker" in navigator)
     navigator.serviceWorker.register("/ui/sw.js", { scope: "/ui/" }).catch(() => undefined);
   window.addEventListener("beforeinstallprompt", event => {

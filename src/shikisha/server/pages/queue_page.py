@@ -1,0 +1,153 @@
+"""`/ui/queue`: runs judged one after another by keyboard, disputed ones first; by one person, or by two apart.
+
+Invariants: a judgment is in the journal before the next run is shown, and whose turn it is follows from the journal
+alone, so a reload loses nothing. Nobody sees what another person said of a run before judging it. A login judges the
+runs that it may see and that ended with an answer. Where two people differ, a third is asked. Deliberately absent:
+assigning runs to people.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from shikisha.core.events import AnswerGraded, CheckStatus
+from shikisha.core.run import Run
+from shikisha.explain import explain, other_answers
+from shikisha.explain.explanation import Explanation
+from shikisha.journal.queries import fold_named
+from shikisha.server.lifecycle.service import RunService
+from shikisha.server.pages.login import PageRoute, PageSession, RunnerLogin, Service
+from shikisha.server.pages.run_page import visible_events
+from shikisha.server.pages.runs_page import INDEX_PAGES, RunListQuery, search_scope
+from shikisha.server.pages.templates import UI_ROOT, render_page
+from shikisha.server.store import ServedState
+from shikisha.server.store.served_rows import RIGHT_SCORE
+
+_PAGE, _PAGES = 200, 5  # runs that are looked at together, and how often while none of them is due
+_MOST_SKIPPED = 100
+_DECIDING = 3  # people, where two of them differ
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedRun:
+    """A run to be judged: the answer, who answered otherwise, and the checks that refused one."""
+
+    story: Explanation
+    others: Sequence[tuple[str, str, str]]
+    refused: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How often the first two people who judged a run agree; `kappa` is Cohen's, None where chance explains it all."""
+
+    same: int
+    of: int
+    kappa: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """The page: how many this person judged and how many are left, of how many runs; `people` judge each of them."""
+
+    shown: QueuedRun | None
+    judged: int
+    left: int
+    looked_at: int
+    people: int
+    agreement: Agreement | None
+
+
+def person_grades(run: Run) -> dict[str, AnswerGraded]:
+    """Return the last judgment of each person."""
+    return {grade.actor: grade for grade in run.grades if grade.actor}
+
+
+def is_due(run: Run, actor: str, people: int) -> bool:
+    """Whether this person is to judge a run: too few have, or they differ."""
+    verdicts = {name: _is_right(grade) for name, grade in person_grades(run).items()}
+    wanted = people if len(set(verdicts.values())) < 2 else _DECIDING
+    return actor not in verdicts and len(verdicts) < wanted
+
+
+def dispute_rank(run: Run) -> int:
+    """Return 0 where grades differ, 1 where workers do or a check refused an answer, and 2 otherwise."""
+    last = person_grades(run).values()
+    grades = [*last, *(grade for grade in run.grades if not grade.actor and grade.score is not None)]
+    if len(set(map(_is_right, grades))) > 1:
+        return 0
+    story = explain(run)
+    return 1 if other_answers(story) or _refusals(story) else 2
+
+
+def _is_right(grade: AnswerGraded) -> bool:
+    return (grade.score or 0.0) >= RIGHT_SCORE
+
+
+def _refusals(story: Explanation) -> list[str]:
+    steps = [step for turn in story.rounds for step in turn.steps]
+    return [
+        f"{check.check} (step {step.step}): {check.reason}"
+        for step in steps
+        for check in step.checks
+        if check.status is CheckStatus.FAIL
+    ]
+
+
+def measure_agreement(runs: Sequence[Run]) -> Agreement | None:
+    """Return how far the first two people agree on the runs that both judged; None where there are none."""
+    found = [[_is_right(grade) for _, grade in sorted(person_grades(run).items())] for run in runs]
+    pairs = [(one[0], one[1]) for one in found if len(one) > 1]
+    if not pairs:
+        return None
+    of, same = len(pairs), sum(one is other for one, other in pairs)
+    sides = [Counter(pair[side] for pair in pairs) for side in (0, 1)]
+    chance = sum(sides[0][verdict] * sides[1][verdict] for verdict in (True, False)) / of**2
+    return Agreement(same, of, None if chance == 1 else (same / of - chance) / (1 - chance))
+
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get(f"{UI_ROOT}/queue")
+async def show_queue(request: Request, session: RunnerLogin, service: Service) -> Response:
+    """Show the next run that this person is to judge, or the one that is named."""
+    query = request.query_params
+    asked, people = RunListQuery.of(query), 2 if query.get("people") == "2" else 1
+    skipped = tuple(filter(None, query.get("skip", "").split(",")))[-_MOST_SKIPPED:]
+    runs = await _read_runs(service, session, asked, people)
+    due = [run for run in runs if is_due(run, session.by.actor, people)]
+    waiting = [run.id for run in sorted(due, key=dispute_rank) if run.id not in skipped]
+    name = query.get("run", "") or next(iter(waiting), "")
+    shown = None
+    if name:
+        story = explain(Run.fold(await visible_events(service, session, name)))
+        shown = QueuedRun(story, other_answers(story), _refusals(story))
+    judged = sum(session.by.actor in person_grades(run) for run in runs)
+    view = QueueView(shown, judged, len(waiting), len(runs), people, measure_agreement(runs))
+    kept = asked.query() + ("&people=2" if people == 2 else "")
+    further = urlencode({"skip": ",".join((*skipped, name))})
+    page = {"view": view, "kept": kept, "filters": asked.query(), "further": further, "skipped": skipped}
+    return render_page(request, "queue.html.jinja", {**page, "last": query.get("last", "")})
+
+
+async def _read_runs(service: RunService, session: PageSession, asked: RunListQuery, people: int) -> list[Run]:
+    """Return the newest runs with an answer that are asked for, so many pages of them that one is due."""
+    await service.journal.index(INDEX_PAGES)
+    wanted = replace(asked.filter(session.tenant, _PAGE, search_scope(service, session)), states=(ServedState.ENDED,))
+    found: list[Run] = []
+    for _ in range(_PAGES):
+        page = await service.store.search(wanted)
+        names = [served.run for served in page.runs if served.erased is None]
+        found += [
+            run for run in await service.journal.query(partial(fold_named, names=names)) if run.answer is not None
+        ]
+        if page.after is None or any(is_due(run, session.by.actor, people) for run in found):
+            break
+        wanted = replace(wanted, after=page.after)
+    return found

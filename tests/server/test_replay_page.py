@@ -1,0 +1,135 @@
+"""A run, or a call of it, once more with another prompt, worker or plan: what holds, and what is asked first."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import httpx2
+from serving import At, served
+from test_pages import begin, browsing, csrf
+
+from shikisha.core.call import ApprovalMode, Card
+from shikisha.core.run import Run
+from shikisha.server.pages.replay_page import may_change_something, parse_place
+
+CONFIG = """
+[server]
+port = 0
+[budgets]
+dollars = 0.5
+[workers.solo]
+kind = "scripted"
+answers = "42"
+[workers.other]
+kind = "scripted"
+answers = "43"
+[workers.books]
+kind = "scripted"
+answers = "booked"
+approval = "always"
+"""
+SOLO, OTHER, BOOKS = range(3)
+
+
+async def replayed(at: At, client: httpx2.AsyncClient, run: str, **fields: str | list[str]) -> tuple[str, Run | None]:
+    """Send the form of a run's replay; return where it leads or what it shows, and the run once it ends or waits."""
+    form = {"csrf": await csrf(client), "prompt": "What?", "model": "shikisha", "how": "plan", "context": "", **fields}
+    answer = await client.post(f"/ui/runs/{run}/replay", data=form)
+    if answer.status_code != 303:
+        return f"{answer.status_code} {answer.text}", None
+    assert at.service is not None
+    found = re.findall(r"right=([^&#]+)", answer.headers["location"])[0]
+    async for _ in at.service.listen(found):
+        pass
+    return answer.headers["location"], await at.service.read_run(found)
+
+
+async def test_a_run_is_replayed_with_another_prompt_worker_and_plan_beside_the_first(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, browsing(at) as client:
+        run = await begin(at, SOLO, SOLO)
+        page = (await client.get(f"/ui/runs/{run}/replay")).text
+        assert page.count('name="subtask"') == 3  # two steps, and one more
+        steps = {"worker": ["other", "solo", "solo"], "subtask": ["first", "second", ""], "access": ["", "0", ""]}
+        way, again = await replayed(at, client, run, prompt="Really?", **steps)
+        assert again is not None
+        plan = again.rounds[0].plan
+        assert plan is not None
+        assert [(again.started.pool[step.worker], step.subtask, step.access) for step in plan.steps] == [
+            ("other", "first", ()),
+            ("solo", "second", (0,)),
+        ]
+        assert (again.started.prompt, again.answer) == ("Really?", "42")
+        beside = (await client.get(way)).text
+        assert "<del>What</del><ins>Really</ins>" in beside
+        assert "<del>solo</del> <ins>other</ins>" in beside
+        _, anew = await replayed(at, client, run, how="anew", again="books")
+        assert anew is not None
+        assert anew.answer == "42"
+
+
+async def test_a_call_is_replayed_alone_with_what_it_saw(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, browsing(at) as client:
+        assert at.service is not None
+        run = await begin(at, SOLO, SOLO)
+        _, chained = await replayed(
+            at, client, run, worker=["solo", "solo"], subtask=["first", "second"], access=["", "0"]
+        )
+        assert chained is not None
+        page = (await client.get(f"/ui/runs/{chained.id}/replay?step=0.1")).text
+        assert "Result of step 0:\n42" in page
+        assert page.count('name="subtask"') == 1
+        seen = {"step": "0.1", "context": "Result of step 0:\n42"}
+        way, again = await replayed(at, client, chained.id, worker="other", subtask="third", access="", **seen)
+        assert again is not None
+        assert (again.answer, again.started.context) == ("43", "Result of step 0:\n42")
+        beside = (await client.get(way)).text
+        assert "A call and its replay" in beside
+        assert "<del>42</del><ins>43</ins>" in beside
+        assert "<del>second</del><ins>third</ins>" in beside
+        assert (await client.get(way.replace("step=0.1", "step=9.9"))).status_code == 404
+        assert (await client.get(f"/ui/runs/{run}/replay?step=0.7")).status_code == 404
+
+
+async def test_nothing_that_may_change_something_is_called_again_unasked_and_an_approval_holds(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, browsing(at) as client:
+        assert at.service is not None
+        run = await begin(at, BOOKS)
+        begun = len(await at.service.journal.runs())
+        step = {"worker": "books", "subtask": "Book it.", "access": ""}
+        for fields in (step, {"how": "anew"}, {**step, "again": "solo"}):
+            shown, again = await replayed(at, client, run, **fields)
+            assert (shown[:3], again) == ("409", None)
+            assert 'name="again" value="books"' in shown
+        assert len(await at.service.journal.runs()) == begun
+        _, again = await replayed(at, client, run, **step, again="books")
+        assert again is not None
+        assert again.open_questions  # it waits for a yes of its own
+
+
+async def test_caps_and_labels_of_the_first_run_hold_and_what_is_no_plan_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, browsing(at) as client:
+        run = await begin(at, SOLO)
+        step = {"worker": "solo", "subtask": "x", "access": ""}
+        for fields, why in (
+            ({**step, "dollars": "9"}, "at most 0.5, as in the first run"),
+            ({**step, "access": "1"}, "step 0"),
+            ({**step, "access": "x"}, "expected numbers of earlier steps"),
+            ({**step, "worker": "nobody"}, "is not among solo, other, books"),
+            ({**step, "subtask": " "}, "the plan is empty"),
+            ({**step, "prompt": ""}, "the prompt is empty"),
+        ):
+            shown, again = await replayed(at, client, run, **fields)
+            assert (shown[:3], again) == ("400", None), fields
+            assert why in shown, fields
+        _, again = await replayed(at, client, run, **step, dollars="0.1")
+        assert again is not None
+        assert again.started.caps.dollars == 0.1
+
+
+def test_stand_ins_count_and_an_unknown_kind_may_change_something() -> None:
+    chat, other = Card("chat", kind="chat", fallback="tool"), Card("plain", kind="chat")
+    tool, mail = Card("tool", kind="http"), replace(other, name="mail", compensate="unsend")
+    asks = replace(other, name="asks", approval=ApprovalMode.WRITES)
+    assert may_change_something(["chat", "plain"], [chat, other, tool]) == ["tool"]
+    assert may_change_something(["mail", "asks", "gone"], [mail, asks]) == ["mail", "asks", "gone"]
+    assert [parse_place(text) for text in ("0.1", "", "x", "1.-1", "9999.99999")] == [(0, 1), None, None, None, None]

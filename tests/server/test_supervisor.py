@@ -1,6 +1,7 @@
 """Several server processes behind one port: started, started again, told to stop, and refused where that is right."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -48,7 +49,9 @@ async def test_two_processes_serve_one_port_and_one_journal_and_survive_each_oth
 
         async def asked_until(two_alive: bool) -> list[psutil.Process]:
             while True:
-                await ask()
+                # The kernel hands some connections to the process that was killed until it closes its port.
+                with contextlib.nullcontext() if two_alive else contextlib.suppress(httpx2.TransportError):
+                    await ask()
                 serving = [each for each in psutil.Process(process.pid).children() if each.status() != "zombie"]
                 listening = [each for each in serving if any(c.status == "LISTEN" for c in each.net_connections())]
                 if (len(listening) == 2) is two_alive:

@@ -182,11 +182,9 @@ def test_second_rounds_follow_wrong_first_rounds_and_right_ones() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("table", [{}, {"model": {"lora": 4}}])
-async def test_a_run_that_was_broken_off_goes_on_as_the_unbroken_one(table: dict[str, object], tmp_path: Path) -> None:
-    order = TrainingJob(
-        settings(start(tmp_path / "start"), **{"second": {"share": 0.5}, **table}), ground(), tmp_path / "run"
-    )
+async def test_adapters_that_were_broken_off_go_on_as_the_unbroken_ones(tmp_path: Path) -> None:
+    tables = {"second": {"share": 0.5}, "model": {"lora": 4}}  # all weights: test_training_run.py
+    order = TrainingJob(settings(start(tmp_path / "start"), **tables), ground(), tmp_path / "run")
 
     def broken(step: StepMetrics) -> None:
         if step.number == 3:

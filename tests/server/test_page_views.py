@@ -26,12 +26,13 @@ from shikisha.server.keys import Key, KeyCaps
 from shikisha.server.keys.grants import BudgetAmount, DailySpend
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.lifecycle.broadcast import EventUpdate, TextUpdate
-from shikisha.server.pages import approvals_page, keys_page, run_page, runs_page, try_page, workers_page
+from shikisha.server.pages import approvals_page, keys_page, run_page, runs_page, try_page
 from shikisha.server.pages.login import _own_path
 from shikisha.server.pages.run_page import StepPhase
 from shikisha.server.pages.templates import template_environment
 from shikisha.server.store import RunPage, ServedRun
 from shikisha.server.store import ServedState as Row
+from shikisha.server.store.run_figures import RunFigures
 from support import member, plan_of, pool_of, run_events
 
 NOW = 1_790_000_000.0
@@ -146,34 +147,32 @@ def test_rows_tell_where_runs_stand_and_the_next_page_begins_at_the_cursor() -> 
     assert view.next == f"after={NOW!r}~q"
 
 
-@pytest.mark.parametrize(("share", "value"), [(0.0, 1.0), (0.5, 2.0), (0.95, 4.0), (1.0, 4.0)])
-def test_a_quantile_is_one_of_the_values(share: float, value: float) -> None:
-    assert workers_page.quantile([1.0, 2.0, 3.0, 4.0], share) == value
-    assert workers_page.quantile([], share) is None
+def test_two_policies_are_compared_with_intervals_and_none_is_better_by_chance() -> None:
+    one = RunFigures("a", 100, 90, 10, 50, 40, 1000, 1.0, 0, {0: 100}, squares=0.011)
+    other = RunFigures("b", 100, 92, 8, 50, 20, 1000, 2.0, 0, {0: 100}, squares=0.041)
+    lines = {line.name: line for line in runs_page.comparison_lines(one, other)}
+    assert {name: line.better for name, line in lines.items() if line.better is not None} == {
+        "right, of those graded": 0,
+        "cost, mean": 0,
+    }
+    right, cost = lines["right, of those graded"].gap, lines["cost, mean"].gap
+    assert right is not None
+    assert [round(value, 3) for value in right] == [-0.4, -0.552, -0.21]  # Newcombe's method 10
+    assert cost is not None
+    assert [round(value, 4) for value in cost] == [0.01, 0.0091, 0.0109]
+    assert runs_page.comparison_lines(one, RunFigures("c"))[1].gap is None
 
 
-def test_ways_of_conducting_are_compared_over_runs_that_are_over() -> None:
+def test_the_same_tasks_both_ways_are_paired() -> None:
     runs = [
         served("1", model="a", dollars=1.0, excerpt="same"),
-        served("2", model="a", dollars=None, status=RunStatus.FAILED),
         served("3", model="b", dollars=4.0, excerpt="same"),
         served("4", model="b", state=Row.OPEN, excerpt="else"),
     ]
-    ways = runs_page.stats_by_name(runs, {"1": 1.0, "3": 0.0}, "model")
-    one, other = ways["a"], ways["b"]
-    assert (one.runs, one.answered, one.dollars, one.unpriced, one.right) == (2, 1, 1.0, 1, 1.0)
-    better = {line.name: line.better for line in runs_page.comparison_lines(one, other)}
-    assert better == {
-        "ended with an answer": 1,
-        "right, of those graded": 0,
-        "cost, mean": 0,
-        "time, p50": None,
-        "time, p95": None,
-        "tokens, mean": None,
-    }
-    assert [(pair.left.run, pair.right.run) for pair in runs_page.shared_tasks(runs, ("a", "b"), "model")] == [
-        ("1", "3")
-    ]
+    pairs = runs_page.shared_tasks(runs, ("a", "b"), "model")
+    assert [(pair.left.run, pair.right.run) for pair in pairs] == [("1", "3")]
+    assert runs_page.paired_scores(pairs, {"1": 1.0, "3": 0.0}) == (1, 1, 0)
+    assert runs_page.paired_scores(pairs, {"1": 1.0}) is None
 
 
 # keys -----------------------------------------------------------------------------------------------------------------

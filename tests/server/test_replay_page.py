@@ -65,6 +65,10 @@ async def test_a_run_is_replayed_with_another_prompt_worker_and_plan_beside_the_
         _, anew = await replayed(at, client, run, how="anew", again="books")
         assert anew is not None
         assert anew.answer == "42"
+        await replayed(at, client, run, how="anew", model="shikisha-mini", again="books")
+        policies = (await client.get("/ui/compare")).text
+        assert "shikisha-mini (1)" in policies
+        assert "The second less the first" in policies
 
 
 async def test_a_call_is_replayed_alone_with_what_it_saw(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from shikisha.server.keys.key import KeyScope, dollars_of
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.pages.keys_page import KeyView, first_shown_day, keys_view
 from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Service
-from shikisha.server.pages.runs_page import INDEX_PAGES, key_names
+from shikisha.server.pages.runs_page import INDEX_PAGES, PERIODS, key_names
 from shikisha.server.pages.templates import UI_ROOT, render_page
 from shikisha.server.store.run_figures import (
     AloneFigures,
@@ -36,6 +36,7 @@ from shikisha.server.store.run_figures import (
     RunFigures,
     alone_figures,
     figures_by,
+    mean_reach,
     sum_figures,
     worker_figures,
 )
@@ -45,7 +46,6 @@ if TYPE_CHECKING:  # it needs numpy
     from shikisha.learned.learning_files import LearningFiles, ScopeModels
     from shikisha.learned.outcome_model import LearningFigures
 
-PERIODS = (1, 7, 30, 90)  # days
 DEFAULT_PERIOD = 30
 _DAY = 86_400
 _KEPT_SECONDS = 4.0
@@ -148,7 +148,7 @@ def best_alone(found: Sequence[AloneFigures], runs: int) -> BestAlone | None:
     dollars = None
     if best.priced >= _LEAST_COMPARED:
         mean = best.dollars / best.priced
-        reach = 1.96 * (max(0.0, best.squares / best.priced - mean**2) / (best.priced - 1)) ** 0.5
+        reach = mean_reach(best.dollars, best.squares, best.priced)
         dollars = runs * mean, runs * max(0.0, mean - reach), runs * (mean + reach)
     return BestAlone(best.worker, best.priced, _share_view(best.right, best.graded), dollars)
 

@@ -2,8 +2,8 @@
 
 Invariants: a login sees runs of its own tenant only (an admin all). A filter is a link, so it can be bookmarked;
 unknown values are ignored. Every share or mean stands next to the number of runs behind it; runs of unknown cost are
-left out of the mean and counted. A search finds nothing that its reader may not read. A side is marked as better only
-if both have a figure. `shikisha eval` gives confidence intervals.
+left out of the mean and counted. A search finds nothing that its reader may not read. Of two ways, one is marked as
+better only where the 95 % interval of the difference excludes 0.
 
 What differs between two texts, word by word, and between two plans, step by step.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
+from math import hypot, inf
 from operator import itemgetter
 from time import time
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from shikisha.core.budget import wilson
 from shikisha.core.events import RunStatus
 from shikisha.core.plan import Plan
 from shikisha.journal.run_index import MAX_HITS, SESSION_NAMES, TextHit, TextQuery, first_hits
@@ -34,9 +36,10 @@ from shikisha.server.pages import run_page
 from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Service
 from shikisha.server.pages.run_page import RunView, visible_events
 from shikisha.server.pages.templates import UI_ROOT, render_page
-from shikisha.server.pages.workers_page import quantile, visible_cards
+from shikisha.server.pages.workers_page import visible_cards
 from shikisha.server.store import RunFilter, RunOrder, RunPage, ServedRun, ServedState
-from shikisha.server.store.run_figures import run_scores
+from shikisha.server.store.run_figures import RunFigures, run_scores, way_figures
+from shikisha.server.store.served_rows import RIGHT_SCORE
 
 MAX_COMPARED = 600  # words on either side: comparing them takes some 100 ms at worst
 _PIECE = re.compile(r"\s*(?:\w+|[^\w\s])|\s+")  # with the space before it, or every space would be like every other
@@ -422,29 +425,16 @@ async def key_names(service: RunService, session: PageSession) -> dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class ConductingStats:
-    """A way of conducting, over its recent runs."""
-
-    name: str
-    runs: int
-    answered: int
-    graded: int
-    right: float | None
-    dollars: float | None
-    unpriced: int
-    p50: float | None
-    p95: float | None
-    tokens: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class ComparisonLine:
-    """A figure of both sides in words; `better` is 0 or 1, None where neither is."""
+    """A figure of both sides; `better` is 0 or 1, None where neither is; `gap` is the second less the first, with its
+    95 % interval.
+    """
 
     name: str
     values: tuple[float | None, float | None]
     form: str
     better: int | None
+    gap: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,44 +446,38 @@ class SharedTask:
     right: ServedRun
 
 
-def stats_by_name(served: Sequence[ServedRun], scores: Mapping[str, float], by: str) -> dict[str, ConductingStats]:
-    """Return the ways in which runs that are over were conducted: `by` is `model` or `conductor`."""
-    groups: dict[str, list[ServedRun]] = {}
-    for each in served:
-        groups.setdefault(each.model if by == "model" else each.conductor, []).append(each)
-    return {name: _stats_of(name, group, scores) for name, group in sorted(groups.items())}
+def comparison_lines(one: RunFigures, other: RunFigures) -> tuple[ComparisonLine, ...]:
+    """Return two ways' figures side by side; one is better only where the interval of the difference excludes 0."""
+    done = _share_line("ended with an answer", (one.done, one.runs), (other.done, other.runs))
+    right = _share_line("right, of those graded", (one.right, one.graded), (other.right, other.graded))
+    costs, reach = (one.dollars_each, other.dollars_each), hypot(one.dollars_spread, other.dollars_spread)
+    paid = _comparison_line("cost, mean", costs, "money")
+    if None not in costs and reach < inf:
+        gap = (costs[1] or 0.0) - (costs[0] or 0.0)
+        paid = replace(paid, gap=(gap, gap - reach, gap + reach))
+    times = [(f"time, p{100 * share:.0f}", (one.quantile(share), other.quantile(share))) for share in (0.5, 0.95)]
+    rest = [ComparisonLine(name, values, "lasting", None) for name, values in times]
+    tokens = tuple(each.tokens / each.runs if each.runs else None for each in (one, other))
+    return (done, right, _decided(paid), *rest, ComparisonLine("tokens, mean", (tokens[0], tokens[1]), "count", None))
 
 
-def _stats_of(name: str, served: Sequence[ServedRun], scores: Mapping[str, float]) -> ConductingStats:
-    over = [each for each in served if each.state is ServedState.ENDED]
-    times = sorted(each.updated - each.created for each in over)
-    costs = [each.dollars for each in over if each.dollars is not None]
-    marks = [scores[each.run] for each in over if each.run in scores]
-    return ConductingStats(
-        name=name,
-        runs=len(over),
-        answered=sum(shown_status(each) == "done" for each in over),
-        graded=len(marks),
-        right=_mean(marks),
-        dollars=_mean(costs),
-        unpriced=len(over) - len(costs),
-        p50=quantile(times, 0.5),
-        p95=quantile(times, 0.95),
-        tokens=_mean([float(each.tokens) for each in over]),
-    )
+def _share_line(name: str, one: tuple[int, int], other: tuple[int, int]) -> ComparisonLine:
+    """Return two shares with Newcombe's interval of their difference (1998)."""
+    shares = [right / of if of else None for right, of in (one, other)]
+    line = ComparisonLine(name, (shares[0], shares[1]), "share", None)
+    if shares[0] is None or shares[1] is None:
+        return line
+    (low, high), (low_other, high_other) = wilson(*one), wilson(*other)
+    gap = shares[1] - shares[0]
+    least = gap - hypot(shares[1] - low_other, high - shares[0])
+    return _decided(replace(line, gap=(gap, least, gap + hypot(high_other - shares[1], shares[0] - low))), more=True)
 
 
-def comparison_lines(one: ConductingStats, other: ConductingStats) -> tuple[ComparisonLine, ...]:
-    """Return two ways' figures side by side."""
-    shares = tuple(way.answered / way.runs if way.runs else None for way in (one, other))
-    return (
-        _comparison_line("ended with an answer", (shares[0], shares[1]), "share", more=True),
-        _comparison_line("right, of those graded", (one.right, other.right), "share", more=True),
-        _comparison_line("cost, mean", (one.dollars, other.dollars), "money"),
-        _comparison_line("time, p50", (one.p50, other.p50), "lasting"),
-        _comparison_line("time, p95", (one.p95, other.p95), "lasting"),
-        _comparison_line("tokens, mean", (one.tokens, other.tokens), "count"),
-    )
+def _decided(line: ComparisonLine, *, more: bool = False) -> ComparisonLine:
+    """Say which side is better, where chance does not explain it."""
+    if line.gap is None or line.gap[1] <= 0 <= line.gap[2]:
+        return replace(line, better=None)
+    return replace(line, better=int((line.gap[0] > 0) is more))
 
 
 def run_comparison_lines(one: RunView, other: RunView) -> tuple[ComparisonLine, ...]:
@@ -523,13 +507,18 @@ def run_differences(one: RunView, other: RunView) -> dict[str, object]:
     }
 
 
+def paired_scores(pairs: Sequence[SharedTask], scores: Mapping[str, float]) -> tuple[int, int, int] | None:
+    """Return of how many tasks both runs are graded, and on how many only the first, or the second, is right."""
+    found = [(scores.get(pair.left.run), scores.get(pair.right.run)) for pair in pairs]
+    both = [(one >= RIGHT_SCORE, other >= RIGHT_SCORE) for one, other in found if one is not None and other is not None]
+    return (len(both), both.count((True, False)), both.count((False, True))) if both else None
+
+
 def _first_subtask(view: RunView) -> str:
     return next((step.subtask for turn in view.rounds for step in turn.steps), "")
 
 
-def shared_tasks(
-    served: Sequence[ServedRun], names: tuple[str, str], by: str, most: int = 20
-) -> tuple[SharedTask, ...]:
+def shared_tasks(served: Sequence[ServedRun], names: tuple[str, str], by: str) -> tuple[SharedTask, ...]:
     """Return tasks that both ways did lately, the newest first; tasks are the same when their beginnings are."""
     latest: dict[str, dict[str, ServedRun]] = {}
     for each in served:  # newest first
@@ -537,7 +526,7 @@ def shared_tasks(
         if each.excerpt and name in names:
             latest.setdefault(each.excerpt, {}).setdefault(name, each)
     both = [(task, found) for task, found in latest.items() if len(found) == len(set(names)) > 1]
-    return tuple(SharedTask(task, found[names[0]], found[names[1]]) for task, found in both[:most])
+    return tuple(SharedTask(task, found[names[0]], found[names[1]]) for task, found in both)
 
 
 def _comparison_line(
@@ -549,11 +538,9 @@ def _comparison_line(
     return ComparisonLine(name, values, form, int((other > one) is more))
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-_COMPARED_RUNS = 500  # runs that are compared
+_COMPARED_RUNS = 1_000  # among which tasks are looked for that both did
+_COMPARED_DAYS, _DAY = 7, 86_400
+PERIODS = (1, 7, 30, 90)  # days
 
 
 @router.get(f"{UI_ROOT}/compare")
@@ -577,10 +564,13 @@ async def show_comparison(request: Request, session: ReaderLogin, service: Servi
         }
         return render_page(request, "compare_runs.html.jinja", shown)
     by = "conductor" if query.get("by") == "conductor" else "model"
-    served = (await service.store.search(RunFilter(tenant=session.tenant, limit=_COMPARED_RUNS))).runs
+    days = int(query["days"]) if query.get("days") in {str(each) for each in PERIODS} else _COMPARED_DAYS
+    since = int(time() // _DAY) - days + 1
     await service.journal.index(INDEX_PAGES)
+    found = await service.journal.query(partial(way_figures, by=by, tenant=session.tenant, since=since))
+    wanted = RunFilter(tenant=session.tenant, since=since * _DAY, limit=_COMPARED_RUNS)
+    served = (await service.store.search(wanted)).runs
     scores = await service.journal.query(partial(run_scores, runs=[each.run for each in served]))
-    found = stats_by_name(served, scores, by)
     names = [query.get(name, "") for name in ("a", "b")]
     chosen = [name if name in found else "" for name in names]
     if not any(names):
@@ -592,11 +582,13 @@ async def show_comparison(request: Request, session: ReaderLogin, service: Servi
         "left": left,
         "right": right,
         "ways": found,
+        "days": days,
+        "periods": PERIODS,
         "chosen": (one, other),
         "lines": comparison_lines(found[one], found[other]) if both else (),
-        "pairs": shared_tasks(served, (one, other), by) if both else (),
+        "pairs": (pairs := shared_tasks(served, (one, other), by)) if both else (),
+        "paired": paired_scores(pairs, scores) if both else None,
         "newest": served[:30],
-        "looked_at": len(served),
     }
     return render_page(request, "compare.html.jinja", shown)
 

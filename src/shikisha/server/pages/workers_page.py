@@ -7,7 +7,6 @@ runs only. Every share and time stands next to the number that it is of.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from time import time
 
 from fastapi import APIRouter, Request
@@ -42,13 +41,6 @@ def workers_view(found: Mapping[str, Mapping[str, RunFigures]], cards: Sequence[
         WorkerView(name, known.get(name), sum_figures(name, (each for _, each in parts[name])), tuple(parts[name]))
         for name in names
     )
-
-
-def quantile(ordered: Sequence[float], share: float) -> float | None:
-    """Return the value below which this share lies (nearest rank); None of nothing."""
-    if not ordered:
-        return None
-    return ordered[max(0, ceil(share * len(ordered) - 1e-9) - 1)]
 
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

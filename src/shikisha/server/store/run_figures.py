@@ -9,6 +9,7 @@ out of sums.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf, sqrt
 
 from sqlalchemy import ColumnElement, Connection, Subquery, Table, and_, case, func, or_, select
 
@@ -45,6 +46,7 @@ class RunFigures:
     dollars: float = 0.0
     unpriced: int = 0
     paces: dict[int, int] = field(default_factory=dict)
+    squares: float = 0.0  # of dollars, where they were asked for
 
     @property
     def right_share(self) -> float | None:
@@ -55,6 +57,11 @@ class RunFigures:
     def done_share(self) -> float | None:
         """The share that ended with an answer; of calls, those that were good."""
         return self.done / self.runs if self.runs else None
+
+    @property
+    def dollars_spread(self) -> float:
+        """How far the mean cost reaches to either side (95 %); infinite for fewer than two of known cost."""
+        return mean_reach(self.dollars, self.squares, self.runs - self.unpriced)
 
     @property
     def dollars_each(self) -> float | None:
@@ -84,10 +91,17 @@ class RunFigures:
 
     def add(self, other: "RunFigures") -> None:
         """Count another's runs too."""
-        for name in ("runs", "done", "failed", "graded", "right", "tokens", "dollars", "unpriced"):
+        for name in ("runs", "done", "failed", "graded", "right", "tokens", "dollars", "unpriced", "squares"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for pace, count in other.paces.items():
             self.paces[pace] = self.paces.get(pace, 0) + count
+
+
+def mean_reach(total: float, squares: float, count: int) -> float:
+    """Return how far a mean reaches to either side (95 %), from its sum and that of squares; infinite below two."""
+    if count < 2:
+        return inf
+    return 1.96 * sqrt(max(0.0, squares / count - (total / count) ** 2) / (count - 1))
 
 
 def sum_figures(name: str, figures: Iterable[RunFigures]) -> RunFigures:
@@ -146,6 +160,30 @@ def recent_worker_figures(connection: Connection, tenant: str | None, since: int
         part = RunFigures(worker, calls, good, 0, known, correct, tokens, paid, missing)
         part.paces = {} if pace == NO_PACE else {pace: calls}
         found.setdefault(worker, {}).setdefault(domain, RunFigures(worker)).add(part)
+    return found
+
+
+def way_figures(connection: Connection, by: str, tenant: str | None, since: int) -> dict[str, RunFigures]:
+    """Return the figures of all runs from this day on, by `model` or `conductor`."""
+    where = [*_of_tenant(RUNS, tenant, since), RUNS.c.parent.is_(None), RUNS.c.model != "", RUNS.c.status != "running"]
+    done, score, dollars = RUNS.c.status == "done", RUNS.c.score, RUNS.c.dollars
+    sums = (
+        func.count(),
+        func.sum(case((done, 1), else_=0)),
+        func.count(score),
+        func.coalesce(func.sum(case((score >= RIGHT_SCORE, 1), else_=0)), 0),
+        func.sum(RUNS.c.tokens),
+        func.coalesce(func.sum(dollars), 0.0),
+        func.count() - func.count(dollars),
+        func.coalesce(func.sum(dollars * dollars), 0.0),
+    )
+    name = RUNS.c[by]
+    query = select(name, RUNS.c.pace, *sums).where(*where).group_by(name, RUNS.c.pace).limit(_MOST_WORKER_ROWS)
+    found: dict[str, RunFigures] = {}
+    for way, pace, runs, ended, graded, right, tokens, paid, unpriced, squares in connection.execute(query):
+        part = RunFigures(way, runs, ended, runs - ended, graded, right, int(tokens), paid, unpriced, squares=squares)
+        part.paces = {} if pace == NO_PACE else {pace: runs}
+        found.setdefault(way, RunFigures(way)).add(part)
     return found
 
 

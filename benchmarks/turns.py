@@ -1,6 +1,7 @@
 """Turns of agents: calls of functions, held out; simulated sessions with caches; what a decision takes.
 
-    python benchmarks/turns.py calls --clones FOLDER --cache FOLDER    # BFCL-Result, 2024-08-11
+    python benchmarks/turns.py calls --clones FOLDER --cache FOLDER [--peers SCORES]    # BFCL-Result, 2024-08-11
+    python benchmarks/turns.py logs --cache FOLDER --recorded FOLDER [--splits 3] [--sets A,B]
     python benchmarks/turns.py sessions [--sessions 200] [--json]
     python benchmarks/turns.py latency
 
@@ -8,6 +9,8 @@
 one. Answers are their calls in canonical form, and nothing else of task or category is shown. Tasks are split by
 SHA-256; the policy of `learn` and its two settings are chosen on one half and looked at on the other. Controls: always
 the best single, a table per category, two cheap ones that agree or else the best single.
+
+`logs`: the logs that `strangers.py FOLDER` wrote, and those of recorded answers. Learned on a half, done on the other.
 
 `sessions`: simulated sessions, and named so, with list prices of three vendors, prefixes of 5 to 200 thousand tokens. A
 turn that its worker cannot do is made again; every session is finished, so quality is equal. The router of the package
@@ -34,6 +37,7 @@ from time import process_time
 
 import numpy as np
 
+from recorded_pools import MP13, NOT_ZE21
 from shikisha.core.budget import Price
 from shikisha.core.call import Card
 from shikisha.core.messages import ChatMessage, Json, Speaker, ToolCall
@@ -42,12 +46,14 @@ from shikisha.engine.turns import Turn
 from shikisha.evals.statistics import difference_interval
 from shikisha.outcomes.log_reader import OutcomeLog, ReferenceAnswer
 from shikisha.outcomes.log_writer import CostKind, LogBuilder, LoggedAnswer, LoggedTask
-from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import select_policy
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
+from shikisha.routing.policy_data import VerdictKind
+from shikisha.routing.trade_off import OperatingMix, parse_target
 from shikisha.routing.turn_choice import AFTER, FINE, LATER, STUCK, CacheTerms, Option, TurnQuality, decide
 from shikisha.routing.turn_router import PastTurn, Session, SessionRouter, TurnEvidence
 from shikisha.routing.turn_state import canonical_calls
+from strangers import MOST_TASKS, Clone, bfcl, played
 
 # Dollars for a million tokens of input and output, list prices of August 2024.
 SETTINGS = {
@@ -153,19 +159,22 @@ class Held:
         )
 
 
-def hold_out(train: OutcomeMatrix, test: OutcomeMatrix, kinds: tuple[Sequence[str], Sequence[str]]) -> list[Held]:
-    """Learn and choose settings on one half; return what they, and the controls, do on the other."""
+def hold_out(
+    train: OutcomeMatrix, test: OutcomeMatrix, kinds: tuple[Sequence[str], Sequence[str]]
+) -> tuple[list[Held], list[Held]]:
+    """Learn and choose settings on one half; return what they and the controls do on the other, and the whole dial."""
     dear = int(train.won.mean(axis=0).argmax())
     policy = select_policy(train).policy
-    points = policy.rung().dial.points  # cost and accuracy as cross-fitted on the first half
-    own = float(train.won[:, dear].mean())
-    enough = [point for point in points if point.accuracy >= own]
-    frugal = min(enough or [max(points, key=lambda point: point.accuracy)], key=lambda point: point.cost)
-    best = max(points, key=lambda point: point.accuracy)
+    dial = policy.rung().dial  # cost and accuracy as cross-fitted on the first half
     found = [Held("always the best single", test.won[:, dear], test.paid[:, dear])]
-    for name, point in (("policy, cheapest as accurate", frugal), ("policy, most accurate", best)):
-        came = replay(policy.parts[point.part], point.setting, test)
-        found.append(Held(name, came.won, came.paid))
+    wanted = min(float(train.won[:, dear].mean()), dial.points[-1].accuracy)
+    found += [
+        Held(name, *played(policy, mix, test))
+        for name, mix in (
+            ("policy, cheapest as accurate", dial.for_accuracy(wanted)),
+            ("policy, most accurate", OperatingMix(dial.points[-1], dial.points[-1], 0.0)),
+        )
+    ]
     cheap = sorted(range(len(train.workers)), key=lambda worker: train.paid[:, worker].mean())
     agree = test.codes[:, cheap[0]] == test.codes[:, cheap[1]]
     won = np.where(agree, test.won[:, cheap[0]], test.won[:, dear])
@@ -185,23 +194,99 @@ def hold_out(train: OutcomeMatrix, test: OutcomeMatrix, kinds: tuple[Sequence[st
     chosen = np.array([table.get(kind, dear) for kind in kinds[1]])
     places = np.arange(len(test))
     found.append(Held("a table per category", test.won[places, chosen], test.paid[places, chosen]))
+    whole = [OperatingMix(point, point, 0.0) for point in dial.points]
+    return found, [Held("dial", *played(policy, mix, test)) for mix in whole]
+
+
+def by_score(train: OutcomeMatrix, test: OutcomeMatrix, scores: np.ndarray) -> list[Held]:
+    """Return what a router does that sends the hardest tasks to the best worker and the rest to the best cheap one.
+
+    Its thresholds are read off the tasks themselves, so each budget is met, as no user can. Ties go by chance.
+    """
+    best = train.best_worker()
+    cheap = max(set(range(len(train.workers))) - {best}, key=lambda one: float(train.won[:, one].mean()))
+    order = np.lexsort((np.random.default_rng(0).random(len(test)), -scores))
+    found = []
+    for share in np.linspace(0, 1, 21):
+        chosen = np.full(len(test), cheap)
+        chosen[order[: round(share * len(test))]] = best
+        places = np.arange(len(test))
+        found.append(Held("score", test.won[places, chosen], test.paid[places, chosen]))
     return found
 
 
-def print_calls(clones: Path, folder: Path) -> None:
-    """Print both halves, each held out once."""
+def areas(curve: Sequence[Held], unit: float) -> np.ndarray:
+    """Return each task's mean score over budgets from .05 to 1 of the best single's dollars, as really spent."""
+    known = sorted(curve, key=lambda each: float(each.paid.mean()))
+    costs = [float(each.paid.mean()) / unit for each in known]
+    total = np.zeros(len(known[0].won))
+    budgets = np.linspace(0.05, 1, 20)
+    for budget in budgets:
+        place = int(np.searchsorted(costs, budget, side="right")) - 1
+        low, high = known[max(0, place)], known[min(place + 1, len(known) - 1)]
+        step = costs[min(place + 1, len(known) - 1)] - costs[max(0, place)]
+        share = (budget - costs[max(0, place)]) / step if step > 0 else 0.0
+        total += (1 - share) * low.won + share * high.won
+    return total / len(budgets)
+
+
+def print_prompts(clones: Path) -> None:
+    """Print what a user asks in each task, as JSON lines: from the results, where they have it, else from BFCL v4."""
+    rows = {row[0]: row[2] for row in bfcl(Clone.of("HuanzhiMao/BFCL-Result", clones, clones))}
+    newer = Clone.of("ShishirPatil/gorilla", clones, clones)
+    names = {"simple": "simple_python", "relevance": "irrelevance"}
+    folder = "berkeley-function-call-leaderboard/bfcl_eval/data"
+    texts: dict[str, list[str]] = {}
+    for task, text in rows.items():
+        kind, _, place = task.partition("/")
+        if text == f"{kind} {place}":
+            name = names.get(kind, kind.removesuffix("_function").replace("executable", "exec"))
+            path = f"{folder}/{'unused_datasets/question/' * name.startswith('exec')}BFCL_v4_{name}.json"
+            if path not in texts:
+                lines = newer.read(path.replace("_function", "")).splitlines()
+                texts[path] = [json.loads(line)["question"][0][-1]["content"] for line in lines]
+            text = texts[path][int(place)]
+        print(json.dumps({"id": task, "text": text}))
+
+
+def print_calls(clones: Path, folder: Path, peers: Path | None) -> None:
+    """Print both halves, each held out once; `peers` has what `peers/first_turns.py` printed."""
     matrix, kinds = read_calls(clones, folder)
     first = np.array([sha256(name.encode()).digest()[0] < 128 for name in matrix.ids])
-    halves = []
+    said = [json.loads(line) for line in peers.read_text().splitlines()] if peers else []
+    scores = {row.pop("id"): row for row in said}
+    halves, dials = [], []
     for name, mask in (("held-out half", first), ("the other half, learned on the first one's complement", ~first)):
         named = [[kind for kind, there in zip(kinds, side, strict=True) if there] for side in (mask, ~mask)]
-        halves.append(hold_out(matrix.at(mask), matrix.at(~mask), (named[0], named[1])))
-        _print_table(f"{name}: {int((~mask).sum())} tasks", halves[-1])
+        train, test = matrix.at(mask), matrix.at(~mask)
+        rows, dial = hold_out(train, test, (named[0], named[1]))
+        halves.append(rows)
+        _print_table(f"{name}: {int((~mask).sum())} tasks", rows)
+        unit = float(test.paid[:, train.best_worker()].mean())
+        chance = by_score(train, test, np.zeros(len(test)))
+        agree = [chance[0], *(row for row in rows if "agree" in row.name), chance[-1]]
+        curves = {"policy": dial, "by chance": chance, "two agree, and its ends": agree}
+        for peer in next(iter(scores.values()), ()):
+            curves[peer] = by_score(train, test, np.array([float(scores[task][peer]) for task in test.ids]))
+        dials.append({way: areas(curve, unit) for way, curve in curves.items()})
     both = [
         Held(one.name, np.concatenate([one.won, two.won]), np.concatenate([one.paid, two.paid]))
         for one, two in zip(*halves, strict=True)
     ]
     _print_table("all tasks, each by what the other half taught", both)
+    print(
+        "\n| way | area, held-out half | policy less it (95 %) | all tasks | policy less it (95 %) |"
+        "\n|---|---|---|---|---|"
+    )
+    for way in dials[0]:
+        cells = []
+        for own, other in (
+            (dials[0]["policy"], dials[0][way]),
+            tuple(np.concatenate([half[one] for half in dials]) for one in ("policy", way)),
+        ):
+            low, high = difference_interval(list(own - other))
+            cells += [f"{other.mean():.4f}", f"{(own - other).mean():+.4f} ({low:+.4f} to {high:+.4f})"]
+        print(f"| {way} | {' | '.join(cells)} |")
 
 
 def _print_table(title: str, rows: Sequence[Held]) -> None:
@@ -211,6 +296,61 @@ def _print_table(title: str, rows: Sequence[Held]) -> None:
     )
     for each in rows:
         print(each.row(rows[0]))
+
+
+# No log worse
+
+
+def at_equal_dollars(train: OutcomeMatrix, test: OutcomeMatrix) -> tuple[np.ndarray, np.ndarray, str]:
+    """Learn on one half; return gain and dollars saved by task on the other, for at most the best single's dollars.
+
+    Where the verdict does not advise a policy, the best single one does all.
+    """
+    best, policy = train.best_worker(), select_policy(train).policy
+    verdict = policy.about.verdict
+    if verdict is None or verdict.kind is not VerdictKind.POLICY:
+        return np.zeros(len(test)), np.zeros(len(test)), "single"
+    name, equals, value = verdict.option.partition("=")
+    mix = policy.mix(parse_target([(name, value)] if equals else []))
+    won, paid = played(policy, policy.rung().dial.for_cost(1.0) if mix.cost > 1 else mix, test)
+    return won - test.won[:, best], test.paid[:, best] - paid, "policy"
+
+
+def print_logs(store: Path, recorded: Path | None, splits: int, only: Sequence[str]) -> None:
+    """Print, for each log of others, what the advised way gains over the best single one, by tasks that taught nothing.
+
+    Each task's gain is its mean over the splits: a paired interval over tasks, none of them counted twice.
+    """
+    logs: dict[str, tuple[Path, Sequence[str]]] = {path.name: (path, ()) for path in sorted((store / "logs").iterdir())}
+    if recorded is not None:
+        zeroeval = OutcomeLog.read(recorded / "zeroeval").workers
+        logs |= {
+            "MP13": (recorded / "mmlu-pro", MP13),
+            "ZE21": (recorded / "zeroeval", tuple(name for name in zeroeval if name not in NOT_ZE21)),
+        }
+    print("| log | tasks | advised | gain (95 %) | dollars of the best's |\n|---|---|---|---|---|")
+    for name, (folder, workers) in logs.items():
+        if only and name not in only:
+            continue
+        matrix = build_outcome_matrix(OutcomeLog.read(folder, workers))
+        if len(matrix) > MOST_TASKS:
+            order = sorted(range(len(matrix)), key=lambda row: sha256(matrix.hashes[row].encode()).digest())
+            matrix = matrix.at(np.sort(order[:MOST_TASKS]))
+        gain, saved, ways = np.zeros(len(matrix)), np.zeros(len(matrix)), list[str]()
+        for split in range(splits):
+            first = np.array([sha256(f"{split}\0{content}".encode()).digest()[0] < 128 for content in matrix.hashes])
+            for side in (first, ~first):
+                won, kept, way = at_equal_dollars(matrix.at(~side), matrix.at(side))
+                gain[side] += won / splits
+                saved[side] += kept / splits
+                ways.append(way)
+        low, high = difference_interval(list(gain))
+        share = 1 - saved.mean() / matrix.paid[:, matrix.best_worker()].mean()
+        print(
+            f"| {name} | {len(matrix)} | {ways.count('policy')} of {len(ways)} "
+            f"| {gain.mean():+.4f} ({low:+.4f} to {high:+.4f}) | {share:.3f} |",
+            flush=True,
+        )
 
 
 # Sessions with caches
@@ -491,16 +631,26 @@ def print_latency() -> None:
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("calls", "sessions", "latency"))
+    parser.add_argument("what", choices=("calls", "prompts", "logs", "sessions", "latency"))
     parser.add_argument("--clones", type=Path)
     parser.add_argument("--cache", type=Path)
+    parser.add_argument("--recorded", type=Path)
+    parser.add_argument("--peers", type=Path)
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--sets", default="")
     parser.add_argument("--sessions", type=int, default=200)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.what == "calls":
         if arguments.clones is None or arguments.cache is None:
             parser.error("calls needs --clones and --cache")
-        print_calls(arguments.clones, arguments.cache)
+        print_calls(arguments.clones, arguments.cache, arguments.peers)
+    elif arguments.what == "prompts":
+        print_prompts(arguments.clones)
+    elif arguments.what == "logs":
+        print_logs(
+            arguments.cache, arguments.recorded, arguments.splits, arguments.sets.split(",") * bool(arguments.sets)
+        )
     elif arguments.what == "sessions":
         print_sessions(arguments.sessions, as_json=arguments.json)
     else:

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from browsing import DESK, PHONE, chromium, needed
-from playwright.async_api import Browser, Page
+from browsing import DESK, PHONE, TABLET, chromium, needed
+from playwright.async_api import Browser, ConsoleMessage, Page
 from serving import At, served
 from test_evaluation_pages import kept as kept_evaluation
 from test_evaluation_pages import open_viewer
@@ -24,7 +24,7 @@ from shikisha.server.keys import KeyCaps, KeySpec
 from shikisha.server.keys.key import KeyScope
 
 AXE = Path(".venv/axe/node_modules/axe-core/axe.min.js")
-SIZES, SCHEMES = {"desk": DESK, "phone": PHONE}, ("light", "dark")
+SIZES, SCHEMES = {"desk": DESK, "tablet": TABLET, "phone": PHONE}, ("light", "dark")
 needs_axe = pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: scripts/axe brings it")
 kept = kept_evaluation
 pytestmark = [needed, pytest.mark.browser, pytest.mark.slow]
@@ -63,7 +63,13 @@ class Findings:
 
     violations: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
     passes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    errors: list[str] = field(default_factory=list)  # of consoles
     pages: dict[str, None] = field(default_factory=dict)
+
+    def note(self, line: ConsoleMessage) -> None:
+        """Note an error of a console, but for the page that is to be missing."""
+        if line.type == "error" and "nothing-here" not in (line.page.url if line.page else ""):
+            self.errors.append(line.text)
 
     async def look(self, page: Page, name: str, size: str, scheme: str) -> None:
         """Look at the page that is open."""
@@ -138,6 +144,7 @@ async def look_everywhere(browser: Browser, at: At, ways: dict[str, str], findin
                 color_scheme="dark" if scheme == "dark" else "light",
                 reduced_motion="reduce",
             )
+            context.on("console", findings.note)
             page = await context.new_page()
             await page.goto(f"{at.url}/ui/login")
             await findings.look(page, "login", size, scheme)
@@ -195,6 +202,7 @@ async def test_axe_finds_nothing_on_any_page(tmp_path: Path, kept: Path) -> None
         await look_at_an_evaluation(browser, address, kept.parent / "report.html", findings)
     print("\n" + "\n".join(findings.table()))  # noqa: T201 - `scripts/axe` shows it
     assert {name: told for name, told in findings.violations.items() if told} == {}
+    assert findings.errors == []
     assert min(findings.passes.values()) > 100  # it did look
 
 

@@ -34,33 +34,12 @@ _DECIDING = 3  # people, where two of them differ
 
 
 @dataclass(frozen=True, slots=True)
-class QueuedRun:
-    """A run to be judged: the answer, who answered otherwise, and the checks that refused one."""
-
-    story: Explanation
-    others: Sequence[tuple[str, str, str]]
-    refused: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
 class Agreement:
     """How often the first two people who judged a run agree; `kappa` is Cohen's, None where chance explains it all."""
 
     same: int
     of: int
     kappa: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueView:
-    """The page: how many this person judged and how many are left, of how many runs; `people` judge each of them."""
-
-    shown: QueuedRun | None
-    judged: int
-    left: int
-    looked_at: int
-    people: int
-    agreement: Agreement | None
 
 
 def person_grades(run: Run) -> dict[str, AnswerGraded]:
@@ -124,16 +103,24 @@ async def show_queue(request: Request, session: RunnerLogin, service: Service) -
     due = [run for run in runs if is_due(run, session.by.actor, people)]
     waiting = [run.id for run in sorted(due, key=dispute_rank) if run.id not in skipped]
     name = query.get("run", "") or next(iter(waiting), "")
-    shown = None
-    if name:
-        story = explain(Run.fold(await visible_events(service, session, name)))
-        shown = QueuedRun(story, other_answers(story), _refusals(story))
-    judged = sum(session.by.actor in person_grades(run) for run in runs)
-    view = QueueView(shown, judged, len(waiting), len(runs), people, measure_agreement(runs))
-    kept = asked.query() + ("&people=2" if people == 2 else "")
-    further = urlencode({"skip": ",".join((*skipped, name))})
-    page = {"view": view, "kept": kept, "filters": asked.query(), "further": further, "skipped": skipped}
-    return render_page(request, "queue.html.jinja", {**page, "last": query.get("last", "")})
+    story = explain(Run.fold(await visible_events(service, session, name))) if name else None
+    kept = asked.query() + ("&people=2" if people > 1 else "")
+    shown = {
+        "story": story,
+        "others": other_answers(story) if story else (),
+        "refused": _refusals(story) if story else (),
+        "judged": sum(session.by.actor in person_grades(run) for run in runs),
+        "left": len(waiting),
+        "looked_at": len(runs),
+        "people": people,
+        "agreement": measure_agreement(runs),
+        "kept": kept,
+        "filters": asked.query(),
+        "further": urlencode({"skip": ",".join((*skipped, name))}),
+        "skipped": skipped,
+        "last": query.get("last", ""),
+    }
+    return render_page(request, "queue.html.jinja", shown)
 
 
 async def _read_runs(service: RunService, session: PageSession, asked: RunListQuery, people: int) -> list[Run]:

@@ -23,18 +23,10 @@ from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import RequestOptions
-from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RequestedRun, confirmed_plan_request
+from shikisha.server.lifecycle.authorization import Api, RequestedRun, confirmed_plan_request
 from shikisha.server.lifecycle.run_progress import hides_texts
 from shikisha.server.lifecycle.service import RunService
-from shikisha.server.pages.login import (
-    CheckedForm,
-    PageRoute,
-    PageSession,
-    RunnerLogin,
-    Service,
-    form_text,
-    redirect,
-)
+from shikisha.server.pages.login import CheckedForm, PageRoute, PageSession, RunnerLogin, Service, form_text, redirect
 from shikisha.server.pages.run_page import visible_events
 from shikisha.server.pages.templates import UI_ROOT, render_page
 from shikisha.server.pages.try_page import read_dollars
@@ -148,17 +140,13 @@ async def replay(request: Request, run: str, session: RunnerLogin, service: Serv
         if set(changing) - {str(name) for name in form.getlist("again")}:
             why = "These may change something outside, as the first run may have: tick them to call them again."
             return _replay_page(request, session, service, past, filled, steps, why, changing, 409)
-        return await _begin(service, order, run, filled["step"])
+        live = await service.begin(order)
+        place = {"step": filled["step"]} if filled["step"] else {}
+        return redirect(f"{UI_ROOT}/compare?{urlencode({'left': run, 'right': live.run, **place})}")
     except (PlanError, TaskError) as error:
         return _replay_page(request, session, service, past, filled, steps, str(error), status=400)
     except ApiError as problem:
         return _replay_page(request, session, service, past, filled, steps, problem.message, status=problem.status)
-
-
-async def _begin(service: RunService, order: AuthorizedRun, run: str, step: str) -> Response:
-    live = await service.begin(order)
-    place = {"step": step} if step else {}
-    return redirect(f"{UI_ROOT}/compare?{urlencode({'left': run, 'right': live.run, **place})}")
 
 
 async def _replayable(service: RunService, session: PageSession, run: str) -> Run:

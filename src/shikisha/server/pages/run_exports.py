@@ -109,11 +109,15 @@ class ExportedRun:
 
 def csv_lines(page: Sequence[ExportedRun], *, first: bool) -> str:
     """Return runs as lines of CSV, the first page with a heading."""
+    return _written_cells(COLUMNS, [each.columns() for each in page], first)
+
+
+def _written_cells(columns: Sequence[str], rows: Sequence[Mapping[str, object]], first: bool) -> str:
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\r\n")
     if first:
-        writer.writerow(COLUMNS)
-    writer.writerows([csv_cell(value) for value in each.columns().values()] for each in page)
+        writer.writerow(columns)
+    writer.writerows([csv_cell(value) for value in row.values()] for row in rows)
     return written.getvalue()
 
 
@@ -155,12 +159,7 @@ def annotation_rows(page: Sequence[ExportedRun]) -> list[dict[str, object]]:
 
 def annotation_cells(page: Sequence[ExportedRun], *, first: bool) -> str:
     """Return judgments as lines of CSV, the first page with a heading."""
-    written, rows = io.StringIO(), annotation_rows(page)
-    writer = csv.writer(written, lineterminator="\r\n")
-    if first:
-        writer.writerow(_ANNOTATION_COLUMNS)
-    writer.writerows([csv_cell(value) for value in row.values()] for row in rows)
-    return written.getvalue()
+    return _written_cells(_ANNOTATION_COLUMNS, annotation_rows(page), first)
 
 
 def annotation_lines(page: Sequence[ExportedRun], *, first: bool) -> str:  # noqa: ARG001 - there is no heading

@@ -2,12 +2,11 @@
 
     python benchmarks/cases.py n8n margin [--seeds 1 2 3]
     python benchmarks/cases.py recorded [--log ../shared/recorded/mmlu-pro --workers Phi-3-mini-4k-instruct,gpt4o@hist]
-    python benchmarks/cases.py triage --documents CLONE        # a local clone of tau2-bench; without, the example's own
-    python benchmarks/cases.py review --repository PATH --revision REV --commits 50
 
-Every run is that of `examples/`, with its real server, search, git and journal; the models are simulated, but for
-`recorded`, where they are recorded answers. The table has means over the seeds, and the least and the most. `--folder`
-keeps logs, policies and `money.svg` of each run.
+Every run is that of `examples/`, with its real server and journal; the models are simulated, but for `recorded`,
+where they are recorded answers. The examples of triage and review call real models and take no seed of ours. The
+table has means over the seeds, and the least and the most. `--folder` keeps logs, policies and `money.svg` of each
+run.
 """
 
 import argparse
@@ -41,7 +40,7 @@ def perform(script: str, folder: Path, more: Sequence[str], seed: int) -> Figure
     """Run an example in this folder, and return its figures by way of working."""
     given = ["--folder", str(folder), "--seed", str(seed), *more]
     asyncio.run(example(script).main(given))
-    found = json.loads((folder / f"{Path(script).stem.replace('learn', 'triage')}.json").read_text())
+    found = json.loads((folder / f"{Path(script).stem}.json").read_text())
     ways: Figures = found.get("ways", found)
     if "cheap share" in found:
         ways = {
@@ -68,37 +67,28 @@ def table(runs: Sequence[Figures]) -> str:
 def commands(given: argparse.Namespace) -> Mapping[str, tuple[str, Callable[[], list[str]]]]:
     """Return by case the script and its further options."""
     recorded = ["--log", str(given.log), "--workers", given.workers, "--tasks", "2400"]
-    documents = [] if given.documents is None else ["--documents", str(given.documents)]
-    review = ["--repository", str(given.repository), "--revision", given.revision, "--commits", str(given.commits)]
     return {
         "n8n": ("n8n/n8n.py", lambda: ["--tasks", "2400"]),
         "recorded": ("n8n/n8n.py", lambda: recorded),
         "margin": ("margin/margin.py", lambda: ["--requests", "2000"]),
-        "triage": ("triage/learn.py", lambda: documents),
-        "review": ("review/review.py", lambda: [*review, "--controls"]),
     }
 
 
 def main() -> None:
     """Run the cases and print their tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="+", choices=["n8n", "recorded", "margin", "triage", "review"])
+    parser.add_argument("cases", nargs="+", choices=["n8n", "recorded", "margin"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--folder", type=Path, help="Where to keep what the runs write.")
     parser.add_argument("--log", type=Path, default=RECORDED, help="The folder of an outcome log.")
     parser.add_argument("--workers", default="Phi-3-mini-4k-instruct,gpt4o@hist", help="Of the log: cheap, best.")
-    parser.add_argument("--documents", type=Path, help="A local clone of tau2-bench.")
-    parser.add_argument("--repository", type=Path, default=ROOT, help="A local git repository.")
-    parser.add_argument("--revision", default="HEAD", help="Its last commit.")
-    parser.add_argument("--commits", type=int, default=50, help="How many.")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         for case in given.cases:
             script, more = commands(given)[case]
-            seeds = given.seeds[:1] if case == "review" else given.seeds  # only its random reviewer has a seed
-            runs = [perform(script, folder / f"{case}-{seed}", more(), seed) for seed in seeds]
-            print(f"\n{case}, seeds {', '.join(map(str, seeds))}\n{table(runs)}", flush=True)
+            runs = [perform(script, folder / f"{case}-{seed}", more(), seed) for seed in given.seeds]
+            print(f"\n{case}, seeds {', '.join(map(str, given.seeds))}\n{table(runs)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Support triage as a policy that learns: whose draft does a ticket need, given what the knowledge base found?
+"""Support triage that learns: does a ticket get an article of the knowledge base, a drafted answer, or a person?
 
-    python examples/triage/learn.py                                       # a small knowledge base of the example's own
-    python examples/triage/learn.py --documents tau2-bench                # a local clone: its 698 banking documents
+    shikisha models pull qwen2.5-coder-0.5b
+    python examples/triage/learn.py                                # the draft is by a real model of this machine
+    python examples/triage/learn.py --model qwen2.5-coder-1.5b     # a larger one; or write your own into learning.toml
 
-The search is real (`shikisha.retrieval`). The drafting models are simulated, and named so: the small one takes what the
-first article says, the large one finds the right article among the first three. For the first tickets both draft, and
-the large one's draft is used; a policy is learned from that; it decides about all others. The cost of learning counts.
-Controls: the large model for every ticket, the small one, a random mix of the same share, and a rule on keywords.
-`--real` calls the models of learning.toml for the drafts, which then name the article that they used.
+Search and drafts are real. Tickets are made of the articles, so that it is known what resolves each: an article to
+read up on, one fact out of an article, or something that only a person can do. The person is played: always right, at
+$2 a ticket. For the first tickets all three answer, a policy is learned of that, and it decides about the rest.
+`triage.json` and `money.svg` have it next to each channel alone and to a rule.
 """
 
 import argparse
@@ -15,279 +15,210 @@ import asyncio
 import json
 import random
 import re
-import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
-from shikisha import Engine, Task
+from shikisha import Card, Engine, Member, Pool, Reply, Request, Task
 from shikisha.config.container import load_config
+from shikisha.core.budget import Price
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.plots.money_curve import Spending, money_curve
 from shikisha.retrieval.text_index import IndexedText, TextIndex
-from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
 
 HERE = Path(__file__).parent
-REAL = "http://127.0.0.1:11434/v1"
-SMALL, LARGE = "small", "large"
-BANKING = "data/tau2/domains/banking_knowledge/documents"
-SHOWN = 3  # articles of a ticket
-MOST_ARTICLE = 1_200  # characters of one
-# Right drafts of the simulated models, by the place of the right article: first, second or third, not among them.
-SKILL = {SMALL: (0.97, 0.3, 0.02), LARGE: (0.97, 0.95, 0.05)}
-PRICES = {SMALL: (0.1, 0.4), LARGE: (2.5, 10.0)}  # dollars per million tokens in and out, as in learning.toml
-KEYWORDS = re.compile(r"\b(fee|limit|how many|closed|dispute|why)\b", re.IGNORECASE)
-SURE = (0.03, 0.08, 0.15, 0.3, 0.5)  # how far the first article is ahead: limits of the classes of tickets
-_WORDS = re.compile(r"[A-Za-z][A-Za-z-]{2,}")
-_OPENINGS = (
-    "Hello, a question:",
-    "I need help with",
-    "Please explain",
-    "My customer asks about",
-    "What is the rule for",
+KNOWLEDGE, DRAFT, PERSON = CHANNELS = ("knowledge", "draft", "person")
+PERSON_DOLLARS = 2.0  # of six minutes
+# What customers choose in the form, and how often they choose the wrong one.
+FORM, SLIP = ("about a product", "one question", "something went wrong"), 0.1
+PRODUCTS = ("Maple Account", "Maple Plus Account", "Cedar Card", "Cedar Gold Card", "Birch Savings", "Birch Junior")
+FACTS = {
+    "fee": ("The {p} costs {n} dollars a month.", "How many dollars does the {p} cost a month?"),
+    "spending": ("With the {p} you can spend {n} dollars a day.", "How many dollars can I spend a day with the {p}?"),
+    "age": ("To open the {p}, a customer is at least {n} years old.", "How old must I be to open the {p}?"),
+    "closing": ("The {p} closes {n} days after the request.", "After how many days does the {p} close?"),
+    "dispute": (
+        "A charge on the {p} can be disputed within {n} days.",
+        "How many days do I have to dispute a charge on the {p}?",
+    ),
+}
+BRIEFLY = "Answer in a few words, from the article above."
+OVERVIEW = ("Tell me all about the {p}.", "I want to read up on the {p}.", "What are the conditions of the {p}?")
+TROUBLE = (
+    "You charged my {p} twice, please return the money.",
+    "I lost my {p}, block it now!",
+    "Somebody else signed in to my {p}.",
+    "Your colleague promised me a refund for the {p} last week. Where is it?",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Article:
-    """An article of the knowledge base."""
+class Ticket:
+    """A ticket, what was chosen in the form, and the numbers that an answer must name and must not name.
+
+    Who asks for one fact is not served by an article with five; who wants to read up is not served by one fact.
+    """
 
     name: str
-    title: str
     text: str
+    form: str
+    needed: frozenset[int]
+    other: frozenset[int]
+
+    def is_resolved(self, channel: str, answer: str) -> bool:
+        """Whether this answer of a channel is what the customer needs."""
+        numbers = set(map(int, re.findall(r"\d+", answer)))
+        return channel == PERSON or (bool(self.needed) and self.needed <= numbers and not self.other & numbers)
+
+
+def articles_and_tickets(count: int, seed: int) -> tuple[list[str], list[Ticket]]:
+    """Return the articles, one for each product, and tickets about them."""
+    drawn = random.Random(seed)  # noqa: S311 - an example's numbers
+    numbers = {product: dict(zip(FACTS, drawn.sample(range(2, 90), len(FACTS)), strict=True)) for product in PRODUCTS}
+    articles = [" ".join(FACTS[fact][0].format(p=p, n=n) for fact, n in facts.items()) for p, facts in numbers.items()]
+    tickets = []
+    for place in range(count):
+        product, fact = drawn.choice(PRODUCTS), drawn.choice(list(FACTS))
+        kind, every = drawn.choices((0, 1, 2), (3, 5, 2))[0], frozenset(numbers[product].values())
+        text = (drawn.choice(OVERVIEW), FACTS[fact][1], drawn.choice(TROUBLE))[kind].format(p=product)
+        form = drawn.choice(FORM) if drawn.random() < SLIP else FORM[kind]
+        needed = (every, frozenset({numbers[product][fact]}), frozenset[int]())[kind]
+        tickets.append(Ticket(f"ticket-{place}", text, form, needed, every - needed))
+    return articles, tickets
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
-    """A ticket: its text, the article that answers it, what the search found, and how sure the search is."""
+class Knowledge:
+    """A worker: replies with the article that fits the ticket best."""
 
-    name: str
-    text: str
-    right: str
-    found: tuple[Article, ...]
-    sureness: str
+    articles: Sequence[str]
+    index: TextIndex
 
-    @property
-    def place(self) -> int:
-        """The place of the right article: 0 first, 1 second or third, 2 not found."""
-        names = [article.name for article in self.found]
-        return 2 if self.right not in names else min(1, names.index(self.right))
+    def best(self, text: str) -> str:
+        """Return the article; empty where nothing fits."""
+        places = self.index.search(text, 1).positions
+        return self.articles[int(places[0])] if len(places) else ""
 
-    @property
-    def context(self) -> str:
-        """What a model is shown besides the ticket."""
-        return "\n\n".join(f"[{each.name}] {each.title}\n{each.text[:MOST_ARTICLE]}" for each in self.found)
+    async def perform(self, request: Request) -> Reply:
+        """Search."""
+        return Reply(self.best(request.task.prompt) or "Nothing is known about this.")
 
 
-def banking_articles(clone: Path) -> list[Article]:
-    """Return the banking documents of a local clone of tau2-bench; nothing of them is kept."""
-    show = ["git", "-C", str(clone)]
-    listed = subprocess.run(  # noqa: S603 - no shell
-        [*show, "ls-tree", "-r", "--name-only", "HEAD", BANKING], capture_output=True, text=True, check=False
-    )
-    names = listed.stdout.splitlines()
-    if listed.returncode or not names:
-        sys.exit(f"--documents: expected a local clone of tau2-bench with {BANKING}, found none in {clone}")
-    asked = "".join(f"HEAD:{name}\n" for name in names).encode()
-    packed = subprocess.run([*show, "cat-file", "--batch"], input=asked, capture_output=True, check=True).stdout  # noqa: S603 - no shell
-    found, at = [], 0
-    for _ in names:
-        end = packed.index(b"\n", at)
-        size = int(packed[at:end].split()[-1])
-        document = json.loads(packed[end + 1 : end + 1 + size])
-        found.append(Article(document["id"], document["title"], document["content"]))
-        at = end + 2 + size
-    return found
+class PlayedPerson:
+    """A worker in the place of a person; a real one is `kind = "human"`."""
+
+    async def perform(self, request: Request) -> Reply:  # noqa: ARG002 - a person reads it
+        """Answer."""
+        return Reply("A person has taken care of it.")
 
 
-def own_articles() -> list[Article]:
-    """Return the example's own small knowledge base: products by topics, in plain sentences."""
-    topics = {
-        "fees": "The {p} costs {n} dollars a month. The fee is waived above a balance of {m} dollars.",
-        "limits": "With the {p} you can spend {m} dollars a day and withdraw {n} times a month.",
-        "opening": "To open the {p}, the customer is verified, is at least {n} years old and deposits {m} dollars.",
-        "closing": "The {p} closes {n} days after the request. A balance of {m} dollars or less is paid out by letter.",
-        "disputes": "A charge on the {p} is disputed within {n} days. Above {m} dollars a form is signed.",
-        "travel": "The {p} works abroad. Each foreign payment costs {n} per mille, at most {m} dollars.",
-    }
-    products = ("Maple Account", "Maple Plus Account", "Cedar Card", "Cedar Gold Card", "Birch Savings", "Birch Junior")
-    drawn = random.Random(0)  # noqa: S311  numbers of an example
-    return [
-        Article(
-            f"{product.lower().replace(' ', '-')}-{topic}",
-            f"{product}: {topic}",
-            text.format(p=product, n=drawn.randint(2, 60), m=50 * drawn.randint(1, 90)),
-        )
-        for product in products
-        for topic, text in topics.items()
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What an answer came to."""
+
+    channel: str
+    right: bool
+    dollars: float
+
+
+async def answered(settings: Path, knowledge: Knowledge, tickets: Sequence[Ticket], conductor: str) -> list[Came]:
+    """Have the tickets answered under this conductor."""
+    container = load_config(settings)
+    own = [
+        Member(Card(KNOWLEDGE, "Finds the article that fits."), knowledge),
+        Member(Card(PERSON, "Takes care of it.", price=Price(call=PERSON_DOLLARS)), PlayedPerson()),
     ]
+    pool = Pool([*container.pool(), *own])
+    conducts, came = container.conductor(conductor, pool), []
+    for ticket in tickets:
+        task = Task(f"{ticket.text} {BRIEFLY}", knowledge.best(ticket.text), id=ticket.name, domain=ticket.form)
+        run = await Engine(MemoryRecorder()).run(task, pool, conducts, container.caps)
+        last = next(turn.plan for turn in reversed(run.rounds) if turn.plan and turn.plan.steps)
+        channel = pool.names[last.steps[-1].worker]
+        came.append(Came(channel, ticket.is_resolved(channel, run.answer or ""), run.charged.dollars or 0.0))
+    await container.aclose()
+    return came
 
 
-def tickets(articles: Sequence[Article], count: int, seed: int) -> list[Ticket]:
-    """Return tickets about the articles, in words of theirs, with what the search finds for each."""
-    drawn = random.Random(seed)  # noqa: S311  tickets, no secrets
-    index = TextIndex([IndexedText("", (each.title, each.text)) for each in articles], (2.0, 1.0))
-    made = []
-    for number in range(count):
-        article = drawn.choice(articles)
-        words = list(dict.fromkeys(_WORDS.findall(article.text)))
-        kept = drawn.sample(words, min(len(words), drawn.randint(3, 9)))
-        title = drawn.sample(_WORDS.findall(article.title), 1) if drawn.random() < 0.7 else []
-        text = f"{drawn.choice(_OPENINGS)} {' '.join(title + kept)}?"
-        found = index.search(text, SHOWN + 1)
-        scores = [float(score) for score in found.scores[: SHOWN + 1]]
-        ahead = (scores[0] - scores[1]) / scores[0] if len(scores) > 1 else 1.0
-        shown = tuple(articles[int(place)] for place in found.positions[:SHOWN])
-        sure = sum(ahead >= limit for limit in SURE)
-        made.append(Ticket(f"ticket-{number}", text, article.name, shown, f"sure-{sure}"))
-    return made
-
-
-def is_right(worker: str, ticket: Ticket) -> bool:
-    """Whether a simulated model drafts the right answer; the same each time, and what is hard is hard for both."""
-    drawn = int(sha256(ticket.text.encode()).hexdigest()[:8], 16) / 2**32
-    return drawn < SKILL[worker][ticket.place]
-
-
-def dollars_of(worker: str, ticket: Ticket) -> float:
-    """Return about what a draft costs by the list price."""
-    price = PRICES[worker]
-    return (price[0] * (len(ticket.text) + len(ticket.context)) / 4 + price[1] * 60) / 1e6
-
-
-def playing(every: Sequence[Ticket]) -> Callable[[ReceivedChatRequest], ScriptedAnswer]:
-    """Return the simulated models: each names the article that it used."""
-    known = {ticket.text: ticket for ticket in every}
-
-    def answer(asked: ReceivedChatRequest) -> ScriptedAnswer:
-        worker = asked.model.removeprefix("simulated-")
-        ticket = known[asked.messages[0][1].partition("\n")[0]]
-        used = ticket.right if is_right(worker, ticket) else "another article"
-        return ScriptedAnswer(
-            text=f"According to [{used}], this is so. " + "Please write again if that does not help. " * 4
-        )
-
-    return answer
-
-
-def write_log(folder: Path, shown: Sequence[Ticket], drafts: Mapping[tuple[str, str], tuple[bool, float]]) -> None:
-    """Write what both models came to as an outcome log."""
+def write_log(folder: Path, tickets: Sequence[Ticket], every: Mapping[str, Sequence[Came]]) -> None:
+    """Write what all channels came to as an outcome log."""
     folder.mkdir(parents=True, exist_ok=True)
-    asked = [{"task_id": one.name, "domain": one.sureness, "prompt": one.text} for one in shown]
+    tasks = [{"task_id": each.name, "domain": each.form, "prompt": f"{each.text} {BRIEFLY}"} for each in tickets]
     rows = [
-        {"task_id": name, "worker": worker, "score": float(right), "cost_usd": dollars}
-        for (name, worker), (right, dollars) in drafts.items()
+        {"task_id": ticket.name, "worker": name, "score": float(one.right), "cost_usd": one.dollars}
+        for name, came in every.items()
+        for ticket, one in zip(tickets, came, strict=True)
     ]
-    (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
-    (folder / "outcomes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, lines in (("tasks", tasks), ("outcomes", rows)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 async def learn(folder: Path) -> None:
     """Learn a policy from the log, as a person would."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "shikisha", "learn", "log", "--out", "our.policy"),
-        cwd=folder,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
+    command = (sys.executable, "-m", "shikisha", "learn", "log", "--out", "our.policy")
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
     said = (await process.communicate())[0].decode()
     if process.returncode:
         sys.exit(said)
 
 
-async def draft(settings: Path, shown: Sequence[Ticket], conductor: str) -> list[tuple[bool, float]]:
-    """Have the tickets drafted under this conductor; return whether each draft is right, and its dollars."""
-    container = load_config(settings)
-    pool = container.pool()
-    conducts = container.conductor(conductor, pool)
-    came = []
-    for ticket in shown:
-        task = Task(ticket.text, ticket.context, id=ticket.name, domain=ticket.sureness)
-        run = await Engine(MemoryRecorder()).run(task, pool, conducts, container.caps)
-        came.append((f"[{ticket.right}]" in (run.answer or ""), run.charged.dollars or 0.0))
-    await container.aclose()
-    return came
-
-
-def by_rule(shown: Sequence[Ticket], choose: Callable[[Ticket], str]) -> list[tuple[bool, float]]:
-    """Return what a rule comes to: by the simulated models, at list prices."""
-    return [(is_right(worker, one), dollars_of(worker, one)) for one in shown for worker in [choose(one)]]
-
-
 async def main(arguments: Sequence[str] | None = None) -> None:
-    """Search, draft, learn, compare."""
+    """Answer, learn, decide, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tickets", type=int, default=2000, help="Tickets in all.")
-    parser.add_argument("--first", type=int, default=300, help="Of these, how many to learn from.")
-    parser.add_argument("--documents", type=Path, help="A local clone of tau2-bench; without, a small set of our own.")
+    parser.add_argument("--tickets", type=int, default=300, help="Tickets in all.")
+    parser.add_argument("--first", type=int, default=150, help="Of these, how many to learn from.")
+    parser.add_argument("--quality", default="0.95", help="The share of a person's quality that the policy is to keep.")
+    parser.add_argument("--model", default="", help="A model of this machine in place of that of learning.toml.")
     parser.add_argument("--seed", type=int, default=1, help="The seed of the tickets.")
-    parser.add_argument("--real", action="store_true", help="Call the models of learning.toml.")
     parser.add_argument("--folder", type=Path, default=Path("triage-example"), help="Where to write.")
     given = parser.parse_args(arguments)
-    if not 50 <= given.first < given.tickets:
-        sys.exit("--first: expected at least 50 tickets to learn from, and fewer than --tickets")
+    if not 100 <= given.first < given.tickets:
+        sys.exit("--first: expected at least 100 tickets to learn from, and fewer than --tickets")
     given.folder.mkdir(parents=True, exist_ok=True)
-    articles = banking_articles(given.documents) if given.documents else own_articles()
-    every = tickets(articles, given.tickets, given.seed)
-    async with AsyncExitStack() as stack:
-        text = (HERE / "learning.toml").read_text()
-        if not given.real:
-            url = await stack.enter_async_context(chat_server(playing(every)))
-            names = iter((SMALL, LARGE))
-            text = re.sub(
-                r'^model = ".*"', lambda _: f'model = "simulated-{next(names)}"', text.replace(REAL, url), flags=re.M
-            )
-        settings = given.folder / "learning.toml"
-        settings.write_text(text)
-        first, rest = every[: given.first], every[given.first :]
-        both = {worker: await draft(settings, first, f"fixed:single?worker={worker}") for worker in (SMALL, LARGE)}
-        log = {
-            (one.name, name): came for name, results in both.items() for one, came in zip(first, results, strict=True)
-        }
-        write_log(given.folder / "log", first, log)
-        await learn(given.folder)
-        decided = await draft(settings, rest, f"policy:{given.folder / 'our.policy'}?quality=0.995")
-    learned = [(right, dollars + both[SMALL][place][1]) for place, (right, dollars) in enumerate(both[LARGE])]
-    show(given, every, [*learned, *decided], "our own articles" if given.documents is None else "banking documents")
+    settings, text = given.folder / "learning.toml", (HERE / "learning.toml").read_text()
+    settings.write_text(re.sub('^model = ".*"', f'model = "{given.model}"', text, flags=re.M) if given.model else text)
+    articles, tickets = articles_and_tickets(given.tickets, given.seed)
+    knowledge = Knowledge(articles, TextIndex([IndexedText("", (each,)) for each in articles], (1.0,)))
+    every = {name: await answered(settings, knowledge, tickets, f"fixed:single?worker={name}") for name in CHANNELS}
+    write_log(given.folder / "log", tickets[: given.first], {name: came[: given.first] for name, came in every.items()})
+    await learn(given.folder)
+    policy = f"policy:{given.folder / 'our.policy'}?quality={given.quality}"
+    decided = await answered(settings, knowledge, tickets[given.first :], policy)
+    show(given, tickets, every, decided)
 
 
-def show(given: argparse.Namespace, every: Sequence[Ticket], ours: Sequence[tuple[bool, float]], about: str) -> None:
-    """Print and draw what it came to, next to the controls."""
-    drawn = random.Random(given.seed)  # noqa: S311  no secret
-    large = [dollars_of(LARGE, one) for one in every]
-    share = min(1.0, sum(dollars for _, dollars in ours) / sum(large))
+def show(
+    given: argparse.Namespace, tickets: Sequence[Ticket], every: Mapping[str, Sequence[Came]], decided: Sequence[Came]
+) -> None:
+    """Print and draw what it came to on the tickets that the policy decided, next to the controls."""
+    rest = tickets[given.first :]
+
+    def by(choose: Callable[[Ticket], str]) -> list[Came]:
+        return [every[choose(ticket)][given.first + place] for place, ticket in enumerate(rest)]
+
     ways = {
-        "the policy that learns": list(ours),
-        "always the large model": by_rule(every, lambda _: LARGE),
-        "always the small model": by_rule(every, lambda _: SMALL),
-        "a random mix of the same cost": by_rule(every, lambda _: LARGE if drawn.random() < share else SMALL),
-        "the large one where a keyword says so": by_rule(
-            every, lambda one: LARGE if KEYWORDS.search(one.text) else SMALL
-        ),
+        "the policy that was learned": list(decided),
+        **{f"always {name}": by(lambda _, name=name: name) for name in CHANNELS},  # type: ignore[misc]
+        "a rule: the form names the channel": by(lambda each: CHANNELS[FORM.index(each.form)]),
     }
-    base = ways["always the large model"]
-    found = sum(one.place < 2 for one in every) / len(every)
-    print(f"{len(every)} tickets about {about}: the right article is among the first {SHOWN} for {found:.1%}")
-    figures = {}
-    for name, came in ways.items():
-        right, cost = sum(right for right, _ in came) / len(came), sum(dollars for _, dollars in came) / len(came)
-        saved = 1 - cost * len(came) / sum(dollars for _, dollars in base)
-        differences = [float(one) - float(other) for (one, _), (other, _) in zip(came, base, strict=True)]
-        mean = sum(differences) / len(differences)
-        spread = (sum((each - mean) ** 2 for each in differences) / len(differences) ** 2) ** 0.5
-        figures[name] = {"right": right, "cost": cost, "saved": saved, "difference": mean, "half": 1.96 * spread}
-        against = f"{100 * mean:+.1f} ± {196 * spread:.1f} points"
-        print(f"{name:38} {right:.1%} right ({against}), ${1000 * cost:.3f} per 1,000 tickets, {saved:.1%} saved")
+    figures = {
+        name: {"right": sum(one.right for one in came) / len(came), "dollars": sum(one.dollars for one in came)}
+        for name, came in ways.items()
+    }
+    print(f"{given.first} tickets to learn from, {len(rest)} decided:")
+    for name, figure in figures.items():
+        print(f"  {name:36} {figure['right']:6.1%} resolved, ${figure['dollars']:.2f}")
+    for form in FORM:
+        chosen = Counter(one.channel for one, ticket in zip(decided, rest, strict=True) if ticket.form == form)
+        print(f"  {form}: " + ", ".join(f"{channel} {count}" for channel, count in chosen.most_common()))
     (given.folder / "triage.json").write_text(json.dumps(figures))
     lines = [
-        Spending(name, [dollars for _, dollars in came], f"{figures[name]['right']:.1%} right")
-        for name, came in ways.items()
+        Spending(n, [one.dollars for one in came], f"{figures[n]['right']:.1%} resolved") for n, came in ways.items()
     ]
-    drawing = money_curve(f"{len(every)} tickets, simulated models", lines, [(given.first, "learned")])
-    (given.folder / "money.svg").write_text(drawing)
+    (given.folder / "money.svg").write_text(money_curve(f"{len(rest)} tickets", lines))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 from example_scripts import example
 from paths import ROOT
+
+from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
 
 EXAMPLES = ROOT / "examples"
 
@@ -49,38 +50,48 @@ def test_easy_tasks_of_a_flow_go_to_the_cheap_model(tmp_path: Path, capsys: pyte
     assert "tasks went to the cheap model" in capsys.readouterr().out
 
 
-def test_the_search_of_the_triage_finds_most_articles_and_says_how_sure_it_is() -> None:
+def test_what_resolves_a_ticket_of_the_triage_is_known_and_search_finds_its_article() -> None:
     triage = example("triage/learn.py")
-    made = triage.tickets(triage.own_articles(), 200, 1)
-    assert sum(ticket.place < 2 for ticket in made) > 140
-    by_sureness = {name: [one.place == 0 for one in made if one.sureness == name] for name in ("sure-0", "sure-5")}
-    shares = {name: sum(first) / len(first) for name, first in by_sureness.items() if first}
-    assert shares.get("sure-5", 1.0) > shares.get("sure-0", 0.0)
-    right = {worker: sum(triage.is_right(worker, one) for one in made) for worker in triage.SKILL}
-    assert right["large"] > right["small"]
+    articles, made = triage.articles_and_tickets(200, 1)
+    knowledge = triage.Knowledge(
+        articles, triage.TextIndex([triage.IndexedText("", (each,)) for each in articles], (1.0,))
+    )
+    for ticket in made:
+        best = knowledge.best(ticket.text)
+        if len(ticket.needed) > 1:  # to read up on: the article, not one of its facts
+            assert ticket.is_resolved("knowledge", best)
+            assert not ticket.is_resolved("draft", "It costs 5 dollars.")
+        elif ticket.needed:  # one fact: a draft that names it, not five facts
+            assert ticket.is_resolved("draft", f"It is {next(iter(ticket.needed))}.")
+            assert not ticket.is_resolved("knowledge", best)
+        else:
+            assert [ticket.is_resolved(each, best) for each in triage.CHANNELS] == [False, False, True]
 
 
-def test_documents_are_read_from_a_clone_and_their_absence_is_named(tmp_path: Path) -> None:
+@pytest.mark.full
+def test_a_triage_learns_which_channel_resolves_which_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole of it, with a draft of ours in the place of the model: right in nine of ten, in the model's words."""
     triage = example("triage/learn.py")
-    folder = tmp_path / triage.BANKING
-    folder.mkdir(parents=True)
-    (folder / "doc (1).json").write_text(json.dumps({"id": "d", "title": "Fees é", "content": "The fee."}))
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
-        subprocess.run([*git, *command], check=True)  # noqa: S603 - git in a folder of ours
-    assert triage.banking_articles(tmp_path) == [triage.Article("d", "Fees é", "The fee.")]
-    with pytest.raises(SystemExit, match="expected a local clone of tau2-bench"):
-        triage.banking_articles(tmp_path / "nothing")
+    _, made = triage.articles_and_tickets(200, 1)
 
+    def drafted(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        ticket = next(each for each in made if each.text in asked.messages[-1][1])
+        known = len(ticket.needed) == 1 and int(ticket.name.rpartition("-")[2]) % 10 > 0
+        return ScriptedAnswer(text=f"It is {next(iter(ticket.needed))}." if known else "It is not said.")
 
-@pytest.mark.slow
-def test_a_triage_that_learns_saves_money_at_about_the_same_quality(tmp_path: Path) -> None:
-    asyncio.run(example("triage/learn.py").main(["--folder", str(tmp_path), "--tickets", "900", "--first", "200"]))
-    found = json.loads((tmp_path / "triage.json").read_text())
-    ours = found["the policy that learns"]
-    assert ours["saved"] > 0.2
-    assert ours["right"] > found["always the small model"]["right"]
-    assert "learned" in (tmp_path / "money.svg").read_text()
+    async def perform() -> None:
+        async with chat_server(drafted) as url:
+            text = (EXAMPLES / "triage" / "learning.toml").read_text().replace('"local:"', f'"{url}"')
+            (tmp_path / "learning.toml").write_text(text)
+            monkeypatch.setattr(triage, "HERE", tmp_path)
+            await triage.main(["--folder", str(tmp_path / "made"), "--tickets", "200", "--first", "120"])
+
+    asyncio.run(perform())
+    found = json.loads((tmp_path / "made" / "triage.json").read_text())
+    ours, person = found["the policy that was learned"], found["always person"]
+    assert ours["dollars"] < 0.7 * person["dollars"]
+    assert ours["right"] > max(found["always knowledge"]["right"], found["always draft"]["right"])
+    assert "resolved" in (tmp_path / "made" / "money.svg").read_text()
 
 
 @pytest.mark.slow

@@ -19,8 +19,8 @@ from time import monotonic
 
 from common import Figure, report
 from shikisha.evals.graders import GradeMark, GraderTools
-from shikisha.evals.graders.code import CodeGrader, CodeSettings, build_code_grader
 from shikisha.sandbox.availability import full_python_sandbox, limits_for
+from shikisha_code.code_grader import CodeGrader, CodeSettings, build_code_grader
 
 _KEPT = 24  # programs of a task that are changed further
 _FRESH = 0.4  # of the programs are drawn anew

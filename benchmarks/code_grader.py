@@ -17,9 +17,9 @@ from time import perf_counter
 
 from common import Figure, report
 from shikisha.evals.graders import GradeMark, GraderTools
-from shikisha.evals.graders.code import CodeSettings, build_code_grader
 from shikisha.sandbox import SandboxLimits
 from shikisha.sandbox.process_sandbox import ProcessSandbox
+from shikisha_code.code_grader import CodeSettings, build_code_grader
 
 TASKS = 164
 SECONDS = 3.0  # for one test, as HumanEval's own harness has it

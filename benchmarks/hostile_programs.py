@@ -31,9 +31,9 @@ from pathlib import Path
 from common import Figure, report
 from hostile_attacks import HONEST_PROGRAMS, LIMITS, TASKS, attacks
 from shikisha.evals.graders import GradeMark, GraderTools
-from shikisha.evals.graders.code import CodeSettings, build_code_grader
 from shikisha.sandbox import SandboxLimits
 from shikisha.sandbox.process_sandbox import ProcessSandbox
+from shikisha_code.code_grader import CodeSettings, build_code_grader
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "evals"))
 from judge_attacks_read import KINDS

@@ -77,8 +77,8 @@ GROUPS = {
         tuple(f"evals/test_{name}.py" for name in ("graders", "grader_cases", "canonical_form", "hostile_answers")),
     ),
     "code graders": Group(
-        ("evals/graders/code_tests.py", "evals/graders/code.py"),
-        ("evals/test_code_tests.py", "evals/test_value_comparison.py", "evals/test_harness.py"),
+        tuple(f"../../plugins/code/src/shikisha_code/{name}.py" for name in ("code_tests", "code_grader")),
+        tuple(f"../plugins/code/tests/test_{name}.py" for name in ("code_tests", "value_comparison", "harness")),
     ),
     "pools": Group(("engine/pool.py",), ("engine/test_pool.py",)),
 }

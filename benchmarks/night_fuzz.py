@@ -501,7 +501,7 @@ def register_tasksets() -> None:
     """Register every set, with the row that its own tests read."""
     from shikisha.evals.tasksets.layouts import LAYOUTS
 
-    for known in LAYOUTS:
+    for known in (known for known, layout in LAYOUTS.items() if layout.make_item):
 
         def rows(known: str = known) -> list[Mapping[str, object]]:
             import test_code_layouts
@@ -518,7 +518,7 @@ def register_tasksets() -> None:
 def taskset_swebench(place: Path) -> Target:
     """Predictions and the harness's reports."""
     from shikisha.core.errors import ShikishaError
-    from shikisha.evals.tasksets import swebench
+    from shikisha_code import swebench
 
     names = ("predictions.jsonl", "preds.json", "m.run.json", "report.json")
 

@@ -24,13 +24,13 @@ from time import perf_counter
 from common import Figure, report
 from repository_attacks import Target, attack_names, attack_patch, difference
 from shikisha.evals.graders import GradeMark
-from shikisha.evals.repositories.patch_grader import PatchGrader, RepositoryTask
-from shikisha.evals.repositories.repository_tasks import read_task
-from shikisha.evals.repositories.separated_tests import protect_tests
-from shikisha.evals.repositories.unified_diff import apply_patch, read_patch
 from shikisha.evals.tasksets.task_rows import read_rows
 from shikisha.sandbox import Sandbox
 from shikisha.sandbox.availability import full_python_sandbox, limits_for
+from shikisha_code.patch_grader import PatchGrader, RepositoryTask
+from shikisha_code.repository_tasks import read_task
+from shikisha_code.separated_tests import protect_tests
+from shikisha_code.unified_diff import apply_patch, read_patch
 
 _PLAIN_SECONDS = 60
 _ATTACK_SECONDS = 10.0

@@ -7,6 +7,7 @@ import textwrap
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import ROOT
@@ -16,9 +17,10 @@ from shikisha.cli import PLUGGED
 from shikisha.config import adapters
 from shikisha.config.container import build_container
 from shikisha.core.errors import ConfigError, MissingPlugin, UnknownName
-from shikisha.core.kinds import Kind, Registry
-from shikisha.engine.conductor import ConductorKind
+from shikisha.core.kinds import Registry
 from shikisha.engine.worker import WorkerKind
+from shikisha.evals.graders.grader_registry import GRADERS
+from shikisha.evals.tasksets.layouts import LAYOUTS
 
 GOOD = """
 from pydantic import BaseModel, ConfigDict
@@ -120,11 +122,13 @@ def test_a_kind_whose_plug_in_is_not_installed_says_what_to_install() -> None:
 
 
 def test_our_registries_name_the_distributions_of_this_repository_and_nothing_imports_these() -> None:
-    known: Mapping[str, Registry[WorkerKind] | Registry[ConductorKind] | Registry[Kind[object]] | Registry[object]] = {
+    known: Mapping[str, Registry[Any]] = {
         adapters.WORKER_KINDS.group: adapters.WORKER_KINDS,
         adapters.CONDUCTOR_KINDS.group: adapters.CONDUCTOR_KINDS,
         adapters.ADMISSIONS.group: adapters.ADMISSIONS,
         PLUGGED.group: PLUGGED,
+        GRADERS.group: GRADERS,
+        LAYOUTS.group: LAYOUTS,
     }
     for place in (ROOT / "plugins").glob("*/pyproject.toml"):
         project = tomllib.loads(place.read_text())["project"]

@@ -15,9 +15,10 @@ from shikisha.core.events import RunStatus
 from shikisha.engine.pool import Pool
 from shikisha.evals.graders import Grade, GradeMark
 from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit
-from shikisha.evals.tasksets import recorded, swebench
+from shikisha.evals.tasksets import recorded
 from shikisha.evals.tasksets.taskset_loader import TaskSelection, load_taskset
 from shikisha.outcomes.log_reader import OutcomeLog
+from shikisha_code import swebench
 from support import engine, plan_of
 
 RECORDED = ROOT.parent / "shared" / "recorded"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from shikisha.evals.graders import Grade, Grader, GraderTools
-from shikisha.evals.graders.code import CodeSettings, build_code_grader
 from shikisha.sandbox import Sandbox, SandboxLimits
 from shikisha.sandbox.child.confinement import support_problem
 from shikisha.sandbox.process_sandbox import ProcessSandbox
+from shikisha_code.code_grader import CodeSettings, build_code_grader
 
 PROMPT = 'from math import hypot\n\ndef aid(x):\n    return x\n\ndef norm(a, b):\n    """The length of (a, b)."""\n'
 CHECK = """

@@ -129,6 +129,7 @@ PLUGGED: Registry[object] = Registry(
         "classes": "shikisha-classes",
         "demo office": "shikisha-train",
         "device-export": "shikisha-device-export",
+        "import repository": "shikisha-code",
         "margin": "shikisha-margin",
         **dict.fromkeys(("train", "train page", "train pointer"), "shikisha-train"),
     },

@@ -1,6 +1,5 @@
-"""`import outcomes`, `import litellm` and `import repository`: recorded answers, workers of LiteLLM, tasks from git."""
+"""`import outcomes` and `import litellm`: recorded answers, and workers of LiteLLM."""
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,8 @@ import typer
 from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption, command
-from shikisha.config.grader_services import sandbox_named
 from shikisha.config.litellm import import_models, load_yaml
-from shikisha.context.git_history import GitRepository
 from shikisha.core.errors import ConfigError
-from shikisha.evals.repositories.task_maker import MakerLimits, make_tasks
 from shikisha.outcomes.importers import source_files
 from shikisha.outcomes.importers.importer_registry import SOURCE_KINDS, import_outcomes
 from shikisha.outcomes.log_writer import LogSummary
@@ -123,9 +119,9 @@ def outcomes(
         next_steps = f"next: no outcome has a score, so `learn` and `eval --log` have nothing to compare: {again}"
         output.print_note(next_steps)
     output.print_answer(
-        f"{writing.to}: {_plural(written.outcomes, 'outcome')} ({written.graded:,} graded) of "
-        f"{_plural(written.workers, 'worker')} on {_plural(written.tasks, 'task')}, "
-        f"{_plural(written.responses, 'response')}"
+        f"{writing.to}: {count_of(written.outcomes, 'outcome')} ({written.graded:,} graded) of "
+        f"{count_of(written.workers, 'worker')} on {count_of(written.tasks, 'task')}, "
+        f"{count_of(written.responses, 'response')}"
     )
     return ExitCode.OK
 
@@ -134,9 +130,9 @@ def _import_notes(written: LogSummary) -> Iterator[str]:
     if written.merged:
         yield f"merged: {written.merged:,} samples in rows of several (means; the column samples says of how many)"
     if written.same:
-        yield f"repeated: {_plural(written.same, 'row')} with nothing new"
+        yield f"repeated: {count_of(written.same, 'row')} with nothing new"
     if written.apart:
-        yield f"kept apart: {_plural(written.apart, 'task')} with another prompt or right answer under a taken id"
+        yield f"kept apart: {count_of(written.apart, 'task')} with another prompt or right answer under a taken id"
     for what, count in written.remarks.items():
         yield f"note: {what}{f': {count:,}' if count else ''}"
     for reason, count in written.left.items():
@@ -158,7 +154,8 @@ def _import_json(written: LogSummary) -> Mapping[str, object]:
     }
 
 
-def _plural(number: int, what: str) -> str:
+def count_of(number: int, what: str) -> str:
+    """Return a number of things in words."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
@@ -181,68 +178,11 @@ def litellm(config: Source, to: Out = None, force: Force = False, json: JsonOpti
     return ExitCode.OK
 
 
-@dataclass(frozen=True, slots=True)
-class ImportRepositoryOptions:
-    """What tasks are made of, how many, and how their tests are run."""
-
-    to: Annotated[Path, typer.Option("--out", "-o", help="The folder to write the tasks into.")]
-    tasks: Annotated[int, typer.Option("--tasks", min=1, help="Stop after this many tasks.")] = 20
-    commits: Annotated[int, typer.Option("--commits", min=1, help="Look at this many commits, the newest.")] = 400
-    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Stop after this many seconds.")] = 1_800.0
-    needs: Annotated[
-        list[str] | None,
-        typer.Option("--needs", metavar="PACKAGE", help="An installed package that tests import; may be repeated."),
-    ] = None
-    path: Annotated[
-        list[str] | None,
-        typer.Option("--path", metavar="FOLDER", help="Where modules are, such as src; may be repeated."),
-    ] = None
-    test_seconds: Annotated[
-        int, typer.Option("--test-seconds", min=1, max=110, help="The longest run of a commit's tests.")
-    ] = 60
-    name: Annotated[str, typer.Option("--name", metavar="OWNER/NAME", help="The repository's name.")] = ""
-
-
-def repository(
-    repo: Annotated[Path, typer.Argument(metavar="REPO", help="A git repository, with or without working tree.")],
-    making: ImportRepositoryOptions,
-    json: JsonOption = False,
-) -> ExitCode:
-    """Make tasks graded by tests, from a git history.
-
-    A commit that changes code and tests becomes a task: its tests run in a sandbox without and with its change.
-    Evaluate with `shikisha eval --taskset repository:FOLDER`.
-    """
-    if making.to.exists() and any(making.to.iterdir()):
-        raise ConfigError(f"--out {making.to}: expected a new or an empty folder")
-    limits = MakerLimits(
-        making.tasks,
-        making.commits,
-        making.seconds,
-        ("pytest", *(making.needs or ())),
-        tuple(making.path or (".",)),
-        making.test_seconds,
-        making.name,
-    )
-    made = asyncio.run(make_tasks(GitRepository(repo), making.to, sandbox_named(""), limits, output.print_note))
-    if json:
-        skipped = dict(made.skipped)
-        output.print_json(
-            {"written": str(making.to), "tasks": len(made.rows), "commits": made.commits, "left": skipped}
-        )
-        return ExitCode.OK
-    for reason, count in made.skipped.most_common():
-        output.print_note(f"left out: {reason}: {count:,}")
-    output.print_answer(f"{making.to}: {_plural(len(made.rows), 'task')} of {_plural(made.commits, 'commit')}")
-    return ExitCode.OK
-
-
 group = typer.Typer(
-    help="Import workers, outcomes and tasks from other tools.",
+    help="Import workers and outcomes from other tools.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
 group.command("litellm")(command(litellm))
 group.command("outcomes")(command(outcomes))
-group.command("repository")(command(repository))

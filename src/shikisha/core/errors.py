@@ -326,7 +326,10 @@ class MissingPlugin(ConfigError):
     """A kind that comes with a distribution of its own, which is not installed."""
 
     def __init__(self, distribution: str, purpose: str) -> None:
-        super().__init__(f"{purpose} comes with a distribution of its own: pip install {distribution}")
+        super().__init__(
+            f"{purpose} comes with a distribution of its own: pip install {distribution}"
+            f" (from a clone, pip install ./plugins/{distribution.removeprefix('shikisha-')})"
+        )
 
 
 class CapReached(ShikishaError):

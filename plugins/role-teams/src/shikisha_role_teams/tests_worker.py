@@ -20,11 +20,11 @@ from shikisha.core.messages import Json
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import WorkerKind
 from shikisha.evals.graders import GradeMark, GraderTools
-from shikisha.evals.graders.code import CodeSettings, build_code_grader
-from shikisha.evals.graders.code_tests import CodeTestStyle
 from shikisha.sandbox import Sandbox
 from shikisha.sandbox.availability import available_sandbox, full_python_sandbox, limits_for
 from shikisha.workers.scripted import ScriptedWorker
+from shikisha_code.code_grader import CodeSettings, build_code_grader
+from shikisha_code.code_tests import CodeTestStyle
 from shikisha_role_teams.hand_over import role_asked
 
 _MAX_TESTS = 200

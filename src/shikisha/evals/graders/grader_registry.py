@@ -21,9 +21,9 @@ GRADERS: Registry[Kind[Grader]] = Registry(
         "regex": f"{__package__}.text_match:REGEX",
         "text": f"{__package__}.text_match:TEXT",
         "json_schema": f"{__package__}.json_answer",
-        "repository": "shikisha.evals.repositories.repository_tasks",
-        **{kind: f"{__package__}.{kind}" for kind in ("choice", "code", "entry_point", "judge", "math", "number")},
+        **{kind: f"{__package__}.{kind}" for kind in ("choice", "entry_point", "judge", "math", "number")},
     },
+    dict.fromkeys(("code", "repository"), "shikisha-code"),
 )
 
 

@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.evals.graders import GraderTools
-from shikisha.evals.repositories.repository_tasks import repository_taskset
 from shikisha.evals.taskset import (
     DEFAULT_SHARES,
     TaskItem,
@@ -35,15 +34,14 @@ from shikisha.evals.taskset import (
     content_split,
     split_fraction,
 )
-from shikisha.evals.tasksets import recorded, swebench
 from shikisha.evals.tasksets.layouts import LAYOUTS, own_item
+from shikisha.evals.tasksets.recorded import recorded_taskset
 from shikisha.evals.tasksets.task_rows import ROW_FORMATS, HubDataset, TaskRow, hub_rows, is_row_file, read_rows
 from shikisha.outcomes.log_reader import open_log
 
 OWN_SET = "own"
 _REMOVED_SETS = ("rehearsal", "rehearsal-large")
-OTHER_SETS = ("recorded", "repository", "swebench-verified")  # made of more than rows
-BUILT_IN_SETS = (OWN_SET, *OTHER_SETS)
+BUILT_IN_SETS = (OWN_SET, "recorded")
 DATA_VARIABLE = "SHIKISHA_DATA"
 
 _ROUNDING = 1e-6
@@ -114,8 +112,8 @@ def load_taskset(
     registered; ConfigError names file, line and field of what is wrong; MissingExtra names a library that it takes.
     """
     found = parse_taskset_name(name)
-    if found.known in OTHER_SETS:
-        return _other_taskset(found, data, wanted, tools)
+    if read := _folder_reader(found.known):
+        return wanted.select(_taskset_of_folder(found, data, wanted, tools, read))
     make = _item_maker(found.known, wanted)
     title = found.path.stem if found.known == OWN_SET and found.path else found.known
     placed = [
@@ -142,9 +140,9 @@ def parse_taskset_name(name: str) -> TasksetName:
     """Take a name apart; UnknownName when there is no such set, ConfigError for one that left."""
     for mark in (":", "@"):
         known, _, rest = name.partition(mark)
-        if (known in BUILT_IN_SETS or known in LAYOUTS) and rest:
+        if (known in BUILT_IN_SETS or LAYOUTS.knows(known)) and rest:
             return TasksetName(known, Path(rest)) if mark == ":" else TasksetName(known, hub=rest)
-    if name in BUILT_IN_SETS or name in LAYOUTS:
+    if name in BUILT_IN_SETS or LAYOUTS.knows(name):
         return TasksetName(name)
     if is_row_file(Path(name)):
         return TasksetName(OWN_SET, Path(name))
@@ -193,16 +191,20 @@ def _files(path: Path) -> Sequence[Path]:
 def _hub(known: str, asked: str) -> HubDataset:
     if asked != "hub":
         return HubDataset(asked)
-    if known not in LAYOUTS:
+    hub = LAYOUTS[known].hub if known in LAYOUTS else None
+    if hub is None:
         raise ConfigError(f"taskset {known}: it has no place on the hub; expected {known}@ID or {known}:PATH")
-    return LAYOUTS[known].hub
+    return hub
 
 
 def _item_maker(known: str, wanted: TaskSelection) -> Callable[[TaskRow, GraderTools], TaskItem]:
     if known == OWN_SET:
         return partial(own_item, default=wanted.grader)
     _refuse_grader(known, wanted)
-    return LAYOUTS[known].make_item
+    make = LAYOUTS[known].make_item
+    if make is None:
+        raise ConfigError(f"taskset {known}: its plug-in brings no function that makes a task of a row")
+    return make
 
 
 def _refuse_grader(known: str, wanted: TaskSelection) -> None:
@@ -210,17 +212,24 @@ def _refuse_grader(known: str, wanted: TaskSelection) -> None:
         raise ConfigError(f"taskset {known}: it brings its own graders; a grader can be given for own rows only")
 
 
-def _other_taskset(name: TasksetName, data: Path | None, wanted: TaskSelection, tools: GraderTools) -> Taskset:
-    """Return what is wanted of a set that is made of more than rows."""
+def _folder_reader(known: str) -> Callable[[Path, GraderTools], Taskset] | None:
+    """Return what reads a set that is made of more than rows; None for a set of rows."""
+    if known == "recorded":
+        return lambda folder, _: recorded_taskset(open_log(folder))
+    return None if known == OWN_SET else LAYOUTS[known].read_folder
+
+
+def _taskset_of_folder(
+    name: TasksetName,
+    data: Path | None,
+    wanted: TaskSelection,
+    tools: GraderTools,
+    read: Callable[[Path, GraderTools], Taskset],
+) -> Taskset:
     _refuse_grader(name.known, wanted)
     if name.hub is not None:
         raise ConfigError(f"taskset {name.known}: expected {name.known}:FOLDER")
-    folder = _set_path(name, data)
-    if name.known == "recorded":
-        return wanted.select(recorded.recorded_taskset(open_log(folder)))
-    if name.known == "repository":
-        return wanted.select(repository_taskset(folder, tools))
-    return wanted.select(swebench.swebench_taskset(folder))
+    return read(_set_path(name, data), tools)
 
 
 SPLIT_WORDS: Mapping[str, TaskSplit] = {

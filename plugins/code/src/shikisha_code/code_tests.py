@@ -34,8 +34,8 @@ from types import GeneratorType
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from shikisha.evals.graders.instrumented_tests import TestInstrumenter
-from shikisha.evals.graders.program_extraction import bound_names, parse_python, prompt_preamble, syntax_problem
+from shikisha_code.instrumented_tests import TestInstrumenter
+from shikisha_code.program_extraction import bound_names, parse_python, prompt_preamble, syntax_problem
 
 COMMON_SETUP = """\
 import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shikisha.evals.graders.program_extraction import (
+from shikisha_code.program_extraction import (
     LONGEST_PROGRAM,
     defines_name,
     extract_program,

@@ -7,10 +7,10 @@ from code_tasks import CHECK, PROMPT, SPECS
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from shikisha.evals.graders.code import CodeSettings, Report, blocked_outcome, steps_outcome, suite_outcome
-from shikisha.evals.graders.code_tests import COMPARISON_HOOK, CodeTests, CodeTestStep, read_code_tests
-from shikisha.evals.graders.harness_solution import encode_result
-from shikisha.evals.graders.instrumented_tests import HOOKS
+from shikisha_code.code_grader import CodeSettings, Report, blocked_outcome, steps_outcome, suite_outcome
+from shikisha_code.code_tests import COMPARISON_HOOK, CodeTests, CodeTestStep, read_code_tests
+from shikisha_code.harness_solution import encode_result
+from shikisha_code.instrumented_tests import HOOKS
 
 
 def trial(style: str, **more: object) -> CodeTests:

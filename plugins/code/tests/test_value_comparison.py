@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from shikisha.evals.graders.code_tests import OpaqueValue, decode_value, same_output, same_value
-from shikisha.evals.graders.harness_solution import encode_result
+from shikisha_code.code_tests import OpaqueValue, decode_value, same_output, same_value
+from shikisha_code.harness_solution import encode_result
 
 
 @pytest.mark.parametrize(

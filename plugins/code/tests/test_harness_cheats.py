@@ -10,8 +10,8 @@ from judge_attacks import ORACLES, Tests
 from judge_attacks_read import KINDS, Task, cheats
 
 from shikisha.evals.graders import Grade, GradeMark, GraderTools
-from shikisha.evals.graders.code import CodeSettings, build_code_grader
 from shikisha.sandbox.process_sandbox import ProcessSandbox
+from shikisha_code.code_grader import CodeSettings, build_code_grader
 
 OVERLOADS = ("__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__")
 ALWAYS = f"""

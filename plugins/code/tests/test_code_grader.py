@@ -8,11 +8,11 @@ from pydantic import ValidationError
 
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import GradeMark
-from shikisha.evals.graders.code import CodeSettings
-from shikisha.evals.graders.code_tests import COMMON_SETUP
 from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxScript, ScriptedSandbox
 from shikisha.sandbox.monty import MontySandbox
 from shikisha.sandbox.process_sandbox import ProcessSandbox
+from shikisha_code.code_grader import CodeSettings
+from shikisha_code.code_tests import COMMON_SETUP
 
 
 @pytest.fixture(scope="module")

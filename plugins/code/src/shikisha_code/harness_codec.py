@@ -24,7 +24,7 @@ from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shikisha.evals.graders.harness_proxy import (
+from shikisha_code.harness_proxy import (
     BUILTIN_BASES,
     ITERATION_KINDS,
     PROXIED_METHODS,
@@ -33,7 +33,7 @@ from shikisha.evals.graders.harness_proxy import (
 )
 
 if TYPE_CHECKING:
-    from shikisha.evals.graders.harness_rpc import RpcPeer
+    from shikisha_code.harness_rpc import RpcPeer
 
 WireValue: TypeAlias = "bool | int | float | str | list[WireValue] | dict[str, WireValue] | None"
 

@@ -940,7 +940,7 @@ SENT = (
     *("['value', 9, [], {}]", "['value', 9, [[0, [16]]], {}]", "['raise', {'error': [[[None, 'builtins', 'TypeError']], [], {}, '']}, [], {}]"),
     *("['value', {'yours': 0}, [], {}]", "['value', {'yours': 99}, [], {}]", "['ask', 'call', [{'yours': 0}], {}, {}]"),
     *("['value', {'own': [3, 'class', ['__main__', 'Proxy'], [4, 'x', [], '']]}, [], {}]", "['value', {'own': [3, 'class', ['program', 'T'], [4, 'T', [], '']]}, [], {}]"),
-    *("['raise', {'error': [[[1, '__main__', 'SolutionTimeout']], [], {}, '']}, [], {}]", "['raise', {'error': [[[1, 'shikisha.evals.graders.harness_proxy', 'PeerGone']], [], {}, '']}, [], {}]"),
+    *("['raise', {'error': [[[1, '__main__', 'SolutionTimeout']], [], {}, '']}, [], {}]", "['raise', {'error': [[[1, 'shikisha_code.harness_proxy', 'PeerGone']], [], {}, '']}, [], {}]"),
     *("['raise', {'error': [[[1, 'unittest.case', 'SkipTest']], ['x'], {}, '']}, [], {}]", "['value', {'global': ['builtins', 'eval']}, [], {}]", "['value', {'global': ['unittest.mock', 'ANY']}, [], {}]"),
     *("['value', {'code': []}, [], {}]", "['value', {'module': 'os'}, [], {}]", "['value', {'instance': ['T', []]}, [], {}]", "['value', None, [], {'path': ['.'], 'arguments': [], 'environment': [], 'folder': '/'}]"),
     *("['value', None, [], {'stdout': 'OK', 'random': [3, [], None]}]", "['value', {'pattern': ['(a*)*b', 0]}, [], {}]", "['value', {'range': [0, 10 ** 12, 1]}, [], {}]", "['value', {'default': ['int', []]}, [], {}]"),

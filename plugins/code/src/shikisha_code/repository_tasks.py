@@ -4,7 +4,7 @@ A folder holds `tasks.jsonl` (columns: instance_id, repo, base_commit, problem_s
 FAIL_TO_PASS, PASS_TO_PASS, and ours: `snapshot`, a zip archive of the base's files; `files`, the test files that are
 run; `needs`, distributions they take; `paths`, where modules are looked for; `seconds`; `apart`, whether all tests can
 be judged apart from the package; `context`, text that is shown with the problem). Where it also holds predictions
-(`tasksets.swebench`), each model is a worker that answers with its patch. Invariants: the right patch and the tests
+(`swebench`), each model is a worker that answers with its patch. Invariants: the right patch and the tests
 stay out of prompts; every row, archive and test patch is read before the first task is used; an archive holds regular
 files only, with names that stay inside, and unpacks to a bounded size.
 """
@@ -25,15 +25,15 @@ from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.kinds import Kind
 from shikisha.core.task import Task
 from shikisha.engine.pool import Member, Pool
-from shikisha.evals.graders import Grade, Grader, GraderTools, ungraded_grade
-from shikisha.evals.repositories.patch_grader import Executed, PatchGrader, RepositoryTask
-from shikisha.evals.repositories.pytest_run import USUAL_SECONDS, PytestSettings, pack_distributions
-from shikisha.evals.repositories.unified_diff import PatchError
+from shikisha.evals.graders import Grade, Grader, GraderTools, ScriptedGrader, ungraded_grade
 from shikisha.evals.taskset import GradeRigour, TaskDimensions, TaskEnvironment, TaskItem, Taskset
-from shikisha.evals.tasksets.layouts import PATCH, with_instruction
-from shikisha.evals.tasksets.swebench import Predictor, prediction_files, read_predictions
+from shikisha.evals.tasksets.layouts import PATCH, TaskLayout, with_instruction
 from shikisha.evals.tasksets.task_rows import TaskRow, is_row_file, read_rows
 from shikisha.sandbox import Sandbox
+from shikisha_code.patch_grader import Executed, PatchGrader, RepositoryTask
+from shikisha_code.pytest_run import USUAL_SECONDS, PytestSettings, pack_distributions
+from shikisha_code.swebench import Predictor, prediction_files, read_predictions
+from shikisha_code.unified_diff import PatchError
 
 MOST_SECONDS = 110  # of one run of tests; sandboxes end everything a little later
 
@@ -177,7 +177,8 @@ def build_repository_grader(settings: RepositorySettings, tools: GraderTools) ->
     return SnapshotGrader(rows[settings.instance], settings.tasks, tools.sandbox)
 
 
-KIND = Kind(settings=RepositorySettings, build=build_repository_grader)
+KIND = Kind(settings=RepositorySettings, build=build_repository_grader, double=lambda: ScriptedGrader({}))
+TASKSET = TaskLayout(read_folder=repository_taskset)
 
 
 @lru_cache(maxsize=4)

@@ -18,13 +18,13 @@ from shikisha.context.git_history import GitRepository
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import Grade, GradeMark, GraderTools
 from shikisha.evals.graders.grader_registry import build_grader
-from shikisha.evals.repositories.repository_tasks import repository_taskset
-from shikisha.evals.repositories.task_maker import MakerLimits, make_tasks
 from shikisha.evals.taskset import TaskItem
-from shikisha.evals.tasksets.swebench import read_predictions
 from shikisha.evals.tasksets.taskset_loader import load_taskset
 from shikisha.sandbox import Execution, ScriptedSandbox
 from shikisha.sandbox.process_sandbox import ProcessSandbox
+from shikisha_code.repository_tasks import repository_taskset
+from shikisha_code.swebench import read_predictions
+from shikisha_code.task_maker import MakerLimits, make_tasks
 from shikisha_train.environment import TaskCurriculum
 
 TESTS = ["tests/test_sums.py::test_add", "tests/test_sums.py::test_mean"]

@@ -15,7 +15,7 @@ from threading import RLock
 from types import FunctionType
 from typing import Any
 
-from shikisha.evals.graders.harness_codec import (
+from shikisha_code.harness_codec import (
     ERRORS,
     PRIVATE_MODULES,
     UNSHARED_MODULES,
@@ -26,7 +26,7 @@ from shikisha.evals.graders.harness_codec import (
     stdlib_location,
     to_json,
 )
-from shikisha.evals.graders.harness_proxy import (
+from shikisha_code.harness_proxy import (
     MUTABLE_BASES,
     OPERATIONS,
     PROXY_ADAPTERS,

@@ -16,17 +16,17 @@ from typing import TypeAlias
 
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import Grade, grade_from_score, no_answer_grade, ungraded_grade
-from shikisha.evals.repositories.pytest_run import (
+from shikisha.sandbox import Sandbox
+from shikisha.sandbox.monty import MontySandbox
+from shikisha_code.pytest_run import (
     PASSED,
     PytestSettings,
     TestOutcomes,
     run_pytest,
     run_pytest_apart,
 )
-from shikisha.evals.repositories.separated_tests import SeparatedTree, protect_tests, separate_tests
-from shikisha.evals.repositories.unified_diff import PatchError, Tree, apply_patch, extract_patch, read_patch
-from shikisha.sandbox import Sandbox
-from shikisha.sandbox.monty import MontySandbox
+from shikisha_code.separated_tests import SeparatedTree, protect_tests, separate_tests
+from shikisha_code.unified_diff import PatchError, Tree, apply_patch, extract_patch, read_patch
 
 _PATCH_SHOWN = 2_000
 _FURTHER_RUNS = 4  # of what must begin to pass: what passes by chance does not pass each time

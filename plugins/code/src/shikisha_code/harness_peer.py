@@ -32,8 +32,8 @@ from types import (
 from typing import Any, TypedDict
 from unittest import mock
 
-from shikisha.evals.graders.harness_codec import DATA_MODULES, WireValue
-from shikisha.evals.graders.harness_proxy import (
+from shikisha_code.harness_codec import DATA_MODULES, WireValue
+from shikisha_code.harness_proxy import (
     OPERATIONS,
     REVEALING_METHODS,
     ClassProxy,
@@ -43,8 +43,8 @@ from shikisha.evals.graders.harness_proxy import (
     RemoteClass,
     proxied_object,
 )
-from shikisha.evals.graders.harness_rpc import RpcPeer
-from shikisha.evals.graders.harness_solution import (
+from shikisha_code.harness_rpc import RpcPeer
+from shikisha_code.harness_solution import (
     SharedState,
     SolutionTimeout,
 )

@@ -15,13 +15,13 @@ from itertools import count
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from shikisha.evals.graders.code_tests import class_names
-from shikisha.evals.graders.instrumented_tests import HOOKS, TestInstrumenter
-from shikisha.evals.graders.program_extraction import parse_python
-from shikisha.evals.repositories.unified_diff import Tree
+from shikisha_code.code_tests import class_names
+from shikisha_code.instrumented_tests import HOOKS, TestInstrumenter
+from shikisha_code.program_extraction import parse_python
+from shikisha_code.unified_diff import Tree
 
 if TYPE_CHECKING:
-    from shikisha.evals.graders.harness_peer import RunnerRequest
+    from shikisha_code.harness_peer import RunnerRequest
 
 _TEST_FOLDERS = frozenset({"test", "tests", "testing", "testdata", "test_data"})
 _TEST_FILE = re.compile(r"(test_.*|.*_tests?|tests?)\.py")

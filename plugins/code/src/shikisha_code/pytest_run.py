@@ -24,9 +24,9 @@ from secrets import token_hex
 from sys import implementation
 
 from shikisha.core.errors import ConfigError
-from shikisha.evals.graders.code import RUNNER_MODULES, harness_code
-from shikisha.evals.repositories.separated_tests import SeparatedTree
 from shikisha.sandbox import Execution, Sandbox, SandboxScript
+from shikisha_code.code_grader import RUNNER_MODULES, harness_code
+from shikisha_code.separated_tests import SeparatedTree
 
 PASSED = "passed"
 USUAL_SECONDS = 60.0

@@ -19,12 +19,12 @@ from pathlib import Path
 from shikisha.context.git_history import Commit, GitRepository
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import GradeMark
-from shikisha.evals.repositories.patch_grader import PatchGrader, RepositoryTask
-from shikisha.evals.repositories.pytest_run import PASSED, PytestSettings, run_pytest
-from shikisha.evals.repositories.repository_tasks import write_snapshot
-from shikisha.evals.repositories.separated_tests import is_protected, is_test_file
-from shikisha.evals.repositories.unified_diff import PatchError, apply_patch, read_patch
 from shikisha.sandbox import Sandbox
+from shikisha_code.patch_grader import PatchGrader, RepositoryTask
+from shikisha_code.pytest_run import PASSED, PytestSettings, run_pytest
+from shikisha_code.repository_tasks import write_snapshot
+from shikisha_code.separated_tests import is_protected, is_test_file
+from shikisha_code.unified_diff import PatchError, apply_patch, read_patch
 
 _MOST_CHANGED = 20  # files of a commit
 _LONGEST_CHANGE = 60_000  # characters of a patch

@@ -33,8 +33,8 @@ from inspect import CO_COROUTINE
 from types import FunctionType, ModuleType
 from unittest import mock
 
-from shikisha.evals.graders.harness_codec import to_json
-from shikisha.evals.graders.harness_peer import (
+from shikisha_code.harness_codec import to_json
+from shikisha_code.harness_peer import (
     TEST_MODULE,
     FixedPathFinder,
     RunnerPeer,
@@ -44,8 +44,8 @@ from shikisha.evals.graders.harness_peer import (
     is_own_file,
     restrict_pickle,
 )
-from shikisha.evals.graders.harness_proxy import ClassProxy, HarnessRefusal, PeerGone, Proxy
-from shikisha.evals.graders.harness_solution import (
+from shikisha_code.harness_proxy import ClassProxy, HarnessRefusal, PeerGone, Proxy
+from shikisha_code.harness_solution import (
     TIMER_REPEAT,
     ErrorTrap,
     Namespace,

@@ -27,8 +27,10 @@ from typing import TYPE_CHECKING
 
 from shikisha.core.errors import ConfigError, ShikishaError
 from shikisha.core.kinds import Kind
-from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
-from shikisha.evals.graders.code_tests import (
+from shikisha.evals.graders import Grade, GraderTools, ScriptedGrader, grade_from_score, no_answer_grade, ungraded_grade
+from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxScript
+from shikisha.sandbox.monty import MontySandbox
+from shikisha_code.code_tests import (
     COMPARISON_HOOK,
     CodeSettings,
     CodeTests,
@@ -38,13 +40,11 @@ from shikisha.evals.graders.code_tests import (
     read_code_tests,
     same_output,
 )
-from shikisha.evals.graders.instrumented_tests import HOOKS
-from shikisha.evals.graders.program_extraction import extract_program, syntax_problem
-from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxScript
-from shikisha.sandbox.monty import MontySandbox
+from shikisha_code.instrumented_tests import HOOKS
+from shikisha_code.program_extraction import extract_program, syntax_problem
 
 if TYPE_CHECKING:
-    from shikisha.evals.graders.harness_solution import SolutionRequest
+    from shikisha_code.harness_solution import SolutionRequest
 
 __all__ = ["CodeGrader", "CodeSettings", "build_code_grader"]
 
@@ -75,7 +75,7 @@ def build_code_grader(settings: CodeSettings, tools: GraderTools) -> "CodeGrader
     return CodeGrader(settings, FunctionTestRun(settings, tests, tools.sandbox), tests.entry)
 
 
-KIND = Kind(settings=CodeSettings, build=build_code_grader)
+KIND = Kind(settings=CodeSettings, build=build_code_grader, double=lambda: ScriptedGrader({}))
 
 
 class CodeGrader:

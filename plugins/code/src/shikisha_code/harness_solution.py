@@ -26,8 +26,8 @@ from os import chdir, environ, getcwd
 from types import FunctionType, ModuleType, TracebackType
 from typing import TypeAlias, TypedDict
 
-from shikisha.evals.graders.harness_codec import DATA_MODULES, WireValue, to_json
-from shikisha.evals.graders.harness_rpc import RpcPeer
+from shikisha_code.harness_codec import DATA_MODULES, WireValue, to_json
+from shikisha_code.harness_rpc import RpcPeer
 
 Namespace: TypeAlias = dict[str, object]
 

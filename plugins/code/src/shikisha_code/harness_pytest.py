@@ -23,10 +23,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from shikisha.evals.graders.harness_peer import RunnerPeer, RunnerRequest
-from shikisha.evals.graders.harness_proxy import ClassProxy, HarnessRefusal, Proxy
-from shikisha.evals.graders.harness_runner import RunnerSession, mirror_patches
-from shikisha.evals.graders.harness_solution import SolutionPeer, detach_stdio
+from shikisha_code.harness_peer import RunnerPeer, RunnerRequest
+from shikisha_code.harness_proxy import ClassProxy, HarnessRefusal, Proxy
+from shikisha_code.harness_runner import RunnerSession, mirror_patches
+from shikisha_code.harness_solution import SolutionPeer, detach_stdio
 
 if TYPE_CHECKING:
     import pytest

@@ -23,7 +23,7 @@ from shikisha.core.task import Task
 from shikisha.engine.pool import Member, Pool
 from shikisha.evals.graders import Grade, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.taskset import GradeRigour, TaskDimensions, TaskEnvironment, TaskItem, Taskset
-from shikisha.evals.tasksets.layouts import PATCH, with_instruction
+from shikisha.evals.tasksets.layouts import PATCH, TaskLayout, with_instruction
 from shikisha.evals.tasksets.task_rows import TaskRow, is_row_file, read_json, read_rows, rows_of
 
 Key = tuple[str, str]  # instance and model
@@ -264,3 +264,6 @@ def _take_report(file: Path, found: Predictions, model: str = "") -> None:
     if not isinstance(resolved, bool):
         raise ConfigError(f"{file}: {instance}.resolved: expected true or false, found {resolved!r}")
     found.report((instance, model), resolved, file)
+
+
+TASKSET = TaskLayout(read_folder=lambda folder, _: swebench_taskset(folder))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shikisha.evals.repositories.unified_diff import PatchError, apply_patch, extract_patch, read_patch
+from shikisha_code.unified_diff import PatchError, apply_patch, extract_patch, read_patch
 
 TREE = {"a.py": b"one\ntwo\nthree\nfour\nfive\n", "b/c.txt": b"no newline"}
 NEW = "diff --git a/{0} b/{0}\nnew file mode {1}\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+x\n"

@@ -12,7 +12,7 @@ from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shikisha.evals.graders.harness_rpc import RpcPeer
+    from shikisha_code.harness_rpc import RpcPeer
 
 BUILTIN_BASES = (
     str,

@@ -53,8 +53,7 @@ def surface() -> dict[str, int]:
     options = sum(sum(each.param_type_name == "option" for each in leaf.params) for leaf in leaves)
     schema: Any = config_schema()
     tables = [schema, *schema["$defs"].values()]
-    shared = set(schema["$defs"]["WorkerTable"]["properties"]) if "WorkerTable" in schema["$defs"] else set()
-    keys = sum(len(table.get("properties", {})) for table in tables) - len(shared)
+    keys = sum(len(table.get("properties", {})) for table in tables)
     return {"commands": len(leaves), "options": options, "keys": keys}
 
 

@@ -42,7 +42,7 @@ from shikisha.core.budget import Price
 from shikisha.core.call import Card
 from shikisha.core.messages import ChatMessage, Json, Speaker, ToolCall
 from shikisha.core.task import Task
-from shikisha.engine.turns import Turn
+from shikisha.engine.conductor import Turn
 from shikisha.evals.statistics import difference_interval
 from shikisha.outcomes.log_reader import OutcomeLog, ReferenceAnswer
 from shikisha.outcomes.log_writer import CostKind, LogBuilder, LoggedAnswer, LoggedTask

@@ -54,7 +54,7 @@ class TestSchema:
         keys = [
             (name, key, entry) for name, table in tables.items() for key, entry in table.get("properties", {}).items()
         ]
-        assert len(keys) > 300
+        assert len(keys) > 200
         assert [f"{name}: {key}" for name, key, entry in keys if not entry.get("description")] == []
 
     @pytest.mark.parametrize("text", ["", TEMPLATE, EVERYTHING])
@@ -77,6 +77,25 @@ class TestSchema:
             jsonschema.validate(tomllib.loads(text), config_schema())
         with pytest.raises(ConfigError):
             load_config(written(tmp_path, text), {})
+
+    def test_each_worker_takes_shared_keys_and_its_own_and_no_others(self) -> None:
+        validator = jsonschema.Draft202012Validator(config_schema())
+        own: dict[str, dict[str, object]] = {
+            "human": {"instruction": "x"},
+            "local": {"tool": "calculator"},
+            "python": {"seconds": 5.0},
+        }
+        for kind, keys in own.items():
+            table = {"kind": kind, "rate": 2.0, **keys}
+            assert validator.is_valid({"workers": {"a": table}})
+            others = {key: value for each in own.values() if each != keys for key, value in each.items()}
+            for key, value in {**others, "ratee": 2.0}.items():
+                assert not validator.is_valid({"workers": {"a": {**table, key: value}}}), (kind, key)
+
+    def test_a_key_that_tables_share_is_stated_once(self) -> None:
+        text = json.dumps(config_schema())
+        assert text.count("attempts at one step before the fallback is asked") == 1
+        assert text.count("the most calls in flight at once") == 2  # workers and catalogues
 
     def test_it_knows_every_kind_with_its_own_keys(self) -> None:
         text = json.dumps(config_schema())

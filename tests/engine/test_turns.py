@@ -14,10 +14,10 @@ from shikisha.core.events import AttemptReason, RunStatus, TurnRouted
 from shikisha.core.plan import ANSWER, Plan, Step
 from shikisha.core.run import Run
 from shikisha.core.task import Task
+from shikisha.engine.conductor import Turn, TurnChoice
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
-from shikisha.engine.turns import Turn, TurnChoice
 from shikisha.engine.worker import ApprovalMode
 from shikisha.explain.explanation import explain
 from shikisha.explain.text_report import explain_text

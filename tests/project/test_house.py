@@ -86,8 +86,9 @@ def test_every_module_says_what_it_is_for_and_is_short(path: Path) -> None:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The modules of ours that importing a file imports (what stands in functions is imported later)."""
-    for node in tree(path).body:
+    """The modules of ours that a file names at its top, for types too (what stands in functions is imported later)."""
+    top = tree(path).body
+    for node in [*top, *(inner for each in top if isinstance(each, ast.If) for inner in each.body)]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
         elif isinstance(node, ast.ImportFrom) and node.module in MODULES:

@@ -13,7 +13,7 @@ from shikisha.core.events import AnswerGraded, AttemptFinished, Event, GradeMark
 from shikisha.core.messages import ChatMessage, Json, Speaker, ToolCall, ToolExchange, ToolResult, dump_json
 from shikisha.core.run import Run
 from shikisha.core.task import OPERATOR, Task
-from shikisha.engine.turns import Turn, TurnChoice
+from shikisha.engine.conductor import Turn, TurnChoice
 from shikisha.routing.turn_choice import (
     AFTER,
     FINE,

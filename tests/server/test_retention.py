@@ -5,7 +5,7 @@ from pathlib import Path
 
 from serving import served
 
-from shikisha.server.lifecycle.maintenance import RETENTION_ACTOR, Retention
+from shikisha.server.lifecycle.deadlines import RETENTION_ACTOR, Retention
 
 CONFIG = """
 conductor = "fixed:single"
@@ -23,12 +23,12 @@ async def swept(folder: Path, days: float) -> tuple[int, str, bool]:
         assert at.service is not None
         run = (await client.post("/runs", json={"prompt": "what?"})).json()
         assert run["answer"] == "an answer to be forgotten"
-        gone = await Retention().look(at.service)
+        gone = await Retention().look(at.service.store, at.service.settings.keep_days)
         for _ in range(100 if days < 1 else 0):  # the index may learn of a run a moment after its answer went out
             if gone:
                 break
             await asyncio.sleep(0.1)
-            gone = await Retention().look(at.service)
+            gone = await Retention().look(at.service.store, at.service.settings.keep_days)
         found = await at.service.read_run(run["id"])
         if found.erased is not None:
             assert found.erased.actor == RETENTION_ACTOR

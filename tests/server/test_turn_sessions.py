@@ -16,7 +16,7 @@ from serving import At, served
 
 from shikisha.core.call import Reply
 from shikisha.core.events import AttemptFailed, AttemptReason
-from shikisha.engine.turns import Turn, TurnChoice
+from shikisha.engine.conductor import Turn, TurnChoice
 from shikisha.server.store import RunFilter
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
 

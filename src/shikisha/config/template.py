@@ -6,19 +6,23 @@ together can, for example that a name is known.
 """
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from inspect import get_annotations
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from shikisha.config import adapters
 from shikisha.config.config_table import PluggedTable
-from shikisha.config.context_settings import PluggedSourceTable
+from shikisha.config.context_settings import FilesSourceTable, GitSourceTable, McpSourceTable, PluggedSourceTable
 from shikisha.config.discovery import Discovery, describe_endpoint, found_tables, worker_keys, worker_names
 from shikisha.config.providers import catalogue_date, catalogue_source
 from shikisha.config.settings import ShikishaSettings
 from shikisha.core.text import one_line
 from shikisha.core.toml import literal_text, quoted_key, table_text
+from shikisha.tools.catalogue_settings import JsonlCatalogue, McpCatalogue, OpenApiCatalogue
 
 TEMPLATE = """\
 # Shikisha's configuration. Every key is optional: what is not here has its default.
@@ -142,6 +146,16 @@ file = "shikisha.db"
 """
 
 
+_OWN_KINDS: Sequence[type[BaseModel]] = (
+    OpenApiCatalogue,
+    McpCatalogue,
+    JsonlCatalogue,
+    FilesSourceTable,
+    GitSourceTable,
+    McpSourceTable,
+)
+
+
 def found_template(found: Discovery) -> str:
     """Return a commented configuration of the endpoints that were found; the plain template where there are none."""
     if not found.named:
@@ -196,22 +210,23 @@ def config_schema() -> Mapping[str, object]:
     }
     plans = [adapters.ADMISSIONS["plans"].settings] if "plans" in adapters.ADMISSIONS else []
     teams = [kind.settings for kind in adapters.CONDUCTOR_KINDS.values() if kind.team is not None]
-    models: list[type[BaseModel]] = [
-        ShikishaSettings,
-        *(model for kinds in tables.values() for model in kinds.values()),
-        *teams,
-        *plans,
-    ]
+    kinds: list[type[BaseModel]] = [model for of_key in tables.values() for model in of_key.values()] + teams + plans
+    shared = _shared_bases([*kinds, *_OWN_KINDS])
+    models: list[type[BaseModel]] = [ShikishaSettings, *kinds, *shared]
     references, whole = models_json_schema([(model, "validation") for model in models], ref_template="#/$defs/{model}")
     places = {model: references[model, "validation"]["$ref"].rpartition("/")[2] for model in models}
     definitions = whole["$defs"]
     settings = definitions.pop(places[ShikishaSettings])
-    for kinds in tables.values():
-        for kind, model in kinds.items():
-            definitions[places[model]]["properties"]["kind"] |= {"const": kind}
-    entries = {key: [{"$ref": f"#/$defs/{places[model]}"} for model in kinds.values()] for key, kinds in tables.items()}
-    for model in tables["workers"].values():
-        definitions[places[model]]["properties"]["guards"]["items"] = {"oneOf": entries["guards"]}
+    places |= {model: model.__name__ for model in _OWN_KINDS}
+    _state_once({model: definitions[places[model]] for model in (*kinds, *_OWN_KINDS)}, shared, places, definitions)
+    entries = {
+        key: [
+            {"$ref": f"#/$defs/{places[model]}", "properties": {"kind": {"const": kind}}}
+            for kind, model in of_key.items()
+        ]
+        for key, of_key in tables.items()
+    }
+    definitions["WorkerTable"]["properties"]["guards"]["items"] = {"oneOf": entries["guards"]}
     for key in ("workers", "checks"):
         settings["properties"][key]["additionalProperties"] = {"oneOf": entries[key]}
     # In place of the table that stands for all plug-ins: those that are there.
@@ -228,6 +243,37 @@ def config_schema() -> Mapping[str, object]:
     if teams:
         settings["properties"]["teams"]["additionalProperties"] = {"$ref": f"#/$defs/{places[teams[0]]}"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **settings, "$defs": definitions}
+
+
+def _shared_bases(models: Sequence[type[BaseModel]]) -> list[type[BaseModel]]:
+    """Return the classes with keys of their own that several of these models inherit."""
+    bases = (base for model in models for base in model.__mro__ if issubclass(base, BaseModel))
+    return [base for base, heirs in Counter(bases).items() if heirs > 1 and _own_keys(base)]
+
+
+def _own_keys(model: type[BaseModel]) -> set[str]:
+    return model.model_fields.keys() & get_annotations(model).keys()
+
+
+def _state_once(
+    tables: Mapping[type[BaseModel], dict[str, Any]],
+    shared: Sequence[type[BaseModel]],
+    places: Mapping[type[BaseModel], str],
+    definitions: Mapping[str, dict[str, Any]],
+) -> None:
+    """Let the tables refer to the keys that they inherit: a schema that repeats them is three times as long."""
+    for base in shared:
+        table = definitions[places[base]]
+        own = {field.alias or name for name, field in base.model_fields.items() if name in _own_keys(base)}
+        table["properties"] = {key: value for key, value in table["properties"].items() if key in own}
+        table.pop("additionalProperties", None)
+    for model, table in tables.items():
+        for base in (base for base in shared if issubclass(model, base)):
+            inherited = definitions[places[base]]["properties"]
+            table["properties"] = {k: v for k, v in table["properties"].items() if inherited.get(k) != v}
+            table.setdefault("allOf", []).append({"$ref": f"#/$defs/{places[base]}"})
+            if table.pop("additionalProperties", None) is False:
+                table["unevaluatedProperties"] = False  # sees what allOf has, which additionalProperties does not
 
 
 def render_schema() -> str:

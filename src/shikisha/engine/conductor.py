@@ -4,7 +4,7 @@ Invariant: a conductor only proposes. It sees the task, the pool's cards and the
 returns a Proposal; what it asks a model for that goes through `Situation.ask`, inside the run's budget and journal.
 Conductors hold no state between calls: a resumed run asks again with the same situation. Deliberately absent: access
 to workers, the journal, or the ledger. The shipped fake is `ScriptedConductor` in `conductors.fixed_conductors`, with
-plans given in advance.
+plans given in advance. A `TurnRouter` does the same for one turn of a conversation whose tools the client calls.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from shikisha.core.budget import Caps
 from shikisha.core.errors import PlanError
 from shikisha.core.kinds import Kind
+from shikisha.core.messages import Json, ToolExchange
 from shikisha.core.plan import Plan
 from shikisha.core.run import RoundResult
 from shikisha.core.task import Task
@@ -192,3 +193,43 @@ class ConductorKind(Kind[Conductor]):
 
     read: Callable[[str, Mapping[str, str]], Mapping[str, object]] | None = None
     team: Callable[..., Team] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a router decides from. `exchanges` are all calls of the client's tools since the prompt, with their results.
+
+    `number` counts the turns of this run from 0; `worker` made the one before, or is the plan's. `cards` are those that
+    may make this one, `worker`'s first; `excluded` says of the others why they may not.
+    """
+
+    run: str
+    number: int
+    task: Task
+    exchanges: tuple[ToolExchange, ...]
+    worker: str
+    cards: tuple[Card, ...]
+    forced: bool = False
+    excluded: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnChoice:
+    """Who makes a turn, and why; `second` is asked as well, to compare. `facts` are numbers and names, no texts."""
+
+    worker: str
+    note: str = ""
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    second: str = ""
+
+
+class TurnRouter(Protocol):
+    """Decides who makes a turn; it waits for nothing, and holds no run up."""
+
+    def choose(self, turn: Turn) -> TurnChoice:
+        """Return who makes the turn."""
+        ...
+
+    def settle(self, turn: Turn, replies: Mapping[str, Reply]) -> TurnChoice:
+        """Return whose of two replies, by worker, goes on; or a third worker, who is asked for one."""
+        ...

@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, ParamSpec
+from typing import ParamSpec
 
 from shikisha.core.budget import Caps, Usage
 from shikisha.core.errors import (
@@ -41,7 +41,7 @@ from shikisha.engine.approvals import Approver, NoApprover
 from shikisha.engine.autonomy import AutonomyPolicy
 from shikisha.engine.budget_ledger import BudgetLedger, SharedBudget, UnlimitedBudget, recount_usage
 from shikisha.engine.compensation import RollbackOrder, roll_back
-from shikisha.engine.conductor import Conductor
+from shikisha.engine.conductor import Conductor, TurnRouter
 from shikisha.engine.gatherer import AnswerStep, ContextSource, change_answer
 from shikisha.engine.pool import Pool
 from shikisha.engine.rate_limits import ConcurrencyLimits
@@ -51,9 +51,6 @@ from shikisha.engine.run_context import AttemptHandle, RetryPolicy, RunContext
 from shikisha.engine.scheduler import TextCallback
 from shikisha.engine.single_step import perform_single_step, single_step
 from shikisha.engine.worker import ChildRunLauncher, ChildRunResult
-
-if TYPE_CHECKING:
-    from shikisha.engine.turns import TurnRouter
 
 P = ParamSpec("P")
 _UNLIMITED: SharedBudget = UnlimitedBudget()
@@ -95,7 +92,7 @@ class Engine:
         guarded_labels: Labels = NO_LABELS,
         context_source: ContextSource | None = None,
         answer_steps: Sequence[AnswerStep] = (),
-        turn_router: "TurnRouter | None" = None,
+        turn_router: TurnRouter | None = None,
     ) -> None:
         self._recorder = recorder
         self._approver = approver or NoApprover()

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from shikisha.core.budget import ZERO, Amount
 from shikisha.core.call import Card, ChildRunLauncher
@@ -26,12 +26,10 @@ from shikisha.core.visibility import NO_LABELS, Labels, ShownTurns
 from shikisha.engine.approvals import Approver, Decision
 from shikisha.engine.autonomy import FULL_AUTONOMY, AutonomyClass
 from shikisha.engine.budget_ledger import BudgetLedger, SharedBudget, UnlimitedBudget
+from shikisha.engine.conductor import TurnRouter
 from shikisha.engine.pool import Pool
 from shikisha.engine.rate_limits import ConcurrencyLimits
 from shikisha.engine.recorder import RunRecorder
-
-if TYPE_CHECKING:
-    from shikisha.engine.turns import TurnRouter
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ class RunContext:
     shared_budget: SharedBudget = UnlimitedBudget()
     guarded_labels: Labels = NO_LABELS
     autonomy: AutonomyClass = FULL_AUTONOMY
-    turn_router: "TurnRouter | None" = None
+    turn_router: TurnRouter | None = None
     decisions: dict[str, Decision] = field(default_factory=dict)  # people's, in this process, by question
     _queued: int = 0  # calls that wait for our own limits
     _queued_at: float = 0.0

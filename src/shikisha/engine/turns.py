@@ -8,60 +8,19 @@ Deliberately absent: how a router decides (`routing.turn_router`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import time
-from typing import Protocol
 
-from shikisha.core.call import Card, Reply, Request
+from shikisha.core.call import Reply, Request
 from shikisha.core.errors import PROCESS_STOPS, WorkerError, describe_error
 from shikisha.core.events import AttemptReason, TurnRouted
-from shikisha.core.messages import Json, ToolExchange, dump_json
-from shikisha.core.task import Task
+from shikisha.core.messages import dump_json
 from shikisha.core.visibility import adapt_request, is_cleared
 from shikisha.engine.attempt import CallPurpose, call_with_retries, exchange_with_client, prepare_call
+from shikisha.engine.conductor import Turn, TurnChoice
 from shikisha.engine.pool import Member
 from shikisha.engine.run_context import StepCalls
 from shikisha.engine.worker import ApprovalMode
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What a router decides from. `exchanges` are all calls of the client's tools since the prompt, with their results.
-
-    `number` counts the turns of this run from 0; `worker` made the one before, or is the plan's. `cards` are those that
-    may make this one, `worker`'s first; `excluded` says of the others why they may not.
-    """
-
-    run: str
-    number: int
-    task: Task
-    exchanges: tuple[ToolExchange, ...]
-    worker: str
-    cards: tuple[Card, ...]
-    forced: bool = False
-    excluded: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TurnChoice:
-    """Who makes a turn, and why; `second` is asked as well, to compare. `facts` are numbers and names, no texts."""
-
-    worker: str
-    note: str = ""
-    facts: Mapping[str, Json] = field(default_factory=dict)
-    second: str = ""
-
-
-class TurnRouter(Protocol):
-    """Decides who makes a turn; it waits for nothing, and holds no run up."""
-
-    def choose(self, turn: Turn) -> TurnChoice:
-        """Return who makes the turn."""
-        ...
-
-    def settle(self, turn: Turn, replies: Mapping[str, Reply]) -> TurnChoice:
-        """Return whose of two replies, by worker, goes on; or a third worker, who is asked for one."""
-        ...
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ from shikisha.core.events import (
 from shikisha.core.messages import Json
 from shikisha.core.run import Run
 from shikisha.core.task import Scope, Task
-from shikisha.engine.turns import Turn, TurnChoice
+from shikisha.engine.conductor import Turn, TurnChoice
 from shikisha.evals.statistics import Bounds, difference_interval
 from shikisha.journal.run_index import SESSION_NAMES
 from shikisha.routing.turn_choice import (

@@ -15,7 +15,7 @@ from itertools import takewhile
 
 from shikisha.core.messages import ChatMessage, Json, Speaker, ToolCall
 from shikisha.core.task import Task
-from shikisha.engine.turns import Turn
+from shikisha.engine.conductor import Turn
 
 _HEAD, _TAIL = 2_000, 4_000  # characters of a result that are read
 _EXCHANGES = 8  # the newest, that are looked at

@@ -39,13 +39,13 @@ from shikisha.tools.catalogue_entry import CatalogueEntry, OperationCall, Operat
 from shikisha.tools.catalogue_settings import CatalogueOptions, HttpCatalogueOptions, McpCatalogue
 from shikisha.tools.lock_file import CatalogueLock
 from shikisha.workers.endpoint import (
-    HttpConnections,
     ToolArguments,
     fill_headers,
     idempotency_header,
     join_path,
     redact_and_clip,
 )
+from shikisha.workers.http_connections import HttpConnections
 from shikisha.workers.mcp import McpServer, build_server
 from shikisha.workers.model_files import cache_folder
 

@@ -50,8 +50,9 @@ from shikisha.workers.chat_usage import (
     stated_usage,
     with_minimum_tokens,
 )
-from shikisha.workers.endpoint import HttpConnections, redact_and_clip
+from shikisha.workers.endpoint import redact_and_clip
 from shikisha.workers.endpoint_faults import model_fault, read_error_body, stated_error
+from shikisha.workers.http_connections import HttpConnections
 from shikisha.workers.provider_profile import profile_at, provider_profiles
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
 from shikisha.workers.chat_usage import with_minimum_tokens
-from shikisha.workers.endpoint import HttpConnections, redact_and_clip
+from shikisha.workers.endpoint import redact_and_clip
 from shikisha.workers.endpoint_faults import model_fault, read_error_body
+from shikisha.workers.http_connections import HttpConnections
 from shikisha.workers.provider_profile import profile_at
 
 _PATH = "/embeddings"

@@ -18,7 +18,8 @@ from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card, Json, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
-from shikisha.workers.endpoint import HttpConnections, ToolArguments, redact_and_clip
+from shikisha.workers.endpoint import ToolArguments, redact_and_clip
+from shikisha.workers.http_connections import HttpConnections
 
 
 def _check_pointer(pointer: str) -> str:

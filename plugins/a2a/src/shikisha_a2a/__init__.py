@@ -24,7 +24,8 @@ from shikisha.core.secrets import SecretStore
 from shikisha.core.visibility import request_messages
 from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
-from shikisha.workers.endpoint import HttpConnections, redact_and_clip
+from shikisha.workers.endpoint import redact_and_clip
+from shikisha.workers.http_connections import HttpConnections
 from shikisha.workers.scripted import ScriptedWorker
 
 _CARD_PATH = "/.well-known/agent-card.json"

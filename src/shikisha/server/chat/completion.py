@@ -91,7 +91,7 @@ class CompletionRequest:
         model = service.catalogue.find(self.model, self.by)
         if task.exchanges:
             resumption = await find_tool_resumption(
-                service, self.by, task.exchanges, model.name, self.options, self.tool_choice
+                service.store, service.journal, self.by, task.exchanges, model.name, self.options, self.tool_choice
             )
             if resumption is not None:
                 return await self._resume(resumption)

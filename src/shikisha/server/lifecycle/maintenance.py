@@ -1,24 +1,19 @@
 """Maintenance of runs: takes over runs of dead servers, stops canceled ones, resumes stuck ones, enforces deadlines.
 
-Each look also ends waits whose deadline has passed (`ApprovalTimeouts`: the engine then records the refusal) and
-erases texts that are older than `keep_days` (`Retention`: the hash chain stays verifiable), and keeps the index of runs
-up to date. Invariant: a look that
-fails is repeated, and trouble with one run affects no other. The store's leases decide which server is dead.
+Each look also ends waits whose deadline has passed, erases texts that are older than `keep_days` (both: `deadlines`),
+and keeps the index of runs up to date. Invariant: a look that fails is repeated, and trouble with one run affects no
+other. The store's leases decide which server is dead.
 """
 
 import asyncio
-import heapq
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from functools import partial
-from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from shikisha.core.errors import JournalUnavailable, ShikishaError
-from shikisha.core.events import Event, QuestionAsked
 from shikisha.server.ops.watchdog import run_context
-from shikisha.server.store import RunFilter, ServedRun, ServedState
+from shikisha.server.store import ServedRun, ServedState
 
 if TYPE_CHECKING:
     from shikisha.learned.journal_learner import JournalLearner
@@ -95,7 +90,7 @@ async def _finish_erasures(service: "RunService") -> None:
 
 
 async def _erase_old_runs(service: "RunService") -> None:
-    await service.retention.look(service)
+    await service.retention.look(service.store, service.settings.keep_days)
 
 
 async def _claim_orphans(service: "RunService") -> None:
@@ -139,92 +134,6 @@ def _give_up_run(service: "RunService", name: str, error: BaseException) -> None
     service.store.mark(name, ServedState.STOPPED)
 
 
-_FULL_SCAN_SECONDS = 300.0  # seconds between two looks at all that waits: other servers' questions are not heard here
-_SCAN_PAGE = 200
-
-
-class ApprovalTimeouts:
-    """Knows when the next question expires, and resumes its run then."""
-
-    def __init__(
-        self,
-        root_of: Callable[[str], str],
-        clock: Callable[[], float] = time,
-        steady: Callable[[], float] = monotonic,
-    ) -> None:
-        self._root_of, self._clock, self._steady = root_of, clock, steady
-        self._due: list[tuple[float, str]] = []  # a heap
-        self._known: set[tuple[float, str]] = set()
-        self._next_whole = (
-            -_FULL_SCAN_SECONDS
-        )  # by the steady clock: one that is put back must not keep us from looking
-
-    def note(self, event: Event) -> None:
-        """Take note of a question that is asked here (the service's watcher)."""
-        if isinstance(event, QuestionAsked) and event.expires > 0:
-            self._note(event.expires, self._root_of(event.run))
-
-    async def look(self, service: "RunService") -> None:
-        """Resume every run that waits for an answer past its deadline."""
-        now = self._clock()
-        if self._steady() >= self._next_whole:
-            await self._gather(service)
-            self._next_whole = self._steady() + _FULL_SCAN_SECONDS
-        while self._due and self._due[0][0] <= now:
-            entry = self._due[0]
-            await _try_run(partial(self._end_waiting, service, entry[1], now), entry[1])
-            heapq.heappop(self._due)
-            self._known.discard(entry)
-
-    async def _end_waiting(self, service: "RunService", root: str, now: float) -> None:
-        if await self._waits_in_vain(service, root, now):
-            await service.continue_run(root)
-
-    def _note(self, expires: float, root: str) -> None:
-        if (expires, root) not in self._known:
-            self._known.add((expires, root))
-            heapq.heappush(self._due, (expires, root))
-
-    async def _gather(self, service: "RunService") -> None:
-        """Collect the deadlines of all waiting runs, and resume those that have an answer."""
-        after, more = None, True
-        while more:
-            page = await service.store.search(RunFilter(states=(ServedState.WAITING,), after=after, limit=_SCAN_PAGE))
-            for served in page.runs:
-                await _try_run(partial(self._look_at, service, served.run), served.run)
-            after, more = page.after, page.after is not None
-
-    async def _look_at(self, service: "RunService", root: str) -> None:
-        asked = await _open_deadlines(service, root)
-        if not asked:  # whoever wrote the answer down died before it could go on
-            await service.continue_run(root)
-        for expires in asked:
-            if expires > 0:
-                self._note(expires, root)
-
-    async def _waits_in_vain(self, service: "RunService", root: str, now: float) -> bool:
-        served = await service.store.find(root)
-        if served is None or served.state is not ServedState.WAITING:
-            return False
-        return any(0 < expires <= now for expires in await _open_deadlines(service, root))
-
-
-async def _try_run(look: Callable[[], Awaitable[None]], root: str) -> None:
-    """Look at a run that waits; what cannot be read is left as it is, so that others are looked at all the same."""
-    try:
-        await look()
-    except JournalUnavailable:
-        raise
-    except Exception as error:  # noqa: BLE001 - other people's code, and the table says what it raised
-        _LOG.error("run %s waits, and cannot be looked at: %s", root, type(error).__name__)
-
-
-async def _open_deadlines(service: "RunService", root: str) -> list[float]:
-    """Return when the open questions of a run and its child runs expire, 0 for those that never do."""
-    family = await service.read_family(root)
-    return [asked.expires for run in family.values() for asked in run.open_questions]
-
-
 def background_learning(service: "RunService") -> Callable[[], Coroutine[object, object, None]]:
     """Return what learns from runs until it is cancelled, where learning is on; erasures take part from now on."""
     table = service.container.settings.learning
@@ -261,27 +170,3 @@ async def _keep_learning(learner: "JournalLearner") -> None:
         except Exception:  # noqa: BLE001 - numbers that no fit can take must not end the server
             _LOG.exception("learning from runs failed")
         await asyncio.sleep(_MAX_PAUSE)
-
-
-RETENTION_SECONDS = 600.0  # seconds between two sweeps that found nothing more to do
-_ERASED_AT_ONCE = 50  # runs in one transaction
-_DAY_SECONDS = 86400.0
-RETENTION_ACTOR = "retention"
-
-
-@dataclass(slots=True)
-class Retention:
-    """When the next sweep is due (monotonic clock)."""
-
-    due: float = 0.0
-
-    async def look(self, service: "RunService") -> int:
-        """Erase a batch where it is due; return how many runs lost their texts."""
-        days = service.settings.keep_days
-        if days is None or monotonic() < self.due:
-            return 0
-        old = RunFilter(until=time() - days * _DAY_SECONDS, limit=_ERASED_AT_ONCE)
-        gone = await service.store.sweep(old, actor=RETENTION_ACTOR, why=f"older than {days:g} days")
-        if not gone.runs:
-            self.due = monotonic() + RETENTION_SECONDS
-        return len(gone.runs)

@@ -51,8 +51,8 @@ from shikisha.server.keys.passkeys import Passkeys
 from shikisha.server.keys.push_subscriptions import PushSubscriptions
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RunAuthorizer, conductor_of_request
 from shikisha.server.lifecycle.broadcast import LiveRun, RunUpdate, follow_run
+from shikisha.server.lifecycle.deadlines import ApprovalTimeouts, Retention
 from shikisha.server.lifecycle.executor import ActiveRun, Booking, LostConnection, RunExecutor, ServedRunRecorder
-from shikisha.server.lifecycle.maintenance import ApprovalTimeouts, Retention
 from shikisha.server.lifecycle.tool_calls import with_envelopes
 from shikisha.server.store import RunStore, ServedRun, ServedState
 from shikisha.telemetry.attributes import parse_traceparent

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from time import time
-from typing import TYPE_CHECKING
 
 from shikisha.core.errors import RunErased, UnknownRun
 from shikisha.core.events import AttemptFinished, Event, QuestionAnswered, QuestionAsked, QuestionKind, RunStatus
@@ -34,9 +33,6 @@ from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.keys.key import Principal
 from shikisha.server.store import RunStore, ServedRun
-
-if TYPE_CHECKING:
-    from shikisha.server.lifecycle.service import RunService
 
 _TOOL_CALL_ID = re.compile(r"call_(\d{6}-\d{6}-[0-9a-z]{8})_([0-9a-f]{8})_(\d{1,3})")
 _HASH_LENGTH = 8
@@ -136,7 +132,8 @@ def _call_content(call: ToolCall) -> tuple[str, str, object]:
 
 
 async def find_tool_resumption(
-    service: "RunService",
+    store: RunStore,
+    journal: Journal,
     by: Principal,
     exchanges: Sequence[ToolExchange],
     model: str,
@@ -151,8 +148,8 @@ async def find_tool_resumption(
     if found is None:
         return None
     try:
-        served = await service.store.find(found[1])
-        events = await service.journal.read(found[1])
+        served = await store.find(found[1])
+        events = await journal.read(found[1])
     except (UnknownRun, RunErased):
         return None
     if served is None or not by.owns(served.tenant) or served.model != model:

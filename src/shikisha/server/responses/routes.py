@@ -104,7 +104,7 @@ async def find_resumed_run(
     try:
         model = service.catalogue.find(request.model, by).name
         choice = NO_TOOL if request.tool_choice == "none" else read_tool_choice(request)[1]
-        back = await find_tool_resumption(service, by, [results], model, options, choice)
+        back = await find_tool_resumption(service.store, service.journal, by, [results], model, options, choice)
     except ApiError as problem:
         said = problem.message.replace("messages:", "input:")
         raise ApiError(problem.status, said, problem.code, param="input") from None

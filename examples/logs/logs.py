@@ -217,7 +217,7 @@ async def go(folder: Path, served: int) -> None:
             await shikisha(folder, "policy add shelf second.policy")
             await shikisha(folder, f"policy canary shelf {learned} --share 0.5")
             phases.append(("canary", await serve(folder, questions(served, 3), keys)))
-            await shikisha(folder, "policy trial shelf --journal runs.db")
+            await shikisha(folder, "policy promote shelf --journal runs.db")
             await shikisha(folder, f"policy promote shelf {learned} --journal runs.db")
             phases.append(("afterwards", await serve(folder, questions(served // 2, 4), keys)))
         money_curve(folder / "money.svg", phases, MODELS["large"][0] * 60 / 1e6)

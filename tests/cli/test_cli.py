@@ -172,40 +172,40 @@ class TestPlan:
     GOOD = 'Reasoning.\nmodel_id = [2, 0]\nsubtasks = ["a", "b"]\naccess_list = [[], ["all"]]'
 
     def test_a_plan_is_asked_for_and_nothing_is_performed(self, cli: Cli) -> None:
-        told = cli.json("runs", "plan", "q", "-C", "fixed:vote?workers=a&n=2&join=b")
+        told = cli.json("run", "--plan", "q", "-C", "fixed:vote?workers=a&n=2&join=b")
         assert [step["worker"] for step in told["steps"]] == [0, 0, 1]  # type: ignore[attr-defined]  # it is a list
         assert not (cli.folder / "shikisha.db").exists()
 
     def test_a_plan_text_is_parsed_to_steps(self, cli: Cli) -> None:
-        told = cli.json("runs", "plan", "--parse", "-", "--pool-size", "3", stdin=self.GOOD)
+        told = cli.json("run", "--parse", "-", stdin=self.GOOD)
         steps = [{"worker": 2, "subtask": "a", "access": []}, {"worker": 0, "subtask": "b", "access": [0]}]
         assert told == {"steps": steps}
 
     def test_a_plan_text_is_read_from_a_file_for_the_configured_pool(self, cli: Cli) -> None:
         (cli.folder / "plan.txt").write_text(self.GOOD)
-        assert cli("runs", "plan", "--parse", str(cli.folder / "plan.txt")).startswith("model_id = [2, 0]\n")
+        assert cli("run", "--parse", str(cli.folder / "plan.txt")).startswith("model_id = [2, 0]\n")
 
     def test_a_text_that_is_no_plan_says_what_and_where_and_exits_2(self, cli: Cli) -> None:
-        told = cli.json("runs", "plan", "--parse", "-", "--pool-size", "2", stdin=self.GOOD, code=ExitCode.INPUT)
+        told = cli.json("run", "--parse", "-", "-p", "a,b", stdin=self.GOOD, code=ExitCode.INPUT)
         assert told == {"error": {"what": "no worker 2: the pool has ordinals 0 to 1", "where": "model_id[0]"}}
 
     @pytest.mark.parametrize("stdin", ["", "no lists", "x" * 2_000_000, "[" * 10_000, b"\xff"])
     def test_bad_input_is_an_error_of_the_same_shape(self, cli: Cli, stdin: str | bytes) -> None:
-        told = cli.json("runs", "plan", "--parse", "-", "--pool-size", "2", stdin=stdin, code=ExitCode.INPUT)
+        told = cli.json("run", "--parse", "-", "-p", "a,b", stdin=stdin, code=ExitCode.INPUT)
         assert isinstance(told["error"], dict)
         assert set(told["error"]) == {"what", "where"}
 
     def test_a_missing_file_is_an_error_of_the_same_shape(self, cli: Cli) -> None:
-        told = cli.json("runs", "plan", "--parse", "nowhere.txt", "--pool-size", "2", code=ExitCode.INPUT)
+        told = cli.json("run", "--parse", "nowhere.txt", "-p", "a,b", code=ExitCode.INPUT)
         assert "cannot be read" in str(told["error"])
 
     def test_where_no_fallback_is_named_one_worker_stands_in_visibly(self, cli: Cli) -> None:
-        told = cli.json("runs", "plan", "q", "-C", "lm:a")
+        told = cli.json("run", "--plan", "q", "-C", "lm:a")
         assert told["substituted"] == "fixed:single"
         assert "wrote no plan in 2 tries" in str(told["note"])
 
     def test_a_fallback_is_told(self, cli: Cli) -> None:
-        told = cli.json("runs", "plan", "q", "-C", "lm:a?fallback=fixed:single")
+        told = cli.json("run", "--plan", "q", "-C", "lm:a?fallback=fixed:single")
         assert told["substituted"] == "fixed:single"
         assert isinstance(told["rejected"], list)
         assert [rejection["text"] for rejection in told["rejected"]] == ["42", "42"]
@@ -303,9 +303,10 @@ class TestPreparing:
             file.write('[workers.paid]\nkind="chat"\nmodel="m"\napi_key_env="NO_SUCH_KEY"\n')
         shown = cli("doctor", "workers")
         assert "[bold]says[/bold] ␛[31mred" in shown
-        told = cli.json("doctor", "workers", "-p", "paid,a")["workers"]
+        told = cli.json("doctor", "workers")["workers"]
         assert isinstance(told, list)
-        assert [(worker["ordinal"], worker["name"]) for worker in told] == [(0, "paid"), (1, "a")]
+        assert [worker["ordinal"] for worker in told] == list(range(len(told)))
+        assert {worker["name"] for worker in told} >= {"paid", "a"}
 
     def test_the_doctor_finds_a_missing_key_and_exits_3(self, cli: Cli) -> None:
         assert "ok    conductor" in cli("doctor")

@@ -121,14 +121,14 @@ def test_what_can_be_done_by_hand(folder: Path) -> None:
     call(folder, "learn")
     second = json.loads(call(folder, "learn", "show", "--json"))["models"][0]["version"]
     assert first != second
-    assert first in call(folder, "learn", "rollback")
+    assert first in call(folder, "learn", "pin", "previous")
     assert json.loads(call(folder, "learn", "show", "--json"))["models"][0]["version"] == first
-    assert "no earlier version" in call(folder, "learn", "rollback", code=3)
+    assert "no earlier version" in call(folder, "learn", "pin", "previous", code=3)
     call(folder, "learn", "pin")
     assert json.loads(call(folder, "learn", "show", "--json"))["models"][0]["version"] == second
-    exported = json.loads(call(folder, "learn", "export"))
+    exported = json.loads(call(folder, "learn", "show", "live"))
     assert exported["kind"] == "outcome-model"
-    call(folder, "learn", "off")
+    call(folder, "learn", "pin", "off")
     assert "Learning is off by" in call(folder, "learn", "show")
     call(folder, "learn", "pin")
     assert "Learning is on" in call(folder, "learn", "show")

@@ -118,15 +118,15 @@ def recorded(folder: Path, tasks: int) -> OutcomeLog:
 
 def test_policies_are_put_on_a_shelf_and_get_their_parts(service: House) -> None:
     first, second, third = (service.put(asking(name), name) for name in POOL)
-    assert f"live    {first}  acts for all tasks (ann)" in service("shelf")
-    service("shadow", third, "--why", "to look at")
+    assert f"live    {first}  acts for all tasks (ann)" in service("show")
+    service("canary", third, "--share", "0", "--why", "to look at")
     said = service("canary", second[:6], "--share", "0.1")
     assert said.splitlines() == [
         f"live    {first}  acts for 0.9 of the tasks (ann)",
         f"canary  {second}  acts for 0.1 of the tasks (bob)",
         f"shadow  {third}  decides without acting (cyd)",
     ]
-    service("shadow", "cyd", "--off")
+    service("canary", "cyd", "--off")
     service("canary", "--off", "--why", "enough")
     assert [entry.deed for entry in read_registry(service.shelf).history][-4:] == [
         RegistryAction.SHADOWED,
@@ -134,11 +134,11 @@ def test_policies_are_put_on_a_shelf_and_get_their_parts(service: House) -> None
         RegistryAction.UNSHADOWED,
         RegistryAction.STOPPED,
     ]
-    history = service("shelf").splitlines()
+    history = service("show").splitlines()
     assert any(line.endswith(f"{third} shadowed: to look at") for line in history)
     assert any(line.endswith(f"{second} tried for 10% of the tasks") for line in history)
     assert history[-1].endswith("stopped: enough")
-    assert service.json("shelf")["live"] == first
+    assert service.json("show")["live"] == first
 
 
 @pytest.mark.parametrize(
@@ -148,27 +148,27 @@ def test_policies_are_put_on_a_shelf_and_get_their_parts(service: House) -> None
         (("canary", "bob"), ExitCode.INPUT, "expected --share X, or --off"),
         (("canary", "bob", "--share", "1"), ExitCode.CONFIG, "between 0 and 1"),
         (("canary", "nobody", "--share", "0.1"), ExitCode.CONFIG, "unknown registered policy 'nobody'"),
-        (("shadow", "ann"), ExitCode.CONFIG, "already acts"),
+        (("canary", "ann", "--share", "0"), ExitCode.CONFIG, "already acts"),
         (("rollback",), ExitCode.CONFIG, "nothing to roll back to"),
         (("promote", "ann"), ExitCode.CONFIG, "is already live"),
         (("promote", "bob", "--anyway"), ExitCode.INPUT, "--anyway needs --why TEXT"),
         (("add", "nothing"), ExitCode.CONFIG, "No such file"),
-        (("trial",), ExitCode.INPUT, "there is no journal at"),
+        (("promote",), ExitCode.INPUT, "there is no journal at"),
     ],
 )
 def test_what_cannot_be_done_is_said(service: House, arguments: tuple[str, ...], code: ExitCode, why: str) -> None:
     for name in ("ann", "bob"):
         service.put(asking(name), name)
     command, *rest = arguments
-    journal = ["--journal", service.journal] if command == "trial" else []
+    journal = ["--journal", service.journal] if arguments == ("promote",) else []
     before = read_registry(service.shelf)
     assert why in service(command, *rest, *journal, code=code)
     assert read_registry(service.shelf) == before
 
 
 def test_a_shelf_that_is_not_there_is_no_shelf(service: House) -> None:
-    for command in ("shelf", "rollback"):
-        assert "no policy registry" in service(command, code=ExitCode.CONFIG)
+    assert "no policy registry" in service("rollback", code=ExitCode.CONFIG)
+    assert "No such file" in service("show", code=ExitCode.CONFIG)
 
 
 def test_only_a_canary_is_promoted_unless_somebody_says_why(service: House) -> None:
@@ -179,7 +179,7 @@ def test_only_a_canary_is_promoted_unless_somebody_says_why(service: House) -> N
     assert f"{second} is live" in service("promote", "bob", "--anyway", "--why", "the other is broken")
     last = read_registry(service.shelf).history[-1]
     assert (last.deed, last.forced, last.by.why) == (RegistryAction.PROMOTED, True, "the other is broken")
-    assert "promoted against the trial: the other is broken" in service("shelf")
+    assert "promoted against the trial: the other is broken" in service("show")
     assert service.json("rollback", "--why", "no")["live"] == first
 
 
@@ -197,9 +197,9 @@ def test_a_canary_with_few_outcomes_is_not_promoted_and_it_is_said_how_many_are_
     said = service("promote", "bob", "--journal", service.journal, code=ExitCode.FAILED)
     (count,) = re.findall(r"- (\d+) tasks of the canary were graded by checks or people: at least 50 are needed", said)
     assert int(count) > 0
-    assert "not to be promoted yet" in service("trial", "--journal", service.journal)
+    assert "not to be promoted yet" in service("promote", "--journal", service.journal)
     assert service.json("canary", "--off")["canary"] is None
-    assert "there is no canary" in service("trial", "--journal", service.journal)
+    assert "there is no canary" in service("promote", "--journal", service.journal)
 
 
 @pytest.mark.slow
@@ -207,10 +207,10 @@ def test_a_better_canary_is_tried_promoted_rolled_back_and_learned_from(service:
     log = recorded(service.folder / "log", 700)
     live, canary, shadow = (service.put(asking(*names), names[-1]) for names in (("ann",), ("bob",), ("ann", "cyd")))
     service("canary", "bob", "--share", "0.3")
-    service("shadow", "cyd")
+    service("canary", "cyd", "--share", "0")
     service.perform(log, log.task_ids)
 
-    told = service.json("trial", "--journal", service.journal)
+    told = service.json("promote", "--journal", service.journal)
     trial = told["trial"]
     assert isinstance(trial, dict)
     assert trial["live"]["runs"] + trial["canary"]["runs"] == 700
@@ -218,7 +218,7 @@ def test_a_better_canary_is_tried_promoted_rolled_back_and_learned_from(service:
     assert (trial["differing"]["mean"], trial["counts"]) == (1.0, ["executed", "person"])
     assert trial["canary"]["right"]["mean"] == pytest.approx(0.9, abs=0.08)
     assert trial["right"]["low"] < 0.3 < trial["right"]["high"]
-    shown = service("trial", "--journal", service.journal)
+    shown = service("promote", "--journal", service.journal)
     assert f"harm is excluded: shikisha policy promote {service.shelf} {canary}" in shown
     assert f"shadow {shadow}: does as the live one on 0.0% of" in shown
 
@@ -233,7 +233,7 @@ def test_a_better_canary_is_tried_promoted_rolled_back_and_learned_from(service:
     policy = learn_policy(LearnRequest(journal=service.journal), lambda _: None)
     scores = {worker.name: worker.score for worker in policy.workers}
     assert scores == pytest.approx({"ann": 0.6, "bob": 0.9}, abs=0.1)
-    assert service.put(policy, "learned") in service("shelf")
+    assert service.put(policy, "learned") in service("show")
 
 
 @pytest.mark.slow
@@ -245,10 +245,10 @@ def test_a_judges_word_alone_promotes_nobody_and_a_policy_learned_from_it_says_s
     service.perform(log, log.task_ids, judged=True)
     said = service("promote", "bob", "--journal", service.journal, code=ExitCode.FAILED)
     assert "have a language model's word alone, which does not count" in said
-    assert "a language model: +" in service("trial", "--journal", service.journal)
+    assert "a language model: +" in service("promote", "--journal", service.journal)
     assert any(
         "100% of the scores are" in note
         for note in learn_policy(LearnRequest(journal=service.journal), print).about.notes
     )
     service("promote", "bob", "--journal", service.journal, "--trust-judge")
-    assert json.loads(service("shelf", "--json"))["live"] == read_registry(service.shelf).policies[1].version
+    assert json.loads(service("show", "--json"))["live"] == read_registry(service.shelf).policies[1].version

@@ -81,7 +81,7 @@ def test_a_missing_key_names_its_variable_before_anything_is_called(config: Path
 
 
 def test_a_plan_can_be_had_without_a_run(config: Path) -> None:
-    told = json.loads(call(config, "runs", "plan", "2 + 2?", "--json", PLANTED_KEY=KEY))
+    told = json.loads(call(config, "run", "--plan", "2 + 2?", "--json", PLANTED_KEY=KEY))
     assert [step["subtask"] for step in told["steps"]] == ["add them", "write it up"]
     assert [rejection["text"] for rejection in told["rejected"]] == ["I would rather not."]
     assert told["dollars"] > 0

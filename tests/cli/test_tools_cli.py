@@ -35,7 +35,7 @@ def test_a_catalogue_is_pinned_compared_and_searched(cli: Cli) -> None:
     told = cli("tools", "pin")
     assert "4 tools pinned" in told
     assert "4 added: createOrder, deleteOrder, getOrder, listOrders" in cli.said
-    assert cli("tools", "diff") == "shop: as pinned\n"
+    assert cli("tools", "pin", "--check") == "shop: as pinned\n"
     found = cli.json("tools", "find", "delete this order, please", "-n", "2")["tools"]
     assert isinstance(found, list)
     assert found[0]["name"] == "deleteOrder"
@@ -55,7 +55,7 @@ def test_what_changed_is_named_before_and_after_pinning(cli: Cli) -> None:
     del paths["/orders/{id}"]
     paths["/twice"] = {method: operation(operationId="same") for method in ("get", "put")}
     (cli.folder / "shop.json").write_text(json.dumps(document(paths, components=SHOP["components"])))
-    assert cli("tools", "diff", code=ExitCode.FAILED) == "shop: NOT as pinned\n"
+    assert cli("tools", "pin", "--check", code=ExitCode.FAILED) == "shop: NOT as pinned\n"
     assert "1 added: refund" in cli.said
     assert "2 removed: deleteOrder, getOrder" in cli.said
     assert "refused: catalogue shop: 2 tools are named same" in cli.said
@@ -114,18 +114,18 @@ def test_a_server_that_nobody_named_is_refused_and_one_that_moved_is_said(cli: C
     assert 'write base_url = "https://eu.shop.example/v1" if they may' in said
     cli.config.write_text(CONFIG + PLAIN + f'base_url = "https://eu.shop.example/v1"\n{headers}')
     assert "4 tools pinned" in cli("tools", "pin")
-    assert cli("tools", "diff") == "shop: as pinned\n"
+    assert cli("tools", "pin", "--check") == "shop: as pinned\n"
     moved = {**SHOP, "servers": [{"url": "https://evil.example"}]}
     (cli.folder / "shop.json").write_text(json.dumps(moved))
-    assert cli("tools", "diff", code=ExitCode.FAILED) == "shop: NOT as pinned\n"
+    assert cli("tools", "pin", "--check", code=ExitCode.FAILED) == "shop: NOT as pinned\n"
     both = "https://eu.shop.example:443, https://evil.example:443"
     assert f"the server is not the one that was pinned: https://eu.shop.example:443 → {both}" in cli.said
     (cli.folder / "shop.json").write_text(json.dumps(SHOP))
     cli.config.write_text(CONFIG + PLAIN + f'base_url = "https://shop.example/v1"\n{headers}')
-    told = cli.json("tools", "diff", code=ExitCode.FAILED)["catalogues"]
+    told = cli.json("tools", "pin", "--check", code=ExitCode.FAILED)["catalogues"]
     assert "→ https://eu.shop.example:443, https://shop.example:443" in told["shop"]["server"]  # type: ignore[index]
     cli.config.write_text(CONFIG + PLAIN + headers)
-    assert cli("tools", "diff", code=ExitCode.FAILED) == "shop: NOT as pinned\n"
+    assert cli("tools", "pin", "--check", code=ExitCode.FAILED) == "shop: NOT as pinned\n"
     assert "https://eu.shop.example:443 is refused" in cli.said
 
 

@@ -253,7 +253,7 @@ def test_the_command_shows_what_would_be_gathered(folder: Path) -> None:
         'pool = ["a"]\n[workers.a]\nkind = "scripted"\nanswers = "x"\n'
         '[context.sources.code]\nkind = "files"\ninclude = ["*.py"]\n'
     )
-    line = ["context", "show", TASK.prompt, "--config", str(folder / "shikisha.toml"), "--json"]
+    line = ["context", TASK.prompt, "--config", str(folder / "shikisha.toml"), "--json"]
     result = CliRunner().invoke(app, line)
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["taken"][0]["name"] == "shop/invoice.py"

@@ -89,10 +89,10 @@ def test_search_and_export_take_the_journal_in_first(tmp_path: Path) -> None:
     folder = tmp_path
     (folder / "shikisha.toml").write_text(CONFIG)
     asyncio.run(fill(folder, 20))
-    assert "name a memory with [memory] file" in call(folder, "memory", "search", "weekday", code=3)
+    assert "name a memory with [memory] file" in call(folder, "memory", "weekday", code=3)
     (folder / "shikisha.toml").write_text(CONFIG + '[memory]\nfile = "memory.db"\n')
-    found = json.loads(call(folder, "memory", "search", "which weekday is it", "--json"))["notes"]
+    found = json.loads(call(folder, "memory", "which weekday is it", "--json"))["notes"]
     assert found
     assert all(note["evidence"] for note in found)
-    rows = [json.loads(line) for line in call(folder, "memory", "export").splitlines() if line.startswith("{")]
+    rows = [json.loads(line) for line in call(folder, "memory").splitlines() if line.startswith("{")]
     assert len(rows) >= len(found)

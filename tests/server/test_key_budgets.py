@@ -153,7 +153,7 @@ async def test_a_clock_that_goes_back_is_refused(one: Desk, now: list[float], pa
         await shared_budget.hold(CENT, "ann")
     async with approver(str(path), lambda: now[0]) as other:
         refused = await refusal(other, key)
-        assert (refused.status, "keys mend-clock" in str(refused)) == (503, True)
+        assert (refused.status, "keys budget --mend-clock" in str(refused)) == (503, True)
 
 
 async def test_a_clock_that_goes_back_by_a_day_gives_no_budget_twice(one: Desk, now: list[float]) -> None:

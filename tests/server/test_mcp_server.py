@@ -218,7 +218,7 @@ async def test_the_command_serves_the_sdks_client_on_stdio(tmp_path: Path) -> No
         "-m",
         "shikisha",
         "serve",
-        "mcp",
+        "--mcp",
         "--config",
         str(tmp_path / "shikisha.toml"),
         "--journal",

@@ -39,57 +39,57 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
         "Learn from your own runs, and show what that brought; or a routing policy from a log of outcomes.",
     ),
     "keys": ("keys", "group", "Manage the API keys of a server."),
-    "context": ("context", "group", "Context of tasks: what is gathered, and which sources earn their tokens."),
+    "context": ("context", "context", "Show what would be gathered for a task, or which sources earn their tokens."),
     "demo": ("demo", "demo", "Conduct a real model and real tools on public questions."),
-    "doctor workers": ("init", "workers", "List the workers of the pool."),
     "eval compare": ("compare", "compare", "Compare two evaluations task by task."),
     "eval grade": ("grade", "grade", "Grade the answers of an outcome log that have no score."),
     "eval show": ("view", "view", "Show the samples of an evaluation in the browser."),
-    "import": ("import_", "group", "Import workers, outcomes and tasks from other tools."),
+    "import": ("import_", "group", "Import workers and outcomes from other tools."),
     "journal": ("journal", "group", "Verify and export the journal."),
-    "learn export": ("learning", "export", "Print the model that acts as JSON, with the runs that it comes from."),
-    "learn off": (
-        "learning",
-        "off",
-        "Switch the learner off at once, in every process; `learn pin` switches it on again.",
-    ),
     "learn pin": (
         "learning",
         "pin",
-        "Keep a version of the model whatever is learned; without VERSION the newest one acts again.",
-    ),
-    "learn rollback": (
-        "learning",
-        "rollback",
-        "Go back to the version before the one that acts, and keep it until `learn pin`.",
+        "Choose which version of the model acts: one of your choice, none, or the newest.",
     ),
     "learn show": ("learning", "show", "Show what was learned from what, what it brought, and what would tell more."),
-    "memory": ("memory", "group", "Notes of finished runs: search and export them."),
+    "memory": ("memory", "memory", "Search notes of finished runs, or print all as JSON lines."),
     "models": ("models", "group", "Models on this machine: list, pull and serve them."),
     "policy": ("policy", "group", "Show, release and watch learned policies."),
     "runs approve": ("run", "approve", "Answer a question that a run waits for."),
     "runs feedback": ("runs", "feedback", "Grade the answer of a run."),
-    "runs plan": ("run", "plan", "Ask for a plan, or parse one, and perform nothing."),
-    "runs release": ("runs", "release", "Let servers perform a quarantined run again."),
     "runs resume": ("run", "resume", "Continue a run from its last journaled step."),
     "runs rollback": ("runs", "rollback", "Undo the effects of a run's calls."),
     "runs show": ("history", "trace", "Show a run as a tree."),
-    "serve mcp": ("serve", "mcp", "Serve the pool to an MCP client on stdio."),
     "tools": ("tools", "group", "Pin, find, try and learn the tools of catalogues."),
 }
 FRONT = ("run", "serve", "init", "doctor", "runs", "explain", "eval", "learn", "keys")
-# What a command was called before 0.3: it still works, with a line that names the new spelling.
+# What a command was called before: it still works, with a line that names the new spelling.
 RENAMED: Mapping[str, str] = {
     "approve": "runs approve",
     "compare": "eval compare",
+    "context audit": "context",
+    "context show": "context",
     "export": "device-export",
     "feedback": "runs feedback",
     "grade": "eval grade",
-    "mcp": "serve mcp",
-    "plan": "runs plan",
-    "release": "runs release",
+    "keys mend-clock": "keys budget --mend-clock",
+    "learn export": "learn show live",
+    "learn off": "learn pin off",
+    "learn rollback": "learn pin previous",
+    "mcp": "serve --mcp",
+    "memory export": "memory",
+    "memory search": "memory",
+    "plan": "run --plan",
+    "policy shadow": "policy canary --share 0",
+    "policy shelf": "policy show",
+    "policy trial": "policy promote",
+    "release": "runs resume --on-server",
     "resume": "runs resume",
     "rollback": "runs rollback",
+    "runs plan": "run --plan",
+    "runs release": "runs resume --on-server",
+    "serve mcp": "serve --mcp",
+    "tools diff": "tools pin --check",
     "trace": "runs show",
     "train-page": "train page",
     "view": "eval show",
@@ -212,9 +212,11 @@ class _LazyGroup(TyperGroup):
     def resolve_command(  # type: ignore[override]  # Typer names its Context publicly only as a subclass of its own
         self, ctx: typer.Context, args: list[str]
     ) -> tuple[str | None, TyperCommand | TyperGroup | None, list[str]]:
-        if args and args[0] in RENAMED:
-            print_note(f"shikisha: `{args[0]}` is now `{RENAMED[args[0]]}`")
-            args = [*RENAMED[args[0]].split(), *args[1:]]
+        for typed in (" ".join(args[:2]), " ".join(args[:1])):
+            if typed in RENAMED:
+                print_note(f"shikisha: `{typed}` is now `{RENAMED[typed]}`")
+                args = [*RENAMED[typed].split(), *args[len(typed.split()) :]]
+                break
         if args and args[0] not in self.commands and PLUGGED.knows(args[0]):
             self.add_command(typer.main.get_command(_placeholder(args[0])), args[0])
         if args and args[0] in LEARNED_ELSEWHERE:

@@ -1,6 +1,6 @@
 """`context`: show what would be gathered for a task, and which sources earn their tokens.
 
-Invariant: neither calls a model; `show` performs nothing, `audit` reads the journal.
+Invariant: neither calls a model, or performs anything.
 """
 
 from typing import Annotated
@@ -9,7 +9,7 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions, command
+from shikisha.cli.options import SharedOptions
 from shikisha.config.context_source import context_source
 from shikisha.core.errors import ConfigError
 from shikisha.core.run import Run
@@ -17,20 +17,20 @@ from shikisha.core.task import Task
 from shikisha.engine.gatherer import GatheredContext
 from shikisha.learned.context_audit import audit_context
 
-group = typer.Typer(
-    help="Context of tasks: what is gathered, and which sources earn their tokens.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
 
-
-def show(
-    prompt: Annotated[str, typer.Argument(metavar="TASK", help="A task.")],
+def context(
     shared: SharedOptions,
+    prompt: Annotated[str, typer.Argument(metavar="[TASK]", help="A task.", show_default=False)] = "",
     texts: Annotated[bool, typer.Option("--texts", help="Print the pieces themselves, too.")] = False,
 ) -> ExitCode:
-    """Show what would be gathered for a task, and what would be left out. Nothing is performed."""
+    """Show what would be gathered for a task, or which sources earn their tokens.
+
+    With TASK it shows what would be left out, too, and performs nothing. Without TASK it says which sources earn their
+    tokens, by graded runs with and without them. Runs go without a source, or half of them, in the share that
+    `[context] trial` names.
+    """
+    if not prompt:
+        return _audit(shared)
 
     async def main() -> GatheredContext:
         async with session.open_container(shared) as container:
@@ -60,12 +60,7 @@ def show(
     return ExitCode.OK
 
 
-def audit(shared: SharedOptions) -> ExitCode:
-    """Say which sources earn their tokens, by graded runs with and without them.
-
-    Runs go without a source, or half of them, in the share that `[context] trial` names.
-    """
-
+def _audit(shared: SharedOptions) -> ExitCode:
     async def main() -> list[Run]:
         async with session.open_existing_journal(shared) as journal:
             return [run for run in await journal.all_runs() if run.started.parent is None]
@@ -107,7 +102,3 @@ def audit(shared: SharedOptions) -> ExitCode:
     if not found:
         output.print_note("no graded run has gathered context ([context] sources; trial = 0.2 leaves some out)")
     return ExitCode.OK
-
-
-group.command("show")(command(show))
-group.command("audit")(command(audit))

@@ -22,6 +22,7 @@ from shikisha import __version__
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.first_run import found_container, nothing_found
+from shikisha.cli.init import list_workers
 from shikisha.cli.options import SharedOptions
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.config.adapters import WORKER_KINDS
@@ -66,7 +67,11 @@ Call = Annotated[
 ]
 Sandbox = Annotated[bool, typer.Option("--sandbox", help="Probe the sandboxes instead, by attacks.")]
 Name = Annotated[
-    str, typer.Argument(metavar="[NAME]", help="With --sandbox: monty, jail, bubblewrap, container[:IMAGE].")
+    str,
+    typer.Argument(
+        metavar="[workers|SANDBOX]",
+        help="workers: list the pool. With --sandbox: monty, jail, bubblewrap, container[:IMAGE].",
+    ),
 ]
 
 
@@ -86,8 +91,10 @@ def doctor(shared: SharedOptions, name: Name = "", call: Call = False, sandbox: 
     checks whether code is confined on this machine; exit code 3 if the sandbox NAME, or without a name every sandbox
     for full Python, fails a probe.
     """
+    if name == "workers" and not sandbox:
+        return list_workers(shared)
     if name and not sandbox:
-        raise TaskError(f"{name!r}: only --sandbox takes a name")
+        raise TaskError(f"{name!r}: expected workers; only --sandbox takes another name")
     if sandbox:
         return probe_sandboxes(name, shared.json)
     findings = list(_find_all(shared, call))

@@ -1,4 +1,4 @@
-"""`init`, which writes a configuration, and `workers`, which lists its pool."""
+"""`init`, which writes a configuration, and the list of its workers."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -11,7 +11,7 @@ from rich.table import Table
 from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.first_run import describe_found, found_json, nothing_found, obtain_container
-from shikisha.cli.options import ConductorOptions, JsonOption, SharedOptions
+from shikisha.cli.options import JsonOption, SharedOptions
 from shikisha.config.discovery import Discovery, find_endpoints
 from shikisha.config.template import found_template, render_schema
 from shikisha.core.budget import Price
@@ -59,13 +59,9 @@ def init(
     return ExitCode.OK
 
 
-def workers(conducting: ConductorOptions, shared: SharedOptions) -> ExitCode:
-    """List the workers of the pool.
-
-    Shows their ordinals and descriptions as conductors see them.
-    """
-    composition = obtain_container(shared, performs=False, simulated=conducting.simulated)
-    cards = composition.cards(conducting.names)
+def list_workers(shared: SharedOptions) -> ExitCode:
+    """List the workers of the pool, with their ordinals and descriptions as conductors see them."""
+    cards = obtain_container(shared, performs=False).cards([])
     if shared.json:
         output.print_json({"workers": [{"ordinal": ordinal, **_card_json(card)} for ordinal, card in enumerate(cards)]})
     else:

@@ -32,6 +32,19 @@ group = typer.Typer(
     help="Manage the API keys of a server.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
 _DAY = 86400.0
+MaybeKeyId = Annotated[
+    str,
+    typer.Argument(
+        metavar="[KEY]", help="The id of a key; with --mend-clock by default every key.", show_default=False
+    ),
+]
+MendClock = Annotated[
+    bool,
+    typer.Option(
+        "--mend-clock",
+        help="Move usage that a clock which ran ahead recorded in the future to today; check the clock first.",
+    ),
+]
 Many = list[str] | None
 KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key, for people.")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The id of a key, or the key itself.")]
@@ -134,9 +147,13 @@ def rotate(key: KeyId, shared: SharedOptions) -> ExitCode:
     return _print_secret(_with_keys(shared, lambda keeper, by: keeper.rotate(_key_id(key), by)), shared)
 
 
-def budget(key: KeyId, shared: SharedOptions, most: KeyCapOptions) -> ExitCode:
+def budget(shared: SharedOptions, most: KeyCapOptions, key: MaybeKeyId = "", repaired: MendClock = False) -> ExitCode:
     """Show the usage of a key, in total and by day, or change its caps."""
     own_id = _key_id(key)
+    if repaired:
+        return _mend_clock(own_id or None, shared)
+    if not own_id:
+        raise TaskError("expected the id of a KEY: see `shikisha keys list`")
 
     async def look(keeper: KeyManager, by: str) -> tuple[Key, list[DailySpend]]:
         if most.given:
@@ -221,18 +238,9 @@ def vapid(json: JsonOption = False) -> ExitCode:
     return ExitCode.OK
 
 
-def mend_clock(
-    shared: SharedOptions,
-    key: Annotated[
-        str, typer.Argument(metavar="[KEY]", help="The id of one key; by default every key.", show_default=False)
-    ] = "",
-) -> ExitCode:
-    """Repair the usage that a clock which ran ahead recorded in the future.
-
-    Its keys get status 503 until that day. The usage of future days is moved to today. Check the clock of this machine
-    first.
-    """
-    mended = _with_keys(shared, lambda keeper, by: keeper.mend_clock(_key_id(key) if key else None, by))
+def _mend_clock(key: str | None, shared: SharedOptions) -> ExitCode:
+    """Move the usage of future days to today: the keys that it belongs to get status 503 until that day."""
+    mended = _with_keys(shared, lambda keeper, by: keeper.mend_clock(key, by))
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     if shared.json:
         output.print_json({"today": today, "mended": [{"key": each.key, "day": each.day} for each in mended]})
@@ -333,4 +341,3 @@ group.command("budget")(command(budget))
 group.command("link")(command(link))
 group.command("passkeys")(command(passkeys))
 group.command("vapid")(command(vapid))
-group.command("mend-clock")(command(mend_clock))

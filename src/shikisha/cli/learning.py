@@ -1,4 +1,4 @@
-"""`learn` without a log, and `learn show|off|pin|rollback|export`: the learner's switch, versions and figures.
+"""`learn` without a log, and `learn show|pin`: the learner's switch, versions and figures.
 
 Invariants: what is shown comes from the models that act; nothing is learned that [learning] would not learn by itself.
 """
@@ -19,10 +19,23 @@ from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
 from shikisha.core.task import Scope
 from shikisha.learned.journal_learner import JournalLearner
-from shikisha.learned.learning_files import ScopeModels
+from shikisha.learned.learning_files import LearningFiles, ScopeModels
 from shikisha.learned.outcome_model import OutcomeModel
 
-Version = Annotated[str, typer.Argument(metavar="[VERSION]", help="The beginning of a version.", show_default=False)]
+Version = Annotated[
+    str,
+    typer.Argument(
+        metavar="[VERSION|previous|off]",
+        help="The beginning of a version; previous: the one before that which acts; off: none, in every process.",
+        show_default=False,
+    ),
+]
+Shown = Annotated[
+    str,
+    typer.Argument(
+        metavar="[VERSION|live]", help="Print this model as JSON, with the runs that it comes from.", show_default=False
+    ),
+]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose model; by default the operator's.")]
 Labels = Annotated[str, typer.Option("--labels", help="The model for tasks with these labels (a,b).")]
 _FEW_GRADED, _FEW_CALLS = 0.3, 20
@@ -42,53 +55,55 @@ def learn_runs(config: Path | None, *, as_json: bool) -> ExitCode:
     return _report(load_config(config), as_json=as_json)
 
 
-def show(shared: SharedOptions) -> ExitCode:
+def show(shared: SharedOptions, version: Shown = "") -> ExitCode:
     """Show what was learned from what, what it brought, and what would tell more."""
-    return _report(load_config(shared.config), as_json=shared.json)
-
-
-def off(shared: SharedOptions) -> ExitCode:
-    """Switch the learner off at once, in every process; `learn pin` switches it on again."""
-    stamp = datetime.now(UTC).isoformat(timespec="seconds")
-    load_config(shared.config).learning_files().switch(f"by {current_user()}, {stamp}")
-    output.print_note("learning is off; `shikisha learn pin` switches it on again")
-    return ExitCode.OK
+    container = load_config(shared.config)
+    if not version:
+        return _report(container, as_json=shared.json)
+    files = container.learning_files()
+    for one in files.index().scopes:
+        live = one.pinned or one.live
+        for each in (live, *(known.version for known in one.versions)):
+            if each.startswith(version) or (version == "live" and each == live):
+                output.print_answer(files.file(one, each).read_text("utf-8").rstrip())
+                return ExitCode.OK
+    raise ConfigError(f"no model of version {version} was learned; `shikisha learn show` lists those that act")
 
 
 def pin(shared: SharedOptions, version: Version = "", tenant: Tenant = "", labels: Labels = "") -> ExitCode:
-    """Keep a version of the model whatever is learned; without VERSION the newest one acts again."""
+    """Choose which version of the model acts: one of your choice, none, or the newest.
+
+    A version that is chosen acts whatever is learned. Without VERSION the newest one acts again.
+    """
     files = load_config(shared.config).learning_files()
+    scope = Scope(tenant, session.read_labels(labels))
+    if version == "off":
+        stamp = datetime.now(UTC).isoformat(timespec="seconds")
+        files.switch(f"by {current_user()}, {stamp}")
+        output.print_note("learning is off; `shikisha learn pin` switches it on again")
+        return ExitCode.OK
+    if version == "previous":
+        version = _version_before(files, scope)
     if not version:
         files.switch("")
     if version or files.index().scopes:
-        files.pin(Scope(tenant, session.read_labels(labels)), version)
-    output.print_note(f"version {version} is pinned" if version else "the newest version acts")
+        files.pin(scope, version)
+    output.print_note(
+        f"version {version} is pinned; `shikisha learn pin` lets the newest act again"
+        if version
+        else "the newest version acts"
+    )
     return ExitCode.OK
 
 
-def rollback(shared: SharedOptions, tenant: Tenant = "", labels: Labels = "") -> ExitCode:
-    """Go back to the version before the one that acts, and keep it until `learn pin`."""
-    files = load_config(shared.config).learning_files()
-    scope = Scope(tenant, session.read_labels(labels))
-    found = next((one for one in files.index().scopes if one.scope == scope), None)
-    versions = [] if found is None else [one.version for one in found.versions]
-    at = versions.index(found.pinned or found.live) if found is not None else 0
+def _version_before(files: LearningFiles, scope: Scope) -> str:
+    """Return the version before the one that acts."""
+    known = next((one for one in files.index().scopes if one.scope == scope), None)
+    versions = [] if known is None else [one.version for one in known.versions]
+    at = versions.index(known.pinned or known.live) if known is not None else 0
     if not at:
         raise ConfigError("there is no earlier version to go back to")
-    files.pin(scope, versions[at - 1])
-    output.print_note(f"version {versions[at - 1]} is pinned; `shikisha learn pin` lets the newest act again")
-    return ExitCode.OK
-
-
-def export(shared: SharedOptions, tenant: Tenant = "", labels: Labels = "") -> ExitCode:
-    """Print the model that acts as JSON, with the runs that it comes from."""
-    files = load_config(shared.config).learning_files()
-    scope = Scope(tenant, session.read_labels(labels))
-    found = next((one for one in files.index().scopes if one.scope == scope), None)
-    if found is None:
-        raise ConfigError("nothing was learned of such runs yet")
-    output.print_answer(files.file(found, found.pinned or found.live).read_text("utf-8").rstrip())
-    return ExitCode.OK
+    return versions[at - 1]
 
 
 def _report(container: Container, *, as_json: bool) -> ExitCode:

@@ -12,47 +12,34 @@ import typer
 
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import SharedOptions, command
+from shikisha.cli.options import SharedOptions
 from shikisha.core.errors import ConfigError
 from shikisha.learned.memory_index import MemoryIndex, MemoryNote
 
-group = typer.Typer(
-    help="Notes of finished runs: search and export them.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
 Count = Annotated[int, typer.Option("--count", min=1, max=200, help="The most notes to show.")]
-Text = Annotated[str, typer.Argument(metavar="TEXT", help="A task, or words of one.")]
+Text = Annotated[str, typer.Argument(metavar="[TEXT]", help="A task, or words of one.", show_default=False)]
 Labels = Annotated[str, typer.Option("--labels", help="Notes of runs with these labels (a,b) too.")]
 
 
-@group.command("search")
-@command
-def search(shared: SharedOptions, text: Text, count: Count = 10, labels: Labels = "") -> ExitCode:
-    """Show what a task would bring up: notes of finished runs ([memory] file).
+def memory(shared: SharedOptions, text: Text = "", count: Count = 10, labels: Labels = "") -> ExitCode:
+    """Search notes of finished runs, or print all as JSON lines.
 
-    Notes are taken from the journal first, and those of erased runs go.
+    With TEXT it shows what such a task would bring up from [memory] file. Notes are taken from the journal first, and
+    those of erased runs go.
     """
-    with _synchronized(shared) as memory:
-        found = memory.recall(text, count, tenant=None, labels=session.read_labels(labels), now=time())
-    if shared.json:
-        output.print_json({"notes": [{**asdict(one.note), "score": one.score} for one in found]})
-        return ExitCode.OK
-    rows = [(f"{one.score:.2f}", one.note.kind, ",".join(one.note.evidence)[:40], _line(one.note)) for one in found]
-    output.print_table(("score", "kind", "runs", "note"), rows, right=("score",))
-    return ExitCode.OK
-
-
-@group.command("export")
-@command
-def export(shared: SharedOptions, labels: Labels = "") -> ExitCode:
-    """Print notes of finished runs ([memory] file) as JSON lines."""
     wanted = session.read_labels(labels)
-    with _synchronized(shared) as memory:
-        for note in memory.notes():
-            if set(note.labels) <= wanted:
-                output.print_answer(json.dumps(asdict(note), ensure_ascii=False))
+    with _synchronized(shared) as index:
+        if not text:
+            for note in index.notes():
+                if set(note.labels) <= wanted:
+                    output.print_answer(json.dumps(asdict(note), ensure_ascii=False))
+            return ExitCode.OK
+        recalled = index.recall(text, count, tenant=None, labels=wanted, now=time())
+    if shared.json:
+        output.print_json({"notes": [{**asdict(one.note), "score": one.score} for one in recalled]})
+        return ExitCode.OK
+    rows = [(f"{one.score:.2f}", one.note.kind, ",".join(one.note.evidence)[:40], _line(one.note)) for one in recalled]
+    output.print_table(("score", "kind", "runs", "note"), rows, right=("score",))
     return ExitCode.OK
 
 

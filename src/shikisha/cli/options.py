@@ -153,7 +153,6 @@ def command(function: Command) -> Callable[..., None]:
 _EXTRA_OF_COMMAND: Mapping[str, str] = {
     "learn": "learn",
     "serve": "server",
-    "serve mcp": "server",
     "train": "train",
 }
 _EXTRA_OF_LIBRARY: Mapping[str, str] = {"numpy": "eval", "jinja2": "eval", "scipy": "learn", "sklearn": "learn"}

@@ -1,4 +1,4 @@
-"""`policy`: show a learned policy, and release policies through a registry: shadow, canary, trial, promotion, rollback.
+"""`policy`: show a learned policy, and release policies through a registry: canary, promotion, rollback.
 
 Invariants: no policy is promoted without evidence that excludes harm, unless a person says so and why; the registry
 that is changed is the one that was judged; whoever changes a registry is named in its history, with the reason. `show`
@@ -47,18 +47,23 @@ from shikisha.routing.policy_registry import ChangeAuthor, PolicyRegistry, add_p
 from shikisha.routing.trade_off import OperatingMix, TargetMetric, parse_target
 
 _WIDE = 90  # columns of a terminal that get wide gaps
+Shown = Annotated[Path, typer.Argument(metavar="FILE|SHELF", help="A policy file, or the folder of a policy registry.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="FILE", help="A policy file, as `learn --out` writes it.")]
 ShelfFolder = Annotated[Path, typer.Argument(metavar="SHELF", help="The folder of a policy registry.")]
 Version = Annotated[
     str,
-    typer.Argument(metavar="VERSION", help="A policy of the registry: its version, the beginning of it, or its file."),
-]
-MaybeVersion = Annotated[
-    str, typer.Argument(metavar="[VERSION]", help="A policy of the registry; none with --off.", show_default=False)
+    typer.Argument(
+        metavar="[VERSION]",
+        help="A policy of the registry: its version, the beginning of it, or its file.",
+        show_default=False,
+    ),
 ]
 Why = Annotated[str, typer.Option("--why", help="The reason, for the history of the registry.")]
 Off = Annotated[bool, typer.Option("--off", help="Take this role from the policy.")]
-Share = Annotated[float | None, typer.Option("--share", help="The share of tasks, between 0 and 1.")]
+Share = Annotated[
+    float | None,
+    typer.Option("--share", help="The share of tasks, between 0 and 1; 0: its decisions are only recorded."),
+]
 RungName = Annotated[str, typer.Option("--rung", help="The candidate policy to show; by default the selected one.")]
 
 
@@ -92,11 +97,19 @@ class OperatingPointOptions:
         return [(name, text) for name, text in every.items() if text]
 
 
-def show(file: PolicyFile, point: OperatingPointOptions, rung: RungName = "", json: JsonOption = False) -> ExitCode:
+def show(file: Shown, point: OperatingPointOptions, rung: RungName = "", json: JsonOption = False) -> ExitCode:
     """Show what a policy does: which worker it asks first, when it asks another, and how it weighs agreement.
 
     By default it shows the operating point that is as accurate as the best single worker, or the most accurate one.
+    Of a registry it shows the live, canary and shadow policies, and the history.
     """
+    if file.is_dir():
+        held = read_registry(file)
+        if json:
+            output.print_json(shelf_json(held))
+        else:
+            output.print_report("\n".join(_shelf_lines(held)))
+        return ExitCode.OK
     policy, version = load_policy(file)
     shown = _operating_point(policy, rung, point)
     if json:
@@ -117,17 +130,6 @@ def _operating_point(policy: Policy, name: str, point: OperatingPointOptions) ->
     return rung, mix, "its best" if stated.aim is TargetMetric.BEST else f"{stated.aim}={stated.value:g}"
 
 
-def shelf(folder: ShelfFolder, json: JsonOption = False) -> ExitCode:
-    """Show the live, canary and shadow policies of a registry, and its history."""
-
-    held = read_registry(folder)
-    if json:
-        output.print_json(shelf_json(held))
-    else:
-        output.print_report("\n".join(_shelf_lines(held)))
-    return ExitCode.OK
-
-
 def add(folder: ShelfFolder, file: PolicyFile, why: Why = "", json: JsonOption = False) -> ExitCode:
     """Add a policy to a registry, which is created if necessary.
 
@@ -141,43 +143,38 @@ def add(folder: ShelfFolder, file: PolicyFile, why: Why = "", json: JsonOption =
         output.print_note(f"{version} is live. Use it: shikisha run --conductor policy:{folder} ...")
     else:
         output.print_note(
-            f"{version} is in the registry. Next: shikisha policy shadow {folder} {version}, or policy canary"
+            f"{version} is in the registry. Next: shikisha policy canary {folder} {version} --share 0, or more"
         )
     return ExitCode.OK
 
 
-def shadow(
-    folder: ShelfFolder, version: Version, off: Off = False, why: Why = "", json: JsonOption = False
-) -> ExitCode:
-    """Let a policy make decisions that are only recorded; it calls no worker."""
-    by = sign_change(why)
-
-    def changed(held: PolicyRegistry) -> PolicyRegistry:
-        name = held.resolve(version)
-        return held.without_shadow(name, by) if off else held.with_shadow(name, by)
-
-    return _change_shelf(folder, changed, json=json)
-
-
 def canary(
     folder: ShelfFolder,
-    version: MaybeVersion = "",
+    version: Version = "",
     share: Share = None,
     off: Off = False,
     why: Why = "",
     json: JsonOption = False,
 ) -> ExitCode:
-    """Let a policy act for a share of the tasks, chosen by a hash of their content."""
+    """Let a policy act for a share of the tasks, chosen by a hash of their content.
+
+    With --share 0 it acts for none: it is a shadow, whose decisions are only recorded, and which calls no worker.
+    """
     by = sign_change(why)
-    if off == (share is not None):
+    if off and share:
         raise TaskError("expected --share X, or --off, one of them")
-    if not off and not version:
-        raise TaskError("expected the VERSION of a policy in the registry")
+    if not off and (share is None or not version):
+        raise TaskError(
+            "expected the VERSION of a policy in the registry, and --share X"
+            if not version
+            else "expected --share X, or --off, one of them"
+        )
 
     def changed(held: PolicyRegistry) -> PolicyRegistry:
-        if share is None:
-            return held.without_canary(by)
-        return held.with_canary(held.resolve(version), share, by)
+        name = held.resolve(version) if version else ""
+        if off:
+            return held.without_shadow(name, by) if name in held.shadows else held.without_canary(by)
+        return held.with_canary(name, share, by) if share else held.with_shadow(name, by)
 
     return _change_shelf(folder, changed, json=json)
 
@@ -273,11 +270,8 @@ class _TrialReport:
     shadows: tuple[ShadowResult, ...]
 
 
-def trial(folder: ShelfFolder, judging: TrialOptions, shared: SharedOptions) -> ExitCode:
-    """Compare the canary of a registry with its live policy, and report on its shadows.
-
-    Reads the runs of the journal since the canary got its share.
-    """
+def _report_trial(folder: Path, judging: TrialOptions, shared: SharedOptions) -> ExitCode:
+    """Compare the canary of a registry with its live policy, by the runs since it got its share; report on shadows."""
     found = _judge_trial(folder, judging, shared)
     if shared.json:
         output.print_json(_trial_json(found))
@@ -295,19 +289,21 @@ def trial(folder: ShelfFolder, judging: TrialOptions, shared: SharedOptions) -> 
 
 def promote(
     folder: ShelfFolder,
-    version: Version,
     judging: TrialOptions,
     shared: SharedOptions,
+    version: Version = "",
     anyway: Annotated[bool, typer.Option("--anyway", help="Promote against the trial; needs --why.")] = False,
     why: Why = "",
 ) -> ExitCode:
     """Make a policy live.
 
     Only a canary whose trial excludes harm beyond the margins is promoted. Grades of a language model alone do not
-    count.
+    count. Without VERSION it promotes nothing: it compares the canary with the live policy, by the runs of the journal
+    since the canary got its share, and reports on the shadows.
     """
+    if not version:
+        return _report_trial(folder, judging, shared)
     by = sign_change(why)
-
     if anyway and not why.strip():
         raise TaskError("--anyway needs --why TEXT, for the history of the registry")
     before = read_registry(folder)
@@ -462,5 +458,5 @@ def _trial_summary(found: CanaryTrial) -> str:
 group = typer.Typer(
     help="Show, release and watch learned policies.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
-for _act in (show, shelf, add, shadow, canary, trial, promote, rollback, watch):
+for _act in (show, add, canary, promote, rollback, watch):
     group.command()(command(_act))

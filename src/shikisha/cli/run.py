@@ -1,4 +1,4 @@
-"""`run`, `resume`, `approve`, which answers a question that a run waits for, and `plan`, which performs nothing."""
+"""`run`, which also only plans, `resume`, and `approve`, which answers a question that a run waits for."""
 
 import asyncio
 import json
@@ -28,6 +28,7 @@ from shikisha.cli.options import (
     YesOption,
 )
 from shikisha.cli.progress import RunProgress, run_summary
+from shikisha.cli.runs import release
 from shikisha.config.container import Container, build_observer
 from shikisha.config.context_source import answer_steps, context_source
 from shikisha.core.errors import JournalError, PlanError, TaskError
@@ -53,54 +54,46 @@ if TYPE_CHECKING:
 
 
 Prompt = Annotated[str, typer.Argument(help="The task; - reads it from stdin.", show_default=False)]
-Parse = Annotated[
-    str | None, typer.Option("--parse", metavar="FILE", help="Parse the plan in this file (- for stdin) instead.")
-]
-PoolSize = Annotated[
-    int | None,
-    typer.Option(
-        "--pool-size", min=0, help="With --parse: the size of the pool; by default that of the configured pool."
-    ),
-]
 
 
-def plan(
-    details: TaskOptions,
-    chosen: ConductorOptions,
-    shared: SharedOptions,
-    prompt: Prompt = "",
-    parse: Parse = None,
-    pool_size: PoolSize = None,
-    yes: YesOption = False,
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Options for a plan that is not performed."""
+
+    plan: Annotated[bool, typer.Option("--plan", help="Ask for a plan, perform nothing, and write no journal.")] = False
+    parse: Annotated[
+        str | None,
+        typer.Option(
+            "--parse", metavar="FILE", help="Parse the plan in this file (- for stdin); exit code 2 if it is none."
+        ),
+    ] = None
+
+
+def _parse_plan(file: str, chosen: ConductorOptions, shared: SharedOptions) -> ExitCode:
+    try:
+        text = session.read_text(file)
+    except TaskError as error:
+        raise PlanError(str(error), "text") from None
+    known = obtain_container(shared, performs=False, simulated=chosen.simulated)
+    parsed = parse_plan(text, len(known.cards(chosen.names)))
+    if shared.json:
+        output.print_json(plan_json(parsed))
+    else:
+        _print_lists(parsed)
+    return ExitCode.OK
+
+
+def _plan_only(
+    prompt: str, details: TaskOptions, chosen: ConductorOptions, shared: SharedOptions, *, yes: bool
 ) -> ExitCode:
-    """Ask for a plan, or parse one, and perform nothing.
-
-    No journal is written. With --parse, exit code 2 for a text that is not a plan.
-    """
-    if parse is not None:
-        try:
-            text = session.read_text(parse)
-        except TaskError as error:
-            raise PlanError(str(error), "text") from None
-        if pool_size is None:
-            known = obtain_container(shared, performs=False, simulated=chosen.simulated)
-            pool_size = len(known.cards(chosen.names))
-        parsed = parse_plan(text, pool_size)
-        if shared.json:
-            output.print_json(plan_json(parsed))
-        else:
-            _print_lists(parsed)
-        return ExitCode.OK
-    if not prompt:
-        raise TaskError("expected a prompt, or --parse FILE")
     task = session.read_task(prompt, details)
     obtained = obtain_container(shared, yes=yes, simulated=chosen.simulated, prompt=prompt)
     if obtained.simulated_pool is not None:
         output.print_wrapped_note(SIMULATION_NOTE)
-    run, proposal = session.run_async(lambda: _ask_for_plan(task, chosen, obtained))
+    planned, proposal = session.run_async(lambda: _ask_for_plan(task, chosen, obtained))
     if proposal is None:
-        raise PlanError(run.finished.why if run.finished else str(run.status), run.started.conductor)
-    _print_proposal(run, proposal, shared)
+        raise PlanError(planned.finished.why if planned.finished else str(planned.status), planned.started.conductor)
+    _print_proposal(planned, proposal, shared)
     return ExitCode.OK
 
 
@@ -177,15 +170,17 @@ _ANSWER_OPTIONS = {
     "tools": "(its client answers)",
 }
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+OnServer = Annotated[bool, typer.Option("--on-server", help="Let servers perform a quarantined run again.")]
 YesNo = Annotated[str, typer.Argument(metavar="yes|no", help="Answers an approval or a review.", show_default=False)]
 
 
 def run(
-    prompt: Prompt,
     details: TaskOptions,
     chosen: ConductorOptions,
     caps: CapOptions,
+    planning: PlanOptions,
     shared: SharedOptions,
+    prompt: Prompt = "",
     quiet: Quiet = False,
     yes: YesOption = False,
 ) -> ExitCode:
@@ -194,6 +189,12 @@ def run(
     Without a configuration it looks for keys of known providers and for model servers on this machine, says what a run
     would cost, and asks once.
     """
+    if planning.parse is not None:
+        return _parse_plan(planning.parse, chosen, shared)
+    if not prompt:
+        raise TaskError("expected a prompt, or --parse FILE")
+    if planning.plan:
+        return _plan_only(prompt, details, chosen, shared, yes=yes)
     task, name, shown = session.read_task(prompt, details), new_run_id(), progress.choose_progress(quiet)
     obtained = obtain_container(shared, yes=yes, simulated=chosen.simulated, prompt=task.prompt)
 
@@ -216,12 +217,20 @@ def run(
     return _perform_and_report(main, lambda: name if shown.started else None, shared)
 
 
-def resume(shared: SharedOptions, run: RunId = NEWEST_RUN, quiet: Quiet = False, yes: YesOption = False) -> ExitCode:
+def resume(
+    shared: SharedOptions,
+    run: RunId = NEWEST_RUN,
+    on_server: OnServer = False,
+    quiet: Quiet = False,
+    yes: YesOption = False,
+) -> ExitCode:
     """Continue a run from its last journaled step.
 
-    The run was interrupted or killed, or it waited for a person.
+    The run was interrupted or killed, or it waited for a person. Servers quarantine a run that took one of them down
+    twice, as `shikisha explain` shows; --on-server lets them perform it again.
     """
-
+    if on_server:
+        return release(run, shared)
     name: list[str] = []
 
     async def read_past() -> dict[str, tuple[Event, ...]]:

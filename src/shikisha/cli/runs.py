@@ -1,4 +1,4 @@
-"""Commands that act on runs of the journal: `feedback`, `release` and `rollback` (`history` shows them).
+"""Commands that act on runs of the journal: `feedback` and `rollback` (`history` shows them), and release.
 
 Invariants: feedback is appended and never changed; of several grades the last counts, and executed grades take
 precedence. A rollback claims its run, names every effect that could not be undone, and then ends with an error. A
@@ -55,7 +55,7 @@ def feedback(
 
     What became of it is a grade, too: accepted counts 1, rejected 0, and edited the share of the answer that was kept.
 
-    Policies learn from feedback (learn --from-journal) and are compared by it (policy trial).
+    Policies learn from feedback (learn --from-journal) and are compared by it (policy promote).
     """
     if sum(one is not None for one in (right, score, accepted, edited)) != 1:
         raise TaskError("expected --right, --wrong, --score X, --accepted, --rejected or --edited FILE, one of them")
@@ -131,11 +131,8 @@ def _feedback_event(run: str, score: float, remark: str) -> AnswerGraded:
     )
 
 
-def release(run: OneRun, shared: SharedOptions) -> ExitCode:
-    """Let servers perform a quarantined run again.
-
-    Servers quarantine a run that took one of them down twice; `shikisha explain` shows it.
-    """
+def release(run: str, shared: SharedOptions) -> ExitCode:
+    """Let servers perform a quarantined run again."""
 
     from shikisha.server.keys import KeyManager  # with SQLAlchemy, which most commands here do without
 

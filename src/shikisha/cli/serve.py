@@ -4,7 +4,7 @@ As the first process of a container it runs the server in a child, passes signal
 server leaves. When the first process of a container ends, the kernel kills all others at once, among them the watchdog
 that records which run took the server down. Invariant: the exit status is the server's own.
 
-`mcp`: the pool as an MCP server on stdio, for clients that start their servers themselves.
+With --mcp: the pool as an MCP server on stdio, for clients that start their servers themselves.
 """
 
 import os
@@ -18,7 +18,6 @@ from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,16 +42,10 @@ if TYPE_CHECKING:
 _KEY_VARIABLE = "SHIKISHA_KEY"
 
 
-def mcp(shared: SharedOptions, yes: YesOption = False) -> ExitCode:
-    """Serve the pool to an MCP client on stdio.
-
-    Its tools run tasks, explain runs and answer questions.
-    $SHIKISHA_KEY names whose budget is used; without it, a key named "shikisha mcp on stdio" is made once.
-    """
+def _serve_mcp(shared: SharedOptions, *, yes: bool) -> ExitCode:
+    """Serve the pool to an MCP client on stdio: its tools run tasks, explain runs and answer questions."""
     container = obtain_container(shared, yes=yes)
-    url = shared.journal or container.journal_url()
-    if "://" not in url:
-        session.make_folder(Path(url).parent)
+    url = session.journal_place(shared, container)
     logs.configure_logging(container.secret_store, container.settings.telemetry.log)
     session.run_async(lambda: _serve(container, url))
     return ExitCode.OK
@@ -85,6 +78,9 @@ Phone = Annotated[
 ]
 
 
+Mcp = Annotated[bool, typer.Option("--mcp", help="Serve one MCP client on stdio instead.")]
+
+
 class AgentClient(StrEnum):
     """A coding agent that can be told where to ask."""
 
@@ -104,21 +100,22 @@ def serve(
     processes: Processes = None,
     phone: Phone = None,
     agent: For = None,
+    mcp: Mcp = False,
     yes: YesOption = False,
 ) -> ExitCode:
     """Serve the pool to OpenAI clients, with web pages.
 
-    Without a configuration it serves what is found here, after asking once. The first start prints an admin key.
+    Without a configuration it serves what is found here, after asking once. The first start prints an admin key. With
+    --mcp, $SHIKISHA_KEY names whose budget is used; without it, a key named "shikisha mcp on stdio" is made once.
     """
+    if mcp:
+        return _serve_mcp(shared, yes=yes)
     if _is_first_process():
         raise typer.Exit(_serve_as_child())
     # A child of the supervisor is told its place; without it this command starts the processes, or is the only one.
     place = ProcessPlace.of(os.environ)
     container = _with_address(obtain_container(shared, yes=yes or place is not None), host, port)
-    url = shared.journal or container.journal_url()
-    if "://" not in url:
-        session.make_folder(Path(url).parent)
-
+    url = session.journal_place(shared, container)
     if place is not None:
         end_with_parent()
         container = _with_address(container, None, place.port)

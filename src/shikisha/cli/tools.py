@@ -47,6 +47,7 @@ From = Annotated[list[str] | None, typer.Option("--in", help="A catalogue to sea
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=50, help="The most tools to show.")]
 ToolPath = Annotated[str, typer.Argument(metavar="CATALOGUE/TOOL", help="The tool to call.")]
 Arguments = Annotated[str, typer.Argument(metavar="JSON", help="Its arguments, as a JSON object.")]
+Check = Annotated[bool, typer.Option("--check", help="Only say what differs from the lock files.")]
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="An OpenAPI document (.json, .yaml) or .jsonl file.")]
 NewName = Annotated[str, typer.Option("--name", help="The name of the catalogue; by default that of the file.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="The ranker file to write.")]
@@ -54,48 +55,34 @@ FromJournal = Annotated[bool, typer.Option("--from-journal", help="Learn from th
 Seed = Annotated[int, typer.Option("--seed", help="The seed of the split into halves.")]
 
 
-def pin(shared: SharedOptions, names: Names = None) -> ExitCode:
+def pin(shared: SharedOptions, names: Names = None, check: Check = False) -> ExitCode:
     """Pin the tools of catalogues as their sources have them now.
 
     Reads each source, says what differs from the lock file, and writes the lock file. What cannot be used is listed and
-    left out. Agents are offered pinned tools only.
+    left out. Agents are offered pinned tools only. With --check nothing is written, and the exit code is 1 if any tool
+    was added, removed or changed.
     """
-    found = session.run_async(lambda: _read_sources(load_config(shared.config), names or ()))
+    sources = session.run_async(lambda: _read_sources(load_config(shared.config), names or (), pinned=check))
     report = {}
-    for name, (path, read, difference, server) in found.items():
+    for name, (path, read, difference, server) in sources.items():
+        report[name] = _difference_json(difference, read)
+        if not shared.json:
+            _print_difference(name, difference, read)
+        if check:
+            if not shared.json:
+                output.print_answer(f"{name}: {'as pinned' if difference.empty else 'NOT as pinned'}")
+            continue
         if read.refused and not read.entries:
             raise ConfigError(read.refused[0].reason)
         lock = CatalogueLock(name, path.name, read.entries, server)
         write_lock(lock, path)
-        report[name] = {
-            "tools": len(read.entries),
-            "sha256": lock.pin,
-            "written": str(path),
-            **_difference_json(difference, read),
-        }
+        report[name] = {"tools": len(read.entries), "sha256": lock.pin, "written": str(path), **report[name]}
         if not shared.json:
-            _print_difference(name, difference, read)
             output.print_answer(f'{name}: {len(read.entries):,} tools pinned in {path}\nsha256 = "{lock.pin}"')
     if shared.json:
         output.print_json({"catalogues": report})
-    return ExitCode.OK
-
-
-def diff(shared: SharedOptions, names: Names = None) -> ExitCode:
-    """Compare catalogues with their sources as they are now.
-
-    Names the tools that were added, removed or changed since they were pinned. Exit code 1 if any was.
-    """
-    found = session.run_async(lambda: _read_sources(load_config(shared.config), names or (), pinned=True))
-    differences = {name: difference for name, (_, _, difference, _) in found.items()}
-    if shared.json:
-        shown = {name: _difference_json(each, found[name][1]) for name, each in differences.items()}
-        output.print_json({"catalogues": shown})
-    else:
-        for name, each in differences.items():
-            _print_difference(name, each, found[name][1])
-            output.print_answer(f"{name}: {'as pinned' if each.empty else 'NOT as pinned'}")
-    return ExitCode.OK if all(each.empty for each in differences.values()) else ExitCode.FAILED
+    differs = check and not all(difference.empty for _, _, difference, _ in sources.values())
+    return ExitCode.FAILED if differs else ExitCode.OK
 
 
 _Found = dict[str, tuple[Path, ReadCatalogue, CatalogueDifference, str]]
@@ -292,7 +279,6 @@ group = typer.Typer(
     rich_markup_mode=None,
 )
 group.command("pin")(command(pin))
-group.command("diff")(command(diff))
 group.command("import")(command(import_))
 group.command("find")(command(find))
 group.command("try")(command(try_))

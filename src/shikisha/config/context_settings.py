@@ -66,7 +66,7 @@ class ContextTable(ConfigTable):
         ge=0,
         le=0.5,
         description="the share of runs that do without a source, or half of them, so that "
-        "`shikisha context audit` can say which sources help",
+        "`shikisha context` can say which sources help",
     )
     sources: dict[str, SourceTable] = Field(default={}, description="what is gathered from, by name")
 

@@ -25,7 +25,7 @@ DISCOVERY_VARIABLE = "SHIKISHA_DISCOVERY"
 VARIABLES: Mapping[str, str] = {  # what `shikisha` reads besides the variables that a configuration names
     CONFIG_VARIABLE: "the configuration file, where --config names none",
     DISCOVERY_VARIABLE: "what a run without a configuration looks for: all (the default), local, free or off",
-    "SHIKISHA_KEY": "the virtual key whose budget `shikisha serve mcp` uses",
+    "SHIKISHA_KEY": "the virtual key whose budget `shikisha serve --mcp` uses",
     "SHIKISHA_DATA": "the folder of all tasksets, where --data names none",
     "SHIKISHA_DEBUG": "1 shows the traceback of an unexpected error",
 }

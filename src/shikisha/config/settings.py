@@ -76,7 +76,7 @@ class TurnsTable(ConfigTable):
 
 
 class MemoryTable(ConfigTable):
-    """[memory]: notes of finished runs, found again by `shikisha memory search` and `GET /memory`."""
+    """[memory]: notes of finished runs, found again by `shikisha memory` and `GET /memory`."""
 
     file: Path | None = Field(
         default=None, description="the index over the journal, made and kept by searches; relative to this file"

@@ -1,6 +1,6 @@
 """Reads a catalogue's source as it is now: a file or URL with an OpenAPI document or JSON lines, or an MCP server.
 
-Invariants: a source is read when a person says so (`tools pin`, `tools diff`), never by a run; what is read is bounded,
+Invariants: a source is read when a person says so (`tools pin`), never by a run; what is read is bounded,
 in bytes and in time, and is asked for without headers unless `base_url` names its origin; a tool whose server the
 configuration does not name is refused where that matters;
 what an MCP server claims of a tool (that it only reads) is written into the lock, where a person sees it, and the

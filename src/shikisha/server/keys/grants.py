@@ -125,7 +125,7 @@ class BudgetRefusal:
         if self.why is RefusalReason.CLOCK:
             return (
                 f"this machine's clock is more than a day behind {self.latest}, the last day on which the key was "
-                "used; where that day is what is wrong: shikisha keys mend-clock"
+                "used; where that day is what is wrong: shikisha keys budget --mend-clock"
             )
         if self.why is RefusalReason.GONE:
             return "there is no such key any more"

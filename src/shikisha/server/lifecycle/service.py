@@ -471,7 +471,7 @@ class RunService(RunRecovery):
         """Record in the journal that a run is quarantined; its row says so already, and makes this our task."""
         why = (
             f"quarantined: {served.strikes} servers ended uncleanly while they performed it; "
-            f"to let servers try again: shikisha runs release {served.run}"
+            f"to let servers try again: shikisha runs resume --on-server {served.run}"
         )
         paused = RunPaused(run=served.run, at=time(), status=RunStatus.QUARANTINED, why=why)
         self.recorder.add(paused)

@@ -154,8 +154,8 @@ class TestPeople:
     def test_a_planner_may_need_approval_too(self, cli: Cli) -> None:
         with cli.config.open("a") as file:
             file.write('[workers.planner]\nkind = "scripted"\napproval = "always"\n')
-            file.write('answers = """model_id = [0]\nsubtasks = ["go"]\naccess_list = [[]]"""\n')
-        cli("run", "q", "-C", "lm:planner", "--rounds", "1", code=ExitCode.WAITING)
+            file.write('answers = """model_id = [0]\nsubtasks = ["go"]\naccess_list = [[]]"""\n[budgets]\nrounds = 1\n')
+        cli("run", "q", "-C", "lm:planner", code=ExitCode.WAITING)
         assert "planning, planner: May planner be called?" in cli.said
         cli("runs", "approve", "last", "yes")
         assert cli("runs", "resume") == "42\n"

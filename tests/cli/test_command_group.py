@@ -10,7 +10,17 @@ import typer
 from typer.testing import CliRunner
 
 from shikisha import __version__
-from shikisha.cli import COMMANDS, FRONT, PLUGGED, REMOVED, RENAMED, app, complete_json_option, load_command
+from shikisha.cli import (
+    COMMANDS,
+    FRONT,
+    PLUGGED,
+    REMOVED,
+    RENAMED,
+    app,
+    complete_json_option,
+    load_command,
+    rename_options,
+)
 from shikisha.cli.exit_codes import ExitCode
 
 
@@ -131,3 +141,13 @@ def test_a_command_that_is_not_there_is_answered_by_a_similar_one() -> None:
 def test_every_group_has_commands() -> None:
     groups = {name: load_command(name) for name in ("journal", "import", "policy", "keys")}
     assert all(isinstance(group, typer.core.TyperGroup) and group.commands for group in groups.values())
+
+
+def test_an_old_option_works_and_names_the_new_one() -> None:
+    assert rename_options("keys", ["create", "Ann", "--tokens", "5", "--dollars=2", "--json"]) == [
+        *("create", "Ann", "--cap", "tokens=5", "--cap", "dollars=2", "--json")
+    ]
+    assert rename_options("policy", ["show", "x.policy", "--max-cost", "20%"])[2:] == ["--at", "max_cost=20%"]
+    assert rename_options("run", ["--dollars", "2"]) == ["--dollars", "2"]
+    done = CliRunner().invoke(app, ["policy", "show", "nothing.policy", "--quality", "0.9"])
+    assert "`--quality X` is now `--at quality=X`" in done.stderr

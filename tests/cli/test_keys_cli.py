@@ -32,7 +32,7 @@ def test_a_key_is_made_used_and_taken_back(cli: Cli) -> None:
     assert (key.name, key.tenant, sorted(key.scopes), key.workers) == ("Ann", "acme", ["run"], ("a",))
     assert key.caps.dollars == 2.0
     assert made not in cli("keys", "list") + cli.said
-    again = cli("keys", "rotate", key.id).strip()
+    again = cli("keys", "revoke", key.id, "--renew").strip()
     assert asyncio.run(found(cli, made)) is KeyRefusal.UNKNOWN
     cli("keys", "revoke", again)
     assert again not in cli.said
@@ -48,8 +48,8 @@ def test_json_has_the_secret_once(cli: Cli) -> None:
 
 
 def test_a_budget_is_shown_and_changed(cli: Cli) -> None:
-    key = str(cli.json("keys", "create", "Ann", "--dollars", "1", "--tokens", "10")["id"])
-    told = cli.json("keys", "budget", key, "--dollars", "none", "--requests-per-day", "5")
+    key = str(cli.json("keys", "create", "Ann", "--cap", "dollars=1", "--cap", "tokens=10")["id"])
+    told = cli.json("keys", "budget", key, "--cap", "dollars=none", "--cap", "requests-per-day=5")
     caps = told["caps"]
     assert isinstance(caps, dict)
     assert (caps["dollars"], caps["tokens"], caps["requests_per_day"], told["used"]) == (None, 10, 5, [])
@@ -58,7 +58,7 @@ def test_a_budget_is_shown_and_changed(cli: Cli) -> None:
 
 def test_a_link_logs_a_device_in_once_and_passkeys_are_listed_and_removed(cli: Cli) -> None:
     key = str(cli.json("keys", "create", "Ann", "--scope", "approve")["id"])
-    told = cli.json("keys", "link", key, "--url", "https://ai.example.com/")
+    told = cli.json("keys", "devices", key, "--link", "--url", "https://ai.example.com/")
     link, _, token = str(told["link"]).partition("#")
     assert (link, told["seconds"]) == ("https://ai.example.com/ui/link", 300)
 
@@ -74,26 +74,26 @@ def test_a_link_logs_a_device_in_once_and_passkeys_are_listed_and_removed(cli: C
             return taken.id
 
     assert asyncio.run(use()) == key
-    shown = cli("keys", "link", key, "--url", "http://192.0.2.1:8100")
+    shown = cli("keys", "devices", key, "--link", "--url", "http://192.0.2.1:8100")
     assert "█" in cli.said
     assert shown.startswith("http://192.0.2.1:8100/ui/link#")
-    assert "phone" in cli("keys", "passkeys", key)
-    assert "no passkeys" in cli("keys", "passkeys", key, "--remove", "all") + cli.said
-    assert len(cli("keys", "vapid").strip()) == 43
+    assert "phone" in cli("keys", "devices", key)
+    assert "no passkeys" in cli("keys", "devices", key, "--remove", "all") + cli.said
+    assert len(cli("init", "--vapid").strip()) == 43
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["link", "nobody", "--url", "https://x.example"], "there is no valid key"),
-        (["link", "nobody"], "expected the address"),
+        (["devices", "nobody", "--link", "--url", "https://x.example"], "there is no valid key"),
+        (["devices", "nobody", "--link"], "expected the address"),
         (["create", "a", "--days", "0"], "expected more than 0"),
         (["create", "a", "--days", "inf"], "expected a number"),
         (["create", "a", "--scope", "god"], "expected one of run, read, approve, admin"),
         (["create", "a", "--worker", "nobody"], "no worker 'nobody'"),
-        (["create", "a", "--tokens", "many"], "a cap is a number or none, not 'many'"),
+        (["create", "a", "--cap", "tokens=many"], "a cap is a number or none, not 'many'"),
         (["revoke", "nobody"], "there is no key 'nobody'"),
-        (["rotate", "nobody"], "there is no key 'nobody'"),
+        (["revoke", "nobody", "--renew"], "there is no key 'nobody'"),
         (["budget", "nobody", "--dollars", "1"], "there is no key 'nobody'"),
         (["budget", "nobody"], "there is no key 'nobody'"),
     ],

@@ -149,7 +149,7 @@ def test_policies_are_put_on_a_shelf_and_get_their_parts(service: House) -> None
         (("canary", "bob", "--share", "1"), ExitCode.CONFIG, "between 0 and 1"),
         (("canary", "nobody", "--share", "0.1"), ExitCode.CONFIG, "unknown registered policy 'nobody'"),
         (("canary", "ann", "--share", "0"), ExitCode.CONFIG, "already acts"),
-        (("rollback",), ExitCode.CONFIG, "nothing to roll back to"),
+        (("promote", "--back"), ExitCode.CONFIG, "nothing to roll back to"),
         (("promote", "ann"), ExitCode.CONFIG, "is already live"),
         (("promote", "bob", "--anyway"), ExitCode.INPUT, "--anyway needs --why TEXT"),
         (("add", "nothing"), ExitCode.CONFIG, "No such file"),
@@ -167,7 +167,7 @@ def test_what_cannot_be_done_is_said(service: House, arguments: tuple[str, ...],
 
 
 def test_a_shelf_that_is_not_there_is_no_shelf(service: House) -> None:
-    assert "no policy registry" in service("rollback", code=ExitCode.CONFIG)
+    assert "no policy registry" in service("promote", "--back", code=ExitCode.CONFIG)
     assert "No such file" in service("show", code=ExitCode.CONFIG)
 
 
@@ -180,7 +180,7 @@ def test_only_a_canary_is_promoted_unless_somebody_says_why(service: House) -> N
     last = read_registry(service.shelf).history[-1]
     assert (last.deed, last.forced, last.by.why) == (RegistryAction.PROMOTED, True, "the other is broken")
     assert "promoted against the trial: the other is broken" in service("show")
-    assert service.json("rollback", "--why", "no")["live"] == first
+    assert service.json("promote", "--back", "--why", "no")["live"] == first
 
 
 def test_a_canary_with_few_outcomes_is_not_promoted_and_it_is_said_how_many_are_missing(service: House) -> None:
@@ -225,7 +225,7 @@ def test_a_better_canary_is_tried_promoted_rolled_back_and_learned_from(service:
     assert f"{canary} is live" in service("promote", "bob", "--journal", service.journal)
     assert "points (" in read_registry(service.shelf).history[-1].by.why
     service.perform(log, log.task_ids[:10])
-    assert (service.json("rollback", "--why", "as a drill")["live"], read_registry(service.shelf).canary) == (
+    assert (service.json("promote", "--back", "--why", "as a drill")["live"], read_registry(service.shelf).canary) == (
         live,
         None,
     )

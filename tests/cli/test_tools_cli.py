@@ -133,7 +133,6 @@ def test_names_and_tables_that_are_not_there_are_said(cli: Cli) -> None:
     assert "unknown catalogue 'bank'" in refused(cli, "tools", "pin", "bank")
     cli.config.write_text(CONFIG)
     assert "expected a table [catalogues.NAME]" in refused(cli, "tools", "find", "x")
-    assert "--from-journal" in refused(cli, "tools", "learn", "shop", "--out", str(cli.folder / "r.json"))
 
 
 def test_too_few_runs_teach_nothing(cli: Cli) -> None:

@@ -185,12 +185,12 @@ CONFIGURATION: Sequence[tuple[str, str, str, int, Sequence[str]]] = (
 # name, command, exit code, what the message says
 COMMAND_LINE: Sequence[tuple[str, str, int, Sequence[str]]] = (
     ("an unknown command", "rnu q", 2, ("unknown command rnu; did you mean run?",)),
-    ("an unknown option", "run q --poool a", 2, ("unknown option --poool; did you mean --pool?", "run --help")),
+    ("an unknown option", "run q --poool a", 2, ("unknown option --poool; did you mean --plan, --pool?", "run --help")),
     ("no task", "run", 2, ("prompt is missing (see shikisha run --help)",)),
     ("a task without quotes", "run what is it", 2, ("is it: not expected here; quotes make several words one",)),
     ("an empty task", "run ''", 2, ("the prompt is empty",)),
     ("words for a number", "run q --dollars much", 2, ("--dollars: expected a number",)),
-    ("nothing for a number", "run q --steps 0", 2, ("--steps: expected at least 1",)),
+    ("nothing for a number", "run q --seconds 0", 2, ("--seconds: expected at least 0.001",)),
     ("no such file", "run q --context no.txt", 2, ("no.txt: cannot be read: No such file or directory",)),
     ("no such configuration", "run q -c no.toml", 3, ("no.toml: cannot be read: No such file or directory",)),
     ("a conductor with a typo", "run q -C fixd:single", 3, ("unknown conductor 'fixd:single'", "'fixed:NAME'?")),

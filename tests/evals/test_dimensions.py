@@ -110,8 +110,8 @@ class TestCompare:
             compare_evaluations(found, found, rigour="judge")
         path = tmp_path / "a.json"
         path.write_text(dump_report(found))
-        assert CliRunner().invoke(app, ["eval", "compare", str(path), str(path)]).exit_code == 3
-        done = CliRunner().invoke(app, ["eval", "compare", str(path), str(path), "--rigour", "matched", "--json"])
+        assert CliRunner().invoke(app, ["eval", "show", str(path), str(path)]).exit_code == 3
+        done = CliRunner().invoke(app, ["eval", "show", str(path), str(path), "--rigour", "matched", "--json"])
         assert json.loads(done.stdout)["pairs"][0]["accuracy"] == [1.0, 1.0]
 
     def test_one_task_graded_in_two_ways_is_no_pair(self) -> None:

@@ -79,11 +79,11 @@ def test_it_says_who_is_asked_first_and_second(tmp_path: Path) -> None:
     ("arguments", "called"),
     [
         ((), "policy at quality=1:"),
-        (("--max-cost", "20%"), "policy at max_cost=20%:"),
-        (("--quality", "0.9"), "policy at quality=0.9:"),
-        (("--budget-per-1k", "500"), "policy at budget_per_1k=500:"),
-        (("--lambda", "0.5"), "policy at lambda=0.5:"),
-        (("--rung", "table", "--max-cost", "0.5"), "table at max_cost=0.5:"),
+        (("--at", "max_cost=20%"), "policy at max_cost=20%:"),
+        (("--at", "quality=0.9"), "policy at quality=0.9:"),
+        (("--at", "budget_per_1k=500"), "policy at budget_per_1k=500:"),
+        (("--at", "lambda=0.5"), "policy at lambda=0.5:"),
+        (("--rung", "table", "--at", "max_cost=0.5"), "table at max_cost=0.5:"),
     ],
 )
 def test_the_setting_to_look_at_can_be_chosen(arguments: Sequence[str], called: str, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_the_setting_to_look_at_can_be_chosen(arguments: Sequence[str], called: 
 
 
 def test_what_is_looked_at_is_what_is_promised(tmp_path: Path) -> None:
-    said = json.loads(shown(policy(), tmp_path, "--json", "--max-cost", "0.3"))["shown"]
+    said = json.loads(shown(policy(), tmp_path, "--json", "--at", "max_cost=0.3"))["shown"]
     mix = policy().rung().dial.for_cost(0.3)
     assert (said["cost"], said["accuracy"]) == (pytest.approx(0.3), pytest.approx(mix.accuracy))
     assert said["dollars_per_1k"] == pytest.approx(300 * policy().rung().dial.unit)
@@ -115,10 +115,10 @@ def test_another_rung_is_said_not_to_be_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--quality", "1.5"), "was not reached on held-out tasks"),
-        (("--max-cost", "0.0001"), "below the cheapest setting"),
-        (("--max-cost", "much"), "max_cost: expected a number"),
-        (("--max-cost", "1", "--quality", "1"), "at a time"),
+        (("--at", "quality=1.5"), "was not reached on held-out tasks"),
+        (("--at", "max_cost=0.0001"), "below the cheapest setting"),
+        (("--at", "max_cost=much"), "max_cost: expected a number"),
+        (("--at", "max_cost=1", "--at", "quality=1"), "at a time"),
         (("--rung", "ladder"), "unknown rung 'ladder': known are policy, table"),
     ],
 )

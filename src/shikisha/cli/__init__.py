@@ -41,9 +41,8 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "keys": ("keys", "group", "Manage the API keys of a server."),
     "context": ("context", "context", "Show what would be gathered for a task, or which sources earn their tokens."),
     "demo": ("demo", "demo", "Conduct a real model and real tools on public questions."),
-    "eval compare": ("compare", "compare", "Compare two evaluations task by task."),
     "eval grade": ("grade", "grade", "Grade the answers of an outcome log that have no score."),
-    "eval show": ("view", "view", "Show the samples of an evaluation in the browser."),
+    "eval show": ("view", "view", "Show the samples of an evaluation in the browser, or compare two evaluations."),
     "import": ("import_", "group", "Import workers and outcomes from other tools."),
     "journal": ("journal", "group", "Verify and export the journal."),
     "learn pin": (
@@ -66,13 +65,18 @@ FRONT = ("run", "serve", "init", "doctor", "runs", "explain", "eval", "learn", "
 # What a command was called before: it still works, with a line that names the new spelling.
 RENAMED: Mapping[str, str] = {
     "approve": "runs approve",
-    "compare": "eval compare",
+    "compare": "eval show",
     "context audit": "context",
     "context show": "context",
+    "eval compare": "eval show",
     "export": "device-export",
     "feedback": "runs feedback",
     "grade": "eval grade",
+    "keys link": "keys devices --link",
     "keys mend-clock": "keys budget --mend-clock",
+    "keys passkeys": "keys devices",
+    "keys rotate": "keys revoke --renew",
+    "keys vapid": "init --vapid",
     "learn export": "learn show live",
     "learn off": "learn pin off",
     "learn rollback": "learn pin previous",
@@ -80,6 +84,7 @@ RENAMED: Mapping[str, str] = {
     "memory export": "memory",
     "memory search": "memory",
     "plan": "run --plan",
+    "policy rollback": "policy promote --back",
     "policy shadow": "policy canary --share 0",
     "policy shelf": "policy show",
     "policy trial": "policy promote",
@@ -95,10 +100,35 @@ RENAMED: Mapping[str, str] = {
     "view": "eval show",
     "workers": "doctor workers",
 }
+# An option that is now a part of another one: it still works, in the same way.
+RENAMED_OPTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
+    **{
+        ("keys", f"--{cap}"): ("--cap", f"{cap}=")
+        for cap in (
+            "dollars",
+            "tokens",
+            "requests",
+            "dollars-per-day",
+            "tokens-per-day",
+            "requests-per-day",
+            "requests-per-minute",
+            "runs-at-once",
+        )
+    },
+    **{
+        ("policy", f"--{point}"): ("--at", f"{point.replace('-', '_')}=")
+        for point in ("max-cost", "quality", "budget-per-1k", "lambda")
+    },
+}
+DROPPED_FLAGS = frozenset({("tools", "--from-journal")})  # of which there is only one sense: they change nothing
 LEARNED_ELSEWHERE = frozenset({"learned", "notes", "practise", "skills", "tune"})
 # Commands and options that people may still type, and what to use now.
 REMOVED: Mapping[tuple[str, str], str] = {
     ("demo", "--office"): "`shikisha demo office`",
+    ("tools", "--seed"): "the split into halves has the seed 0",
+    ("run", "--rounds"): "[budgets] rounds, in shikisha.toml",
+    ("run", "--steps"): "[budgets] steps, in shikisha.toml",
+    ("run", "--tokens"): "[budgets] tokens, in shikisha.toml",
     ("learn", "steps"): "[learning] on = true learns it, and learn shows it",
     ("learn", "plans"): "[learning] on = true learns it, and learn shows it",
     **dict.fromkeys(
@@ -177,6 +207,25 @@ def complete_json_option(name: str, arguments: list[str]) -> list[str]:
     return completed
 
 
+def rename_options(name: str, arguments: list[str]) -> list[str]:
+    """Return the arguments with each option that is now a part of another one in its place; a line names it."""
+    renamed: list[str] = []
+    before = ""
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        now = RENAMED_OPTIONS.get((name, option))
+        if before:
+            renamed[-1] += argument
+            before = ""
+        elif now is None:
+            renamed += [] if (name, option) in DROPPED_FLAGS else [argument]
+        else:
+            print_note(f"shikisha: `{option} X` is now `{now[0]} {now[1]}X`")
+            renamed += [now[0], f"{now[1]}{value}"]
+            before = "" if equals else option
+    return renamed
+
+
 # What the library says of an option or argument, and what a person reads.
 _UsageError: type[Any] = typer.BadParameter.__mro__[1]  # Typer exports no more of Click's errors than this child
 _USAGE_WORDS = (
@@ -230,6 +279,7 @@ class _LazyGroup(TyperGroup):
             for word in sorted(words):
                 if (name, word) in REMOVED:
                     raise ConfigError(f"{name} {word} was removed; instead {REMOVED[name, word]}")
+            rest = rename_options(name, rest)
             if rest and f"{name} {rest[0]}" in _names(name):
                 name, rest = f"{name} {rest[0]}", rest[1:]
             return name, load_command(name), complete_json_option(name, rest)

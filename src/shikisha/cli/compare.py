@@ -1,9 +1,9 @@
-"""`compare`: two evaluations, task by task.
+"""`eval show A B`: two evaluations, task by task.
 
 Invariant: a difference is marked only if its interval excludes 0. Intervals are not corrected for multiple rows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,15 +13,12 @@ from rich.table import Table
 
 from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import JsonOption
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.text import one_line
 from shikisha.evals.evaluation_comparison import EvaluationComparison, PairedEntrants, compare_evaluations
 from shikisha.evals.report import load_report
 from shikisha.evals.taskset import GradeRigour
 
-FirstReport = Annotated[Path, typer.Argument(metavar="A", help="A report that `eval --json` wrote.")]
-SecondReport = Annotated[Path, typer.Argument(metavar="B", help="Another report.")]
 PairNames = Annotated[
     list[str] | None,
     typer.Option(
@@ -48,17 +45,8 @@ _COLUMNS = {
 _NARROW_COLUMNS = 5  # columns that every terminal gets
 
 
-def compare(
-    one: FirstReport,
-    other: SecondReport,
-    pair: PairNames = None,
-    rigour: RigourOption = None,
-    json: JsonOption = False,
-) -> ExitCode:
-    """Compare two evaluations task by task.
-
-    Tasks are matched by their content. Differences are B - A. Grades of different rigour are never averaged.
-    """
+def compare(one: Path, other: Path, pair: Sequence[str] | None, rigour: GradeRigour | None, json: bool) -> ExitCode:
+    """Compare two reports task by task; differences are those of the other one."""
     first, second = (load_report(_read_report(path), str(path)) for path in (one, other))
     comparison = compare_evaluations(
         first, second, [_split_pair(each, first.scores, second.scores) for each in pair or ()], rigour

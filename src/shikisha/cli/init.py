@@ -11,7 +11,7 @@ from rich.table import Table
 from shikisha.cli import output
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.first_run import describe_found, found_json, nothing_found, obtain_container
-from shikisha.cli.options import JsonOption, SharedOptions
+from shikisha.cli.options import JsonOption, SharedOptions, import_errors_name_extra
 from shikisha.config.discovery import Discovery, find_endpoints
 from shikisha.config.template import found_template, render_schema
 from shikisha.core.budget import Price
@@ -24,6 +24,9 @@ Schema = Annotated[
     bool, typer.Option("--schema", help="Print the JSON Schema of the configuration, and write nothing.")
 ]
 Empty = Annotated[bool, typer.Option("--empty", help="Look for nothing, and write an example to fill in.")]
+Vapid = Annotated[
+    bool, typer.Option("--vapid", help="Print a key that signs notifications ([push] key_env), and write nothing.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
@@ -32,6 +35,7 @@ def init(
     schema: Schema = False,
     force: Force = False,
     empty: Empty = False,
+    vapid: Vapid = False,
     json: JsonOption = False,
 ) -> ExitCode:
     """Write a commented shikisha.toml of what is found here.
@@ -39,6 +43,8 @@ def init(
     Looks for keys of known providers, in the environment and in .env, and for model servers on this machine, and asks
     each for its models. That costs nothing. Prices come from a catalogue that is dated.
     """
+    if vapid:
+        return _print_vapid_key(as_json=json)
     if schema:
         output.print_answer(render_schema())
         return ExitCode.OK
@@ -56,6 +62,17 @@ def init(
         return ExitCode.OK
     lacking = "it is an example: name your workers" if empty else "no price is known: write `price` of each worker"
     output.print_note(f"written: {file}. Next: {lacking}, then shikisha doctor")
+    return ExitCode.OK
+
+
+def _print_vapid_key(*, as_json: bool) -> ExitCode:
+    with import_errors_name_extra("phone"):
+        from shikisha.server.ops.push import new_vapid_key
+    if as_json:
+        output.print_json({"key": new_vapid_key()})
+        return ExitCode.OK
+    output.print_note("keep it in the environment variable that [push] key_env names; it is shown only once:")
+    output.print_answer(new_vapid_key())
     return ExitCode.OK
 
 

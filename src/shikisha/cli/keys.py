@@ -16,7 +16,7 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.approval_prompt import current_user
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.cli.options import JsonOption, SharedOptions, command, import_errors_name_extra
+from shikisha.cli.options import SharedOptions, command
 from shikisha.config.container import load_config
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import TaskError
@@ -66,34 +66,26 @@ class KeyPermissionOptions:
 class KeyCapOptions:
     """The caps of a key; "none" for no cap."""
 
-    dollars: Annotated[str, typer.Option("--dollars", help="US dollars in total, or none.")] = ""
-    tokens: Annotated[str, typer.Option("--tokens", help="Tokens in total, or none.")] = ""
-    requests: Annotated[str, typer.Option("--requests", help="Requests in total, or none.")] = ""
-    dollars_per_day: Annotated[str, typer.Option("--dollars-per-day", help="US dollars per UTC day, or none.")] = ""
-    tokens_per_day: Annotated[str, typer.Option("--tokens-per-day", help="Tokens per UTC day, or none.")] = ""
-    requests_per_day: Annotated[str, typer.Option("--requests-per-day", help="Requests per UTC day, or none.")] = ""
-    requests_per_minute: Annotated[
-        str, typer.Option("--requests-per-minute", help="Requests per minute at one server, or none.")
-    ] = ""
-    runs_at_once: Annotated[str, typer.Option("--runs-at-once", help="Concurrent runs at one server, or none.")] = ""
-
-    @property
-    def given(self) -> bool:
-        """Whether any cap is set."""
-        return any(getattr(self, field.name) for field in fields(self))
+    cap: Annotated[
+        Many,
+        typer.Option(
+            "--cap",
+            metavar="WHAT=NUMBER",
+            help="What it may use: dollars, tokens, requests (in all, or -per-day, by UTC), requests-per-minute, "
+            "runs-at-once (at one server); NUMBER or none; may be repeated.",
+        ),
+    ] = None
 
     def apply_to(self, caps: KeyCaps) -> KeyCaps:
-        """Return the caps, with the options that are set in place of theirs."""
-        return KeyCaps(
-            _parse_cap(float, self.dollars, caps.dollars),
-            _parse_cap(int, self.tokens, caps.tokens),
-            _parse_cap(int, self.requests, caps.requests),
-            _parse_cap(float, self.dollars_per_day, caps.dollars_per_day),
-            _parse_cap(int, self.tokens_per_day, caps.tokens_per_day),
-            _parse_cap(int, self.requests_per_day, caps.requests_per_day),
-            _parse_cap(int, self.requests_per_minute, caps.requests_per_minute),
-            _parse_cap(int, self.runs_at_once, caps.runs_at_once),
-        )
+        """Return the caps, with those that are given in place of theirs."""
+        known = {each.name.replace("_", "-"): each.name for each in fields(KeyCaps)}
+        changed: dict[str, float | None] = {}
+        for text in self.cap or ():
+            what, _, number = text.partition("=")
+            if what not in known:
+                raise TaskError(f"--cap: expected one of {', '.join(known)} and =NUMBER, not {text!r}")
+            changed[known[what]] = _parse_cap(float if "dollars" in what else int, number)
+        return replace(caps, **changed)  # type: ignore[arg-type]  # by name, so that mypy cannot tell int from float
 
 
 def create(name: KeyName, shared: SharedOptions, may: KeyPermissionOptions, most: KeyCapOptions) -> ExitCode:
@@ -132,19 +124,20 @@ def list_keys(
     return ExitCode.OK
 
 
-def revoke(key: KeyId, shared: SharedOptions) -> ExitCode:
+def revoke(
+    key: KeyId,
+    shared: SharedOptions,
+    renew: Annotated[bool, typer.Option("--renew", help="Only its secret: give it a new one.")] = False,
+) -> ExitCode:
     """Revoke a key. Servers refuse it within a second."""
+    if renew:
+        return _print_secret(_with_keys(shared, lambda keeper, by: keeper.rotate(_key_id(key), by)), shared)
     revoked = _with_keys(shared, lambda keeper, by: keeper.revoke(_key_id(key), by))
     if shared.json:
         output.print_json(revoked.shown())
     else:
         output.print_note(f"revoked: key {revoked.id} ({revoked.name}) is no longer valid")
     return ExitCode.OK
-
-
-def rotate(key: KeyId, shared: SharedOptions) -> ExitCode:
-    """Give a key a new secret. The old one is no longer valid."""
-    return _print_secret(_with_keys(shared, lambda keeper, by: keeper.rotate(_key_id(key), by)), shared)
 
 
 def budget(shared: SharedOptions, most: KeyCapOptions, key: MaybeKeyId = "", repaired: MendClock = False) -> ExitCode:
@@ -156,7 +149,7 @@ def budget(shared: SharedOptions, most: KeyCapOptions, key: MaybeKeyId = "", rep
         raise TaskError("expected the id of a KEY: see `shikisha keys list`")
 
     async def look(keeper: KeyManager, by: str) -> tuple[Key, list[DailySpend]]:
-        if most.given:
+        if most.cap:
             await keeper.change(own_id, lambda key: replace(key, caps=most.apply_to(key.caps)), by)
         found = await keeper.get(own_id)
         if found is None:
@@ -173,42 +166,27 @@ def budget(shared: SharedOptions, most: KeyCapOptions, key: MaybeKeyId = "", rep
     return ExitCode.OK
 
 
-def link(
+def devices(
     key: KeyId,
     shared: SharedOptions,
+    link: Annotated[
+        bool,
+        typer.Option("--link", help="Make a link and a QR code that log one device in, once, within five minutes."),
+    ] = False,
     url: Annotated[
-        str, typer.Option("--url", help="The address of the server; by default server.url.", show_default=False)
+        str,
+        typer.Option(
+            "--url", help="The address of the server, for the link; by default server.url.", show_default=False
+        ),
     ] = "",
-) -> ExitCode:
-    """Make a link and a QR code that log one device in, once, within five minutes."""
-    own_id, base = _key_id(key), url or load_config(shared.config).settings.server.url or ""
-    if not base.startswith(("http://", "https://")):
-        raise TaskError("--url: expected the address at which the device reaches the server, or server.url")
-
-    async def make(keeper: KeyManager, by: str) -> str:
-        found = await keeper.get(own_id)
-        if found is None or found.refused(keeper.now()) is not None:
-            raise TaskError(f"there is no valid key {own_id!r}: see `shikisha keys list`")
-        return login_link(base, await Passkeys(keeper).open_link(found, by))
-
-    made = _with_keys(shared, make)
-    if shared.json:
-        output.print_json({"key": own_id, "link": made, "seconds": LINK_SECONDS})
-    else:
-        output.print_note(f"{qr_code(made)}\nlogs one device in, once, within {LINK_SECONDS / 60:.0f} minutes:")
-        output.print_answer(made)
-    return ExitCode.OK
-
-
-def passkeys(
-    key: KeyId,
-    shared: SharedOptions,
     remove: Annotated[
         Many, typer.Option("--remove", help="The id of a passkey to remove, or all; may be repeated.")
     ] = None,
 ) -> ExitCode:
-    """List the passkeys of a key, or remove those of a lost device."""
+    """List the passkeys of a key, log a device in, or remove what a lost device holds."""
     own_id = _key_id(key)
+    if link:
+        return _print_link(own_id, url, shared)
 
     async def look(keeper: KeyManager, by: str) -> list[Passkey]:
         held = Passkeys(keeper)
@@ -226,15 +204,23 @@ def passkeys(
     return ExitCode.OK
 
 
-def vapid(json: JsonOption = False) -> ExitCode:
-    """Make a key with which the server signs notifications. Put it into the variable SHIKISHA_VAPID_KEY."""
-    with import_errors_name_extra("phone"):
-        from shikisha.server.ops.push import new_vapid_key
-    if json:
-        output.print_json({"key": new_vapid_key()})
-        return ExitCode.OK
-    output.print_note("keep it in the environment variable that [push] key_env names; it is shown only once:")
-    output.print_answer(new_vapid_key())
+def _print_link(own_id: str, url: str, shared: SharedOptions) -> ExitCode:
+    base = url or load_config(shared.config).settings.server.url or ""
+    if not base.startswith(("http://", "https://")):
+        raise TaskError("--url: expected the address at which the device reaches the server, or server.url")
+
+    async def make(keeper: KeyManager, by: str) -> str:
+        found = await keeper.get(own_id)
+        if found is None or found.refused(keeper.now()) is not None:
+            raise TaskError(f"there is no valid key {own_id!r}: see `shikisha keys list`")
+        return login_link(base, await Passkeys(keeper).open_link(found, by))
+
+    made = _with_keys(shared, make)
+    if shared.json:
+        output.print_json({"key": own_id, "link": made, "seconds": LINK_SECONDS})
+    else:
+        output.print_note(f"{qr_code(made)}\nlogs one device in, once, within {LINK_SECONDS / 60:.0f} minutes:")
+        output.print_answer(made)
     return ExitCode.OK
 
 
@@ -295,12 +281,10 @@ def _names(given: Many, option: str) -> tuple[str, ...] | None:
     return None if given is None else tuple(session.require_storable(name, option) for name in given)
 
 
-def _parse_cap(number: Callable[[str], N], text: str, before: N | None) -> N | None:
-    """Return the cap of an option: a number, None for `none`, or the former cap for an empty text."""
-    if text in {"", "none"}:
-        return before if not text else None
+def _parse_cap(number: Callable[[str], float], text: str) -> float | None:
+    """Return the cap of an option: a number, or None for `none`."""
     try:
-        return number(text)
+        return None if text == "none" else number(text)
     except ValueError:
         raise TaskError(f"a cap is a number or none, not {text!r}") from None
 
@@ -336,8 +320,5 @@ def _usage_json(each: DailySpend) -> dict[str, float]:
 group.command("create")(command(create))
 group.command("list")(command(list_keys))
 group.command("revoke")(command(revoke))
-group.command("rotate")(command(rotate))
 group.command("budget")(command(budget))
-group.command("link")(command(link))
-group.command("passkeys")(command(passkeys))
-group.command("vapid")(command(vapid))
+group.command("devices")(command(devices))

@@ -105,17 +105,11 @@ class CapOptions:
 
     dollars: Annotated[float | None, typer.Option("--dollars", min=0, help="The most US dollars to spend.")] = None
     seconds: Annotated[float | None, typer.Option("--seconds", min=0.001, help="The most seconds to take.")] = None
-    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="The most tokens to use.")] = None
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="The most steps to perform.")] = None
-    rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="The most rounds of planning.")] = None
 
     def apply_to(self, caps: Caps) -> Caps:
         """Return the caps, with the options that are set in place of theirs."""
         return replace(
             caps,
-            steps=caps.steps if self.steps is None else self.steps,
-            rounds=caps.rounds if self.rounds is None else self.rounds,
-            tokens=caps.tokens if self.tokens is None else self.tokens,
             dollars=caps.dollars if self.dollars is None else self.dollars,
             seconds=caps.seconds if self.seconds is None else self.seconds,
         )

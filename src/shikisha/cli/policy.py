@@ -71,30 +71,20 @@ RungName = Annotated[str, typer.Option("--rung", help="The candidate policy to s
 class OperatingPointOptions:
     """The operating point of a policy; one of these options at a time."""
 
-    max_cost: Annotated[
-        str, typer.Option("--max-cost", help="Average cost, as a share of the best single worker's: 0.2 or 20%.")
-    ] = ""
-    quality: Annotated[
-        str, typer.Option("--quality", help="Accuracy, as a share of the best single worker's: 0.99.")
-    ] = ""
-    budget_per_1k: Annotated[str, typer.Option("--budget-per-1k", help="Dollars for a thousand tasks.")] = ""
-    price: Annotated[
-        str,
+    at: Annotated[
+        list[str] | None,
         typer.Option(
-            "--lambda", help="Accuracy that one unit of cost must bring; the unit is the best single worker's cost."
+            "--at",
+            metavar="WHAT=NUMBER",
+            help="max_cost=0.2 (average cost) or quality=0.99 (accuracy), as shares of the best single worker's; "
+            "budget_per_1k, dollars for a thousand tasks; lambda, the accuracy that one unit of cost must bring.",
         ),
-    ] = ""
+    ] = None
 
     @property
     def given(self) -> list[tuple[str, str]]:
         """The options that are set, by their names in a conductor."""
-        every = {
-            "max_cost": self.max_cost,
-            "quality": self.quality,
-            "budget_per_1k": self.budget_per_1k,
-            "lambda": self.price,
-        }
-        return [(name, text) for name, text in every.items() if text]
+        return [(name, value) for name, _, value in (text.partition("=") for text in self.at or ())]
 
 
 def show(file: Shown, point: OperatingPointOptions, rung: RungName = "", json: JsonOption = False) -> ExitCode:
@@ -177,12 +167,6 @@ def canary(
         return held.with_canary(name, share, by) if share else held.with_shadow(name, by)
 
     return _change_shelf(folder, changed, json=json)
-
-
-def rollback(folder: ShelfFolder, why: Why = "", json: JsonOption = False) -> ExitCode:
-    """Make the previous live policy live again."""
-    by = sign_change(why)
-    return _change_shelf(folder, lambda held: held.with_rollback(by), json=json)
 
 
 def sign_change(why: str) -> ChangeAuthor:
@@ -293,6 +277,7 @@ def promote(
     shared: SharedOptions,
     version: Version = "",
     anyway: Annotated[bool, typer.Option("--anyway", help="Promote against the trial; needs --why.")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Make the previous live policy live again.")] = False,
     why: Why = "",
 ) -> ExitCode:
     """Make a policy live.
@@ -301,9 +286,11 @@ def promote(
     count. Without VERSION it promotes nothing: it compares the canary with the live policy, by the runs of the journal
     since the canary got its share, and reports on the shadows.
     """
+    by = sign_change(why)
+    if back:
+        return _change_shelf(folder, lambda held: held.with_rollback(by), json=shared.json)
     if not version:
         return _report_trial(folder, judging, shared)
-    by = sign_change(why)
     if anyway and not why.strip():
         raise TaskError("--anyway needs --why TEXT, for the history of the registry")
     before = read_registry(folder)
@@ -458,5 +445,5 @@ def _trial_summary(found: CanaryTrial) -> str:
 group = typer.Typer(
     help="Show, release and watch learned policies.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
-for _act in (show, add, canary, promote, rollback, watch):
+for _act in (show, add, canary, promote, watch):
     group.command()(command(_act))

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from shikisha.telemetry.observer import TelemetryObserver
 
 
-Prompt = Annotated[str, typer.Argument(help="The task; - reads it from stdin.", show_default=False)]
+Prompt = Annotated[str | None, typer.Argument(help="The task; - reads it from stdin.", show_default=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def run(
     caps: CapOptions,
     planning: PlanOptions,
     shared: SharedOptions,
-    prompt: Prompt = "",
+    prompt: Prompt = None,
     quiet: Quiet = False,
     yes: YesOption = False,
 ) -> ExitCode:
@@ -191,8 +191,8 @@ def run(
     """
     if planning.parse is not None:
         return _parse_plan(planning.parse, chosen, shared)
-    if not prompt:
-        raise TaskError("expected a prompt, or --parse FILE")
+    if prompt is None:
+        raise TaskError("prompt is missing (see shikisha run --help)")
     if planning.plan:
         return _plan_only(prompt, details, chosen, shared, yes=yes)
     task, name, shown = session.read_task(prompt, details), new_run_id(), progress.choose_progress(quiet)

@@ -51,8 +51,6 @@ Check = Annotated[bool, typer.Option("--check", help="Only say what differs from
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="An OpenAPI document (.json, .yaml) or .jsonl file.")]
 NewName = Annotated[str, typer.Option("--name", help="The name of the catalogue; by default that of the file.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="The ranker file to write.")]
-FromJournal = Annotated[bool, typer.Option("--from-journal", help="Learn from the steps of the journal.")]
-Seed = Annotated[int, typer.Option("--seed", help="The seed of the split into halves.")]
 
 
 def pin(shared: SharedOptions, names: Names = None, check: Check = False) -> ExitCode:
@@ -227,14 +225,12 @@ async def _call_tool(shared: SharedOptions, catalogue: str, name: str, arguments
             return await engine.run(Task(arguments), pool, plan, container.caps, config=container.resolved())
 
 
-def learn(name: OneName, to: Out, shared: SharedOptions, from_journal: FromJournal = False, seed: Seed = 0) -> ExitCode:
+def learn(name: OneName, to: Out, shared: SharedOptions) -> ExitCode:
     """Learn from finished steps which tools of a catalogue are right for which subtask.
 
     Fits a ranker on one half of the queries and compares it with the current one on the other half. The file is written
     only where the interval of the difference excludes harm; exit code 1 otherwise.
     """
-    if not from_journal:
-        raise ConfigError("expected --from-journal: the journal is where tools are learned from")
     require_extra("learn", "tools learn")
     output.refuse_unwritable(to)
     # Only this command needs scikit-learn.
@@ -258,7 +254,7 @@ def learn(name: OneName, to: Out, shared: SharedOptions, from_journal: FromJourn
         shipped, own = (mean_recall(each.search, gathered.judgments) for each in (ToolSearch(entries), search))
         queries = len(gathered.judgments)
         output.print_note(f"encoder: recall at 5 on {queries:,} queries: {shipped:.3f} → {own:.3f} with {encoder_file}")
-    ranker, gain = select_ranker(search.search, gathered.judgments, search.ranker, f"catalogue {name}", seed)
+    ranker, gain = select_ranker(search.search, gathered.judgments, search.ranker, f"catalogue {name}")
     if gain.excludes_harm:
         output.write_file(to, ranker.dump())
     figures = {"queries": gain.queries, "before": gain.before, "after": gain.after, "low": gain.low, "high": gain.high}

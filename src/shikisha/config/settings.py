@@ -107,7 +107,7 @@ class PushTable(BaseModel):
     key_env: str = Field(
         default="SHIKISHA_VAPID_KEY",
         pattern="^[A-Za-z_][A-Za-z0-9_]*$",
-        description="the environment variable that holds the VAPID key; `shikisha keys vapid` makes one",
+        description="the environment variable that holds the VAPID key; `shikisha init --vapid` makes one",
     )
     contact: str = Field(
         pattern="^(mailto:.+@.+|https://.+)$",

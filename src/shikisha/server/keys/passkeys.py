@@ -115,7 +115,9 @@ class Passkeys:
         code = await self._take_code(token[:200], CodePurpose.LINK)
         key = None if code is None else await self._manager.get(code.key)
         if key is None or key.refused(self._manager.now()) is not None:
-            said = "this link was used before, or its time is over: make another with `shikisha keys link`"
+            said = (
+                "this link was used before, or its time is over: make another with `shikisha keys devices KEY --link`"
+            )
             raise ApiError(401, said, "link_over")
         await self._manager.note(key.id, "link.used", key.id)
         return key

@@ -85,7 +85,7 @@ def push_settings(container: Container) -> PushSettings | None:
         uncompressed = Encoding.X962, PublicFormat.UncompressedPoint
         public = key.public_key.public_bytes(*(uncompressed))
     except Exception as error:  # noqa: BLE001 - the library raises what its parts raise; none of it may show the key
-        said = f"push: {table.key_env} holds no VAPID key ({type(error).__name__}): `shikisha keys vapid` makes one"
+        said = f"push: {table.key_env} holds no VAPID key ({type(error).__name__}): `shikisha init --vapid` makes one"
         raise ConfigError(said) from None
     return PushSettings(table.contact, _base64url(public), secret, table.services, table.content)
 

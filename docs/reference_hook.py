@@ -89,9 +89,22 @@ def _tables(path: str, entry: Schema, whole: Schema, depth: int = 0) -> Iterator
 
 
 def _followed(entry: Schema, whole: Schema) -> Schema:
-    while "$ref" in entry:
-        entry = {**whole["$defs"][entry["$ref"].rpartition("/")[2]], **{k: v for k, v in entry.items() if k != "$ref"}}
-    return entry
+    """Return what an entry refers to, with the keys that it inherits (`allOf`) and those that it narrows."""
+    bases = [{"$ref": entry["$ref"]}] if "$ref" in entry else entry.get("allOf", [])
+    if not bases:
+        return entry
+    keys: dict[str, Schema] = {}
+    for each in (*(_followed(_definition(base, whole), whole) for base in bases), entry):
+        for key, inner in each.get("properties", {}).items():
+            keys[key] = {**keys.get(key, {}), **inner}
+    base = _followed(_definition(bases[0], whole), whole) if "$ref" in entry else {}
+    own = {name: value for name, value in entry.items() if name not in ("$ref", "allOf")}
+    return {**base, **own, **({"properties": keys} if keys else {})}
+
+
+def _definition(base: Schema, whole: Schema) -> Schema:
+    found: Schema = whole["$defs"][base["$ref"].rpartition("/")[2]]
+    return found
 
 
 def _choices(entry: Schema, whole: Schema) -> Sequence[Schema]:

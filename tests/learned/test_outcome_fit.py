@@ -16,12 +16,18 @@ from learning_world import (
     evidence_of,
     fitted,
     graded,
+    perform,
+    world_pool,
     world_task,
 )
 
-from shikisha.core.errors import ConfigError
+from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.core.call import Card, Reply, Request
+from shikisha.core.errors import ConfigError, FaultKind, WorkerError
 from shikisha.core.events import GradeBasis
-from shikisha.core.task import OPERATOR
+from shikisha.core.plan import Plan, Step
+from shikisha.core.task import OPERATOR, Task
+from shikisha.engine.pool import Member, Pool
 from shikisha.learned.learned_file import read_learned, write_learned
 from shikisha.learned.outcome_fit import LearningTerms, answer_states, choose_evidence, fit_outcomes
 from shikisha.learned.outcome_model import OUTCOMES, OutcomeModel, outcome_model_of, prior_model
@@ -30,6 +36,7 @@ from shikisha.learned.step_evidence import (
     StepAnswer,
     StepUnit,
     mask_wording,
+    run_evidence,
 )
 from shikisha.retrieval.text_encoder import shipped_encoder
 
@@ -243,3 +250,22 @@ def test_a_thousand_runs_are_fitted_in_seconds_of_one_core() -> None:
     fit_outcomes(evidence, LearningTerms(phrases=TERMS.phrases), OPERATOR, shipped_encoder().encode)
     assert perf_counter() - began < 10  # a bound that a loaded machine keeps; benchmarks/learning.py measures
     assert world_task(1).prompt
+
+
+class _Mute:
+    async def perform(self, request: Request) -> Reply:
+        """Give no answer to anything."""
+        del request
+        raise WorkerError(FaultKind.TOOL_ERROR, "not made for this")
+
+
+async def test_a_step_that_nobody_answered_takes_the_blame_from_the_steps_beside_it() -> None:
+    pool = Pool([*world_pool(), Member(Card("mute", "", "chat", attempts=1), _Mute())])
+    adds, asks, joins = Step("Add up the invoices of Ada.", 0), Step("Cite the rule.", 3), Step("Join.", 1, (0, 1))
+    run = graded(await perform(Task("Both."), ScriptedConductor([Plan((adds, asks, joins))]), pool), right=False)
+    told = run_evidence(run, TERMS.phrases)
+    assert told is not None
+    assert [unit.used for unit in told.units] == [0, 0, 0]
+    runs = [replace(told, run=f"r{at}", at=float(at)) for at in range(40)]
+    model = fit_outcomes(runs, TERMS, OPERATOR, shipped_encoder().encode)
+    assert chance(model, "adder", "") > 0.25 > chance(model, "mute", "")

@@ -236,6 +236,8 @@ class _RoundReader:
             place = next((at for at, one in enumerate(kept) if plain_answer(one.text) == text), None)
         elif any(at in used for at in said):
             place = max(at for at, index in enumerate(said) if index in used)
+        elif not said and any(at in used for at in places):
+            place = 0  # a needed answer that is missing explains a wrong run: the other steps are not to blame
         for part in parts:
             mine = [self._share(one, len(parts)) for one in (*kept, *failed)]
             core = split_phrases(part, self.phrases)[0]

@@ -235,17 +235,17 @@ class Traffic:
                 log(f"  {at + 1}: {sum(one for one, _ in found) / best:.3f}")
 
 
-async def windows(world: World, earned: Sequence[float]) -> list[float]:
-    """Return for each 50 runs how far they were above the planner alone, as a share of the optimum."""
+async def windows(world: World, earned: Sequence[float], first: int = 0) -> list[float]:
+    """Return for each 50 runs from `first` on how far they were above the planner alone, as a share of the optimum."""
     recorder, bases = MemoryRecorder(), list[float]()
     engine = Engine(recorder)
-    for at in range(len(earned)):
+    for at in range(first, first + len(earned)):
         run = await engine.run(world.task(at), world.pool(at, 0), world.planner(at), CAPS)
         recorder.forget(run.id)
         bases.append(world.grade(at, run.answer) - steps_paid(run))
     count = len(earned) // 50 * 50
     gap = (np.array(earned) - np.array(bases))[:count].reshape(-1, 50).sum(1)
-    best = np.array([world.best(at) for at in range(count)]).reshape(-1, 50).sum(1)
+    best = np.array([world.best(at) for at in range(first, first + count)]).reshape(-1, 50).sum(1)
     return [round(float(one), 3) for one in gap / best]
 
 
@@ -296,8 +296,9 @@ async def endpoints(seed: int, asked: argparse.Namespace) -> dict[str, object]:
             async with configured(yard, Path(made), url):
                 after = Traffic(yard, journal, 200, asked.graded, 1, lambda _: yard.conductor)
                 await after.run(asked.runs, measures=False)
-            log(f"{asked.change} {seed}: {followed(yard, asked.runs, kept, after.workers)}")
-            return {"seed": seed, "change": asked.change, "runs": followed(yard, asked.runs, kept, after.workers)}
+                gaps = await windows(yard, after.values, asked.runs)
+            runs = followed(yard, asked.runs, kept, after.workers)
+            return {"seed": seed, "change": asked.change, "runs": runs, "windows": gaps}
 
 
 @asynccontextmanager

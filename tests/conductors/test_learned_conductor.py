@@ -117,8 +117,9 @@ async def test_a_worker_that_is_renamed_or_joins_later_has_its_part_of_the_free_
     """Nothing is left to explore with, and the specialist for sums has another name from now on."""
     spent = replace(MODEL, learning=replace(MODEL.learning, runs=500, credit=0.0, acts=1.0))
     cards = tuple(replace(one, name="summer") if one.name == "adder" else one for one in world_pool().cards)
-    known = replace(MODEL.figures["adder"], calls=60)
-    for model, tried in ((spent, True), (replace(spent, figures={**spent.figures, "summer": known}), False)):
+    often, rare = replace(MODEL.figures["adder"], calls=60, joined=200), replace(MODEL.figures["adder"], calls=1)
+    known = [replace(spent, figures={**spent.figures, "summer": one}) for one in (often, rare)]  # rare: from the start
+    for model, tried in ((spent, True), *((one, False) for one in known)):
         made = [
             await conductor_of(model, TERMS).propose(situation(world_task(at, 2, seed=4), cards)) for at in range(40)
         ]

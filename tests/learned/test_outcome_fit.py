@@ -96,16 +96,32 @@ def test_without_runs_and_without_grades_the_model_is_the_prior() -> None:
     assert max(chances) - min(chances) < 0.05
 
 
-def test_a_new_worker_is_the_average_one_and_draws_of_it_spread_wider() -> None:
+def test_draws_of_a_worker_that_joins_after_the_free_runs_spread_widest() -> None:
     model, rng = fitted(RUNS), np.random.default_rng(1)
     x = model.reader.place(model.reader.mean[None], ["sum"])
     design = np.zeros(len(model.shared))
     design[0], design[4 + len(model.phrases) :] = 1.0, x[0]
-    spreads = {
-        name: float(np.std([float(design @ model.weights([name], rng)[0]) for _ in range(300)]))
-        for name in ("adder", "newcomer")
-    }
-    assert spreads["newcomer"] > 1.2 * spreads["adder"] > 0
+
+    def spread(model: OutcomeModel, name: str) -> float:
+        return float(np.std([float(design @ model.weights([name], rng)[0]) for _ in range(300)]))
+
+    early = replace(model, learning=replace(model.learning, runs=100))
+    assert spread(model, "newcomer") > 1.6 * spread(early, "newcomer") > 1.6 * spread(model, "adder") > 0
+
+
+def test_a_worker_is_new_that_joined_after_the_free_runs_and_was_called_little() -> None:
+    def run(at: int, worker: str) -> RunEvidence:
+        unit = StepUnit("Do it .", "", (StepAnswer(worker, (), False, dollars=0.001),), 0)
+        return RunEvidence(f"r{at:04}", at, (unit,), True, GradeBasis.PERSON, OPERATOR)
+
+    first = [run(at, "rare" if at == 5 else "known") for at in range(200)]
+    few, many = (
+        fit_outcomes([*first, *(run(at, "late") for at in range(200, 200 + count))], LearningTerms(), OPERATOR, None)
+        for count in (3, 60)
+    )
+    assert [few.is_new(name, 3) for name in ("rare", "known", "late", "unknown")] == [False, False, True, True]
+    assert not many.is_new("late", 3)
+    assert not fit_outcomes(first[:100], LearningTerms(), OPERATOR, None).is_new("unknown", 3)  # all runs are free yet
 
 
 def test_how_far_workers_differ_by_subtask_is_learned() -> None:

@@ -23,7 +23,7 @@ from shikisha.core.budget import format_dollars
 from shikisha.core.plan import Plan
 from shikisha.core.task import Scope
 from shikisha.engine.conductor import Conductor, Proposal, Situation
-from shikisha.learned.outcome_fit import FREE_RUNS, LearningTerms
+from shikisha.learned.outcome_fit import LearningTerms
 from shikisha.learned.outcome_model import OutcomeModel
 from shikisha.learned.step_evidence import EXPLORED, PLANNED, STANDS_BY, planned_workers
 
@@ -89,8 +89,8 @@ class LearnedConductor:
             others = [block for block in drawn.blocks if block not in best.blocks]
             cost = sum(map(table.price_of, others)) + worth * max(0.0, best.chance - table.chance_of(drawn))
             # A worker that joins later has its part of the first free runs, too.
-            calls = [model.calls(situation.cards[block.worker].name) * len(table.able) for block in others]
-            free = not cost or share >= 1 or min(calls, default=FREE_RUNS) < FREE_RUNS
+            joins = any(model.is_new(table.names[block.worker], len(table.names)) for block in others)
+            free = not cost or share >= 1 or joins
             taken = 1.0 if free else min(1.0, model.learning.credit / cost)
             if tried != plan:
                 beside[DRAWN] = drawn.summary()

@@ -25,6 +25,7 @@ from shikisha.core.events import GradeBasis
 from shikisha.core.task import Scope
 from shikisha.learned.outcome_model import (
     FINDS_PRIOR,
+    FREE_RUNS,
     KEEPS_PRIOR,
     KIND_PRECISION,
     MOST_AXES,
@@ -61,7 +62,6 @@ _LEAST_SINCE = 6  # runs before and since a fall
 _FORETOLD, _FORETOLD_ROUNDS = 80, 3  # newest runs in which a fall is looked for, and rounds without them
 _CLIP = 1e-4
 _MOST_TEXTS = 4_000  # wordings that the axes are taken from
-FREE_RUNS = 150  # runs that may be explored with whatever that costs
 _ARM_RUNS = 1_000  # newest runs that say what the arms came to
 _ACTS, _ACTS_LESS = 0.93, 0.5
 _LEAST_ARM = 50  # graded runs of each arm before one is believed
@@ -423,10 +423,12 @@ class _Fit:
 def _figures(runs: Sequence[RunEvidence]) -> tuple[dict[str, WorkerFigures], float, float]:
     """Return dollars and seconds by worker, and what a check and a further subtask cost as a share of a call."""
     units = [unit for run in runs for unit in run.units]
-    calls = defaultdict[str, list[StepAnswer]](list)
-    for unit in units:
-        for one in unit.answers if unit.together == 1 else ():
-            calls[one.worker].append(one)
+    calls, first = defaultdict[str, list[StepAnswer]](list), dict[str, int]()
+    for order, run in enumerate(runs):
+        for unit in run.units:
+            for one in unit.answers if unit.together == 1 else ():
+                calls[one.worker].append(one)
+                first.setdefault(one.worker, order)
     found = dict[str, WorkerFigures]()
     for worker, said in calls.items():
         paid = np.array([one.dollars for one in said if not one.fault] or [0.0])
@@ -434,6 +436,7 @@ def _figures(runs: Sequence[RunEvidence]) -> tuple[dict[str, WorkerFigures], flo
         root = len(paid) ** 0.5
         found[worker] = WorkerFigures(
             len(said), float(paid.mean()), float(paid.std() / root), float(took.mean()), float(took.std() / root),
+            joined=first[worker],
         )  # fmt: skip
     known = {name: one.dollars for name, one in found.items() if one.dollars}
     checks = [unit.checker for unit in units if unit.checker is not None and unit.checker.worker in known]

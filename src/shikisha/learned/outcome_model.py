@@ -36,6 +36,8 @@ _SHARED_MEAN = (0.0, 1.0, -0.3, 0.0)
 _TOLD_MEAN, _TOLD_PRECISION, _KIND_PRECISION = 0.1, 6.25, 2.0
 _OWN_PRECISION = (2.0, 4.0)  # constant, phrases
 KIND_PRECISION = 0.45  # of a worker's own weights of the subtask, before any run
+FREE_RUNS = 150  # runs that may be explored with whatever that costs
+_NEW_SPREAD = 2.0  # how many times as far draws of a new worker spread: its mean is only that of others at its price
 _FREE, _MOST_DECADES = 1e-6, 1.5  # dollars a call that count as nothing, and how far prices count from the middle
 # What is believed of checks before any: how often one keeps a right result; how often one finds a wrong one, if the
 # checker would be right itself; what a check and a further subtask in one call cost, as a share of a call.
@@ -79,8 +81,8 @@ class SubtaskReader:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFigures:
-    """What calls of a worker came to: how many, mean dollars and seconds with their deviations, and since when it
-    counts (`since`: the run from which on, after a fall; else empty).
+    """What calls of a worker came to: how many, mean dollars and seconds with their deviations, since when it counts
+    (`since`: the run from which on, after a fall; else empty), and how many runs came before its first call.
     """
 
     calls: int
@@ -89,6 +91,7 @@ class WorkerFigures:
     seconds: float
     seconds_spread: float
     since: str = ""
+    joined: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +168,13 @@ class OutcomeModel:
         rows[:, _BIAS] += rows[:, _PRICE] * price_scale(paid if dollars is None else dollars, self.price_middle)
         spread = 1 / np.sqrt(own_precision(len(self.phrases), self.reader.size, self.kind_precision))
         for row, name in zip(rows, workers, strict=True):
+            wide = _NEW_SPREAD if self.is_new(name, len(workers)) else 1.0
             if name in self.workers:
                 at = self.workers.index(name)
                 mine = self.own[at] - self.slopes[at] @ moved
-                mine = mine if rng is None else mine + self._draw(self.roots[at], rng)
+                mine = mine if rng is None else mine + wide * self._draw(self.roots[at], rng)
             else:
-                mine = np.zeros(size) if rng is None else spread * rng.standard_normal(size)
+                mine = np.zeros(size) if rng is None else wide * spread * rng.standard_normal(size)
             row[self.columns] += mine
         return rows
 
@@ -178,9 +182,10 @@ class OutcomeModel:
     def _draw(root: Floats, rng: np.random.Generator) -> Floats:
         return np.asarray(np.linalg.solve(root.T, rng.standard_normal(len(root))))
 
-    def calls(self, worker: str) -> int:
-        """Return how many calls of a worker are known."""
-        return self.figures[worker].calls if worker in self.figures else 0
+    def is_new(self, worker: str, workers: int) -> bool:
+        """Whether a worker joined after the free runs, and had fewer calls yet than each of the others had in them."""
+        known = self.figures.get(worker, WorkerFigures(0, 0.0, 0.0, 0.0, 0.0, joined=self.learning.runs))
+        return known.joined >= FREE_RUNS and known.calls * workers < FREE_RUNS
 
     def kind_chances(self, worker: str) -> dict[str, float]:
         """Return the worker's chance at an average subtask (""), and of each kind, with the phrases that help it."""

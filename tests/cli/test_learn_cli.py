@@ -74,7 +74,7 @@ def test_every_rung_is_measured_and_one_is_kept(climbed: tuple[Learning, str]) -
         assert rung.evidence is not None
         assert row.split()[-1] == f"{100 * rung.evidence.area:.2f}"
         assert len(row) <= 80
-    assert [rung.name for rung in policy.rungs] == ["table", "cascade", "policy", "combined"]
+    assert [rung.name for rung in policy.rungs] == ["table", "policy", "combined"]
     assert policy.about.verdict is not None
     assert said.splitlines()[0] == said.splitlines()[-1] == policy.about.verdict.text
     assert f"written: {learning.out} (version {version})" in learning.said
@@ -265,9 +265,9 @@ def test_some_workers_alone_can_be_learned_about(learning: Learning) -> None:
 
 def test_a_rung_is_kept_because_it_is_asked_for(tmp_path: Path) -> None:
     learning = Learning(tmp_path, 120)
-    said = " ".join(learning("--rung", "cascade").split())
-    assert load_policy(learning.out)[0].kept == "cascade"
-    assert "The cascade is selected by request" in said or "The cascade is selected:" in said
+    said = " ".join(learning("--rung", "policy").split())
+    assert load_policy(learning.out)[0].kept == "policy"
+    assert "The policy is selected by request" in said or "The policy is selected:" in said
 
 
 SLOW = {"slow": Made(0.9, 0.01, seconds=10.0), "quick": Made(0.85, 0.01, seconds=1.0)}

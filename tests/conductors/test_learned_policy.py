@@ -27,7 +27,7 @@ from shikisha.engine.worker import Card, Reply, Request
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer, LoggedTask
 from shikisha.routing.fit.log_replay import ReplayResult
-from shikisha.routing.fit.model_selection import CASCADE, POLICY, TABLE, LearningOptions, fit_candidates, select_policy
+from shikisha.routing.fit.model_selection import POLICY, TABLE, LearningOptions, fit_candidates, select_policy
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
 from shikisha.routing.policy_data import Candidate, Policy, PolicyOrigin
 from shikisha.routing.policy_file import load_policy, save_policy
@@ -57,7 +57,7 @@ def file(log: OutcomeLog, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fitted(held: OutcomeMatrix) -> Policy:
     """A policy of all rungs, whatever can be defended."""
     made, known = (
-        fit_candidates(held, LearningOptions(), (TABLE, CASCADE, POLICY)),
+        fit_candidates(held, LearningOptions(), (TABLE, POLICY)),
         select_policy(held.at(np.arange(20))).policy.workers,
     )
     rungs = tuple(Candidate(name, dial) for name, dial in made.dials.items())
@@ -86,7 +86,7 @@ def differing(runs: list[Run], played: ReplayResult, log: OutcomeLog, names: tup
     return found
 
 
-@pytest.mark.parametrize("rung", [TABLE, CASCADE, POLICY])
+@pytest.mark.parametrize("rung", [TABLE, POLICY])
 @pytest.mark.parametrize("cost", [0.2, 0.7])
 async def test_what_is_performed_is_what_was_measured(rung: str, cost: float, log: OutcomeLog, file: Path) -> None:
     conductor = policy_conductor(f"{file}?max_cost={cost}&rung={rung}")
@@ -191,7 +191,7 @@ class Busy:
             self.inside -= 1
 
 
-@pytest.mark.parametrize("rung", [TABLE, CASCADE, POLICY])
+@pytest.mark.parametrize("rung", [TABLE, POLICY])
 async def test_balance_passes_over_full_workers_in_every_rung(rung: str, log: OutcomeLog, file: Path) -> None:
     async def crowd(query: str) -> tuple[list[Run], dict[str, Busy]]:
         workers = {name: Busy(log, name) for name in log.workers}
@@ -243,7 +243,7 @@ async def test_a_worker_s_own_confidence_is_journaled_and_an_absurd_one_is_not(l
     def pool(sure: object) -> Pool:
         return Pool([Member(replace(replay_card(log, name), concurrency=None), Sure(sure)) for name in log.workers])
 
-    engine, conductor = Engine(MemoryRecorder()), policy_conductor(f"{file}?rung={CASCADE}")
+    engine, conductor = Engine(MemoryRecorder()), policy_conductor(f"{file}?rung={POLICY}")
     run = await engine.run(log.task(log.task_ids[0]), pool(0.87), conductor)
     given = run.rounds[0].results[0]
     assert given is not None

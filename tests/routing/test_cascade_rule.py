@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from panels import POOL, folds, keeps_its_word, panel
 
 from shikisha.routing.arrays import Floats, Ints
 from shikisha.routing.cascade_rule import END_OF_ORDER, CascadeRule, confidence_features, sigmoid
-from shikisha.routing.fit.fit_cascade import fit_cascade
 from shikisha.routing.state import NO_ANSWER, NO_WORKER, NOT_ASKED, SHIP, DecisionState, LengthScales, TaskBatch
 
 CHEAP, MIDDLE, DEAR, SPARE = range(4)
@@ -127,24 +125,11 @@ def test_a_chance_lies_between_0_and_1(odds: float, expected: float) -> None:
     assert sigmoid(np.array([[odds]]), np.ones(1)) == pytest.approx([expected], abs=1e-9)
 
 
-@pytest.mark.parametrize("kinds", [("maths", "law"), ()])
-def test_a_cascade_asks_once_those_who_are_there_and_ships_what_was_given(kinds: tuple[str, ...]) -> None:
-    held = panel({name: replace(made, silent=0.2) for name, made in POOL.items()}, tasks=120, kinds=kinds)
-    part = fit_cascade(held, folds(held)).part
-    keeps_its_word(part, held)
-    keeps_its_word(part, replace(held, batch=TaskBatch(held.batch.prompts, np.full(120, -1))))
-
-
 def test_a_cascade_is_its_arrays_in_single_precision() -> None:
-    held = panel(tasks=200)
-    part = fit_cascade(held, folds(held)).part
+    part = made()
     again = CascadeRule.of({name: array.astype(np.float32).astype(float) for name, array in part.to_arrays().items()})
-    for asked in ([0, 1], [0], [1, 2]):
-        state = held.state_after(np.isin(np.arange(3), asked) & np.ones(held.codes.shape, bool))
-        for setting in range(part.settings):
-            one, other = part.act(state, setting), again.act(state, setting)
-            assert (one.ask == other.ask).all()
-            assert (one.ship == other.ship).all()
+    for state in (seen(0), seen(0, 0), seen(0, 1), seen(NO_ANSWER, 0)):
+        assert act(part, state) == act(again, state)
 
 
 def test_a_call_that_others_wait_for_must_promise_more() -> None:

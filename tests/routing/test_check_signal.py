@@ -22,7 +22,6 @@ from shikisha.engine.worker import Card
 from shikisha.routing.fit.check_signal import apply_test_signal
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import (
-    CASCADE,
     POLICY,
     TABLE,
     LearningOptions,
@@ -41,15 +40,14 @@ SCORES = scores_only(panel(WORKERS, 300))
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     held, _ = apply_test_signal(SCORES)
-    made = fit_candidates(held, LearningOptions(), (TABLE, CASCADE, POLICY))
+    made = fit_candidates(held, LearningOptions(), (TABLE, POLICY))
     rungs = tuple(Candidate(name, dial) for name, dial in made.dials.items())
-    return Policy(PolicyOrigin("log", "", len(held)), known_workers(held), held.types, made.parts, rungs, CASCADE)
+    return Policy(PolicyOrigin("log", "", len(held)), known_workers(held), held.types, made.parts, rungs, POLICY)
 
 
-@pytest.mark.parametrize("rung", [CASCADE, POLICY])
-def test_the_next_worker_is_asked_where_the_test_fails_and_nowhere_else(policy: Policy, rung: str) -> None:
+def test_the_next_worker_is_asked_where_the_test_fails_and_nowhere_else(policy: Policy) -> None:
     fresh, _ = apply_test_signal(scores_only(panel(WORKERS, 500, seed=2)))
-    point = policy.mix(OperatingTarget(TargetMetric.BEST), rung).high
+    point = policy.mix(OperatingTarget(TargetMetric.BEST)).high
     played = replay(policy.parts[point.part], point.setting, fresh)
     unit = fresh.cost_unit()
     assert played.won.mean() > fresh.mean_scores().max() + 0.1

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from shikisha.cli import app
 from shikisha.outcomes.log_reader import OutcomeLog
-from shikisha.routing.fit.model_selection import CASCADE, MIN_TASKS, POLICY, TABLE
+from shikisha.routing.fit.model_selection import MIN_TASKS, POLICY, TABLE
 from shikisha.routing.trade_off import TargetMetric
 
 SHELF = ("show", "add", "canary", "trial", "promote", "rollback", "watch")
@@ -53,9 +53,7 @@ def test_every_command_of_the_page_works_in_its_order(tmp_path: Path, monkeypatc
         assert result.exit_code == 0, (command, result.output, result.stderr)
 
 
-@pytest.mark.parametrize(
-    "name", [TABLE, CASCADE, POLICY, *(f"?{aim}=" for aim in TargetMetric if aim is not TargetMetric.BEST)]
-)
+@pytest.mark.parametrize("name", [TABLE, POLICY, *(f"?{aim}=" for aim in TargetMetric if aim is not TargetMetric.BEST)])
 def test_the_page_names_every_rung_and_every_way_to_turn_the_dial(name: str) -> None:
     assert f"| `{name}" in PAGE.read_text()
 

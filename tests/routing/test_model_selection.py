@@ -10,7 +10,6 @@ from shikisha.routing.fit.combined_dial import shrink_gains
 from shikisha.routing.fit.cost_frontier import BUDGETS, affordable_share, compute_frontier, paired_gain
 from shikisha.routing.fit.log_replay import replay, replay_frontier
 from shikisha.routing.fit.model_selection import (
-    CASCADE,
     POLICY,
     POLICY_TASKS,
     TABLE,
@@ -52,13 +51,13 @@ def test_where_agreement_tells_much_the_dial_asks_step_by_step(climbed: Policy) 
     assert StoppingRule.kind in kinds
     assert next(one for one in evidence(climbed, COMBINED).gains if one.over == TABLE).low > 0
     gains = evidence(climbed, POLICY).gains
-    assert {one.over for one in gains} >= {TABLE, CASCADE}
+    assert {one.over for one in gains} >= {TABLE}
     assert next(one for one in gains if one.over == TABLE).low > 0
 
 
 def test_what_is_promised_is_what_new_tasks_bring(climbed: Policy) -> None:
     fresh = panel(ALIKE, tasks=900, seed=5)
-    fitted = fit_candidates(POOLED, LearningOptions(), (TABLE, CASCADE, POLICY))
+    fitted = fit_candidates(POOLED, LearningOptions(), (TABLE, POLICY))
     front = replay_frontier(fitted.parts, fitted.dials[POLICY], fresh, BUDGETS)
     assert evidence(climbed, POLICY).area == pytest.approx(front.area, abs=0.04)
 

@@ -34,7 +34,7 @@ OLD = Path(__file__).parents[1] / "data"
 
 @pytest.fixture(scope="module")
 def made() -> Policy:
-    fitted: PolicyFit = fit_candidates(PANEL, LearningOptions(), ("table", "cascade", "policy"))
+    fitted: PolicyFit = fit_candidates(PANEL, LearningOptions(), ("table", "policy"))
     rungs = tuple(Candidate(name, dial) for name, dial in fitted.dials.items())
     return Policy(
         PolicyOrigin("log", "hash", len(PANEL)), known_workers(PANEL), PANEL.types, fitted.parts, rungs, "policy"

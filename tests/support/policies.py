@@ -14,10 +14,11 @@ import numpy as np
 from panels import CHOICES, Made, folds, panel
 
 from shikisha.routing.arrays import Floats
+from shikisha.routing.cascade_rule import CascadeRule
 from shikisha.routing.fit.fit_stopping_rule import StoppingConfig, StoppingData, fit_stopping
 from shikisha.routing.fit.fit_table import fit_table
 from shikisha.routing.fit.log_replay import count_usage
-from shikisha.routing.fit.model_selection import CASCADE, POLICY, TABLE, LearningOptions, fit_candidates
+from shikisha.routing.fit.model_selection import POLICY, TABLE, LearningOptions, fit_candidates
 from shikisha.routing.fit.model_selection import known_workers as workers_of
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.policy_data import (
@@ -30,10 +31,10 @@ from shikisha.routing.policy_data import (
     Policy,
     PolicyOrigin,
 )
-from shikisha.routing.state import DecisionRule
+from shikisha.routing.state import DecisionRule, LengthScales
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
-RUNGS = (TABLE, CASCADE, POLICY)
+RUNGS = (TABLE, POLICY)
 BUDGETS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -170,8 +171,15 @@ def _known(value: float) -> float | None:
 
 
 def of_every_kind(held: OutcomeMatrix) -> Policy:
-    """A policy with every kind of part, and some evidence."""
+    """A policy with every kind of part that a file may hold, and some evidence."""
     recipe = StoppingConfig(prices=np.array([0.01, 0.05, 0.3, 2.0, 20.0]))
     made = fit_candidates(held, LearningOptions(config=recipe), RUNGS)
-    rungs = tuple(Candidate(name, dial, HeldOutEvidence(0.7)) for name, dial in made.dials.items())
-    return Policy(PolicyOrigin("log", "hash", len(held)), workers_of(held), held.types, made.parts, rungs, POLICY)
+    kinds, workers = len(held.types.names), len(held.workers)
+    orders = np.tile(np.arange(workers), (1, kinds + 1, 1))
+    scales = LengthScales(np.zeros((kinds + 1, workers)), np.ones(workers))
+    sure = {(0,): np.zeros(3 + kinds), (0, 1): np.zeros(3 + kinds + 2 + kinds)}
+    cascade = CascadeRule(orders, np.full(orders.shape, 0.5), sure, scales, np.arange(workers))
+    dial = replace(made.dials[TABLE], points=(OperatingPoint(len(made.parts), 0, 1.0, 0.5),))
+    rungs = tuple(Candidate(name, each, HeldOutEvidence(0.7)) for name, each in {**made.dials, "cascade": dial}.items())
+    parts = (*made.parts, cascade)
+    return Policy(PolicyOrigin("log", "hash", len(held)), workers_of(held), held.types, parts, rungs, POLICY)

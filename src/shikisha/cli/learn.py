@@ -99,9 +99,9 @@ def learn(
 ) -> ExitCode:
     """Learn from your own runs, and show what that brought; or a routing policy from a log of outcomes.
 
-    Without LOG it does once, by hand, what [learning] on = true does all the time. With LOG it fits a table, a cascade
-    and a stepwise policy, and evaluates each on held-out tasks. One dial over all of them takes of each what is shown
-    to gain. A log that is too small for that yields the table, and a warning.
+    Without LOG it does once, by hand, what [learning] on = true does all the time. With LOG it fits a table and a
+    stepwise policy, and evaluates both on held-out tasks. One dial over both takes of each what is shown to gain. A log
+    that is too small for that yields the table, and a warning.
     """
     if not log and not options.from_journal:
         from shikisha.cli.learning import learn_runs

@@ -1,5 +1,6 @@
 """The cascade rule: ask cheap workers before expensive ones and stop at the first confident answer (FrugalGPT).
 
+Policies of before December 2026 hold it; it gained nothing on logs of others, and is fitted no more.
 Each task type has its order of workers. Confidence in the latest answer is logistic in the task's type, how unusually
 long the output is, and whether it agrees with each earlier answer (Chen et al., arXiv
 2305.05176). Invariants: a missing answer never stops the cascade; it ships the last answer

@@ -152,7 +152,7 @@ class Baseline:
 class Candidate:
     """A candidate policy: its trade-off over the policy's rules, and its evidence.
 
-    Names: table, cascade, policy, combined.
+    Names: table, policy, combined, in older files cascade.
     """
 
     name: str

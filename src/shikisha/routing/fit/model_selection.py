@@ -1,11 +1,11 @@
 """Model selection: fit all candidates once, judge each by what it does on tasks that it was not fitted on.
 
-Candidates from simple to complex: the table, the cascade, the stepwise policy that reads answers, and the combined dial
-over the settings of all (`combined_dial`). Every rule is cross-fitted: what a task earns under it comes from a fit
-without the task. Which settings a dial holds is chosen anew without each fold of tasks, and measured on that fold, so
-that no choice is judged by the tasks that made it. The combined dial is selected unless the 95 % interval of its paired
-gain in area over the table, at equal spending, is harm; without it, a more complex candidate is selected only where
-that interval excludes harm.
+Candidates from simple to complex: the table, the stepwise policy that reads answers, and the combined dial over the
+settings of both and single workers (`combined_dial`). Every rule is cross-fitted: what a task earns under it comes from
+a fit without the task. Which settings a dial holds is chosen anew without each fold of tasks, and measured on that
+fold, so that no choice is judged by the tasks that made it. The combined dial is selected unless the 95 % interval of
+its paired gain in area over the table, at equal spending, is harm; without it, a more complex candidate is selected
+only where that interval excludes harm.
 Invariants: every figure reported of a candidate comes from tasks that neither its fit nor its choice of settings has
 seen; folds depend on the content of tasks, so copies of a task share a fold; the stepwise policy, and with it all that
 is measured, takes at most POLICY_TASKS tasks, drawn by content; results do not depend on the number of cores.
@@ -20,7 +20,6 @@ import numpy as np
 
 from shikisha.core.errors import MissingExtra, UnknownName
 from shikisha.routing.arrays import Floats, Ints
-from shikisha.routing.cascade_rule import CascadeRule
 from shikisha.routing.fit.combined_dial import (
     CrossFittedRule,
     combine_candidates,
@@ -32,7 +31,6 @@ from shikisha.routing.fit.cost_frontier import (
     compute_frontier,
     paired_gain,
 )
-from shikisha.routing.fit.fit_cascade import fit_cascade
 from shikisha.routing.fit.fit_stopping_rule import StoppingConfig, StoppingData, fit_stopping
 from shikisha.routing.fit.fit_table import evaluate_table, fit_table
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, fill_missing_as_silent
@@ -60,13 +58,15 @@ from shikisha.routing.stopping_rule import StoppingRule
 from shikisha.routing.table_rule import TableRule
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 
-TABLE, CASCADE, POLICY = "table", "cascade", "policy"
+TABLE, POLICY = "table", "policy"
 BEST_SINGLE, SINGLE_MIX = "best single worker", "random mix"
 FOLDS = 5
 # The stepwise policy's time and memory grow with the tasks. On MP13 it lost .005 of area with 2,000 of 5,900.
 POLICY_TASKS = 6_000
 # Workers that the stepwise policy may ask: it is fitted on all sets of them.
 POOL_SIZE = 6
+# The accuracy that one unit of cost must bring, where workers are chosen for the pool.
+_POOL_PRICES = (0.0, 0.05, 0.3)
 # With fewer tasks only the table is fitted.
 MIN_TASKS = 100
 # No difference of success makes up for this much.
@@ -112,32 +112,21 @@ def fit_candidates(
     table = fit_table(silent, folds, unit)
     own_cost = evaluate_table(table.part, silent, unit)[1].mean(axis=0)
     fitted = {TABLE: CrossFittedRule(table.part, table.won, table.cost, own_cost, table.expected).at(rows)}
-    if CASCADE in names:
-        report("cascade")
-        cascade = fit_cascade(matrix, folds, unit)
-        fitted[CASCADE] = CrossFittedRule(cascade.part, cascade.won, cascade.cost, cascade.spent).at(rows)
     if POLICY in names:
         report("stepwise policy")
-        fitted[POLICY] = _fit_stepwise(matrix.at(rows), folds[rows], cascade.part, (options.config, unit))
+        fitted[POLICY] = _fit_stepwise(matrix.at(rows), folds[rows], options.config, unit)
     singles = _single_workers(table.part, silent.at(rows), unit)
     board = SettingBoard.of(fitted, singles, tuple(names), matrix.at(rows).hashes)
     report("measuring on held-out tasks")
     return judge_board(board, TradeOff((), unit if matrix.paid.any() else 0.0, best_score))
 
 
-def _fit_stepwise(
-    matrix: OutcomeMatrix, folds: Ints, cascade: CascadeRule, settings: tuple[StoppingConfig, float]
-) -> CrossFittedRule:
-    """Return the stopping rule over the workers that the cascade asks most; it has found who adds to whom."""
-    config, unit = settings
-    # Up to POOL_SIZE workers, ascending: the best one, and those that most settings of the cascade ask.
-    kinds = cascade.orders.shape[1]
-    sizes = np.bincount(matrix.batch.types % kinds, minlength=kinds).astype(float)
-    asked = np.array([((cascade.orders == worker) @ np.ones(cascade.orders.shape[2]) @ sizes).sum()
-                      for worker in range(len(matrix.workers))])  # fmt: skip
-    asked[matrix.best_worker()] = np.inf
-    ranked = np.lexsort((-matrix.mean_scores(), -asked))
-    pool = sorted(ranked[:POOL_SIZE].tolist())
+def _fit_stepwise(matrix: OutcomeMatrix, folds: Ints, config: StoppingConfig, unit: float) -> CrossFittedRule:
+    """Return the stopping rule over a pool of the workers that are worth most, at each of _POOL_PRICES in turn."""
+    means, costs = matrix.mean_scores(), matrix.paid.mean(axis=0) / (unit or 1.0)
+    ranked = [np.argsort(price * costs - means, kind="stable").tolist() for price in _POOL_PRICES]
+    in_turn = [worker for place in zip(*ranked, strict=True) for worker in place]
+    pool = sorted(list(dict.fromkeys(in_turn))[:POOL_SIZE])
     data = replace(StoppingData.of(matrix, folds, config), unit=unit).boosted(pool)
     one = fit_stopping(data, pool)
     return CrossFittedRule(one.part, one.won, one.cost, one.spent)
@@ -182,7 +171,7 @@ class SettingBoard:
         """Return the operating points of each candidate, and of mixes of single workers."""
         places = {kind: place for place, kind in enumerate(self.kinds)}
         hulls = {kind: upper_hull(setting_points([self.rules[place]], place)) for kind, place in places.items()}
-        if POLICY in places:  # with the table's settings; the cascade's promises are more optimistic
+        if POLICY in places:
             hulls[POLICY] = upper_hull((*hulls[POLICY], *hulls[TABLE]))
         if COMBINED in self.names:
             simplest_first = [
@@ -367,7 +356,7 @@ def candidate_names(matrix: OutcomeMatrix) -> tuple[tuple[str, ...], tuple[str, 
         return (TABLE,), ("with one worker there is nothing to choose",)
     if not matrix.answers:
         return (TABLE, COMBINED), ("the log has no answers, so agreement cannot be learned",)
-    return (TABLE, CASCADE, POLICY, COMBINED), ()
+    return (TABLE, POLICY, COMBINED), ()
 
 
 def known_workers(matrix: OutcomeMatrix) -> tuple[KnownWorker, ...]:

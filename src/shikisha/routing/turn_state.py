@@ -23,37 +23,34 @@ _TOKEN_CHARACTERS = 4
 _IMAGE_TOKENS = 1_500
 _KEY_CHARACTERS = 4_000
 _FEW_SHOWN = 200
-# Several short patterns: one that begins with a literal or a line is searched fast, an alternation of them is not.
-_RED = [
-    re.compile(pattern, re.MULTILINE)
-    for pattern in (
-        r"[1-9](?<!\w\w)\d{0,6} (?:failed|failures?|errors?)\b",
-        r"FAILED(?<!\wFAILED)\b",
-        r"FAILURES(?<!\wFAILURES)\b",
-        r"^(?:not ok \d|--- FAIL)",
-    )
-]
-_GREEN = [
-    re.compile(pattern, re.MULTILINE)
-    for pattern in (
-        r"[1-9](?<!\w\w)\d{0,6} pass(?:ed|ing)\b",
-        r"^(?:OK(?: |$)|ok\s+\S|--- PASS)",
-        r"test result: ok",
-        r"All tests passed(?<!\wAll tests passed)",
-    )
-]
-_ERROR = [
-    re.compile(pattern, re.MULTILINE)
-    for pattern in (
-        r"^(?:Traceback \(most recent|[A-Z]\w{0,60}(?:Error|Exception)\b)",
-        r"^ {0,8}(?:[Ff]atal|[Ee]rror|FATAL|ERROR)(?:\[\w{1,10}\])?:",
-        r"[Ee]xit(?<!\w\w{4})(?:ed with)?(?: code| status)?:? ?[1-9]\d{0,3}\b",
-        r"<tool_use_error>",
-        r"command not found(?<!\wcommand not found)\b",
-        r"No such file or directory",
-        r"Permission denied",
-    )
-]
+
+
+def _patterns(*sources: str) -> tuple[re.Pattern[str], ...]:
+    """Compile several: one that begins with a literal or a line is searched fast, an alternation of them is not."""
+    return tuple(re.compile(each, re.MULTILINE) for each in sources)
+
+
+_RED = _patterns(
+    r"[1-9](?<!\w\w)\d{0,6} (?:failed|failures?|errors?)\b",
+    r"FAILED(?<!\wFAILED)\b",
+    r"FAILURES(?<!\wFAILURES)\b",
+    r"^(?:not ok \d|--- FAIL)",
+)
+_GREEN = _patterns(
+    r"[1-9](?<!\w\w)\d{0,6} pass(?:ed|ing)\b",
+    r"^(?:OK(?: |$)|ok\s+\S|--- PASS)",
+    r"test result: ok",
+    r"All tests passed(?<!\wAll tests passed)",
+)
+_ERROR = _patterns(
+    r"^(?:Traceback \(most recent|[A-Z]\w{0,60}(?:Error|Exception)\b)",
+    r"^ {0,8}(?:[Ff]atal|[Ee]rror|FATAL|ERROR)(?:\[\w{1,10}\])?:",
+    r"[Ee]xit(?<!\w\w{4})(?:ed with)?(?: code| status)?:? ?[1-9]\d{0,3}\b",
+    r"<tool_use_error>",
+    r"command not found(?<!\wcommand not found)\b",
+    r"No such file or directory",
+    r"Permission denied",
+)
 _EMPTY = re.compile(
     r"(?:no (?:matches|results|files|matching \w{1,20})(?: were)?(?: found)?|0 (?:matches|results)|found 0 \w{1,20}"
     r"|\[\]|\{\})?\W{0,8}",
@@ -179,7 +176,7 @@ def _tests(exchange: _Exchange) -> bool | None:
     return True if any(_says(_GREEN, text) for text in exchange.results) else None
 
 
-def _says(patterns: Sequence[re.Pattern[str]], text: str) -> bool:
+def _says(patterns: tuple[re.Pattern[str], ...], text: str) -> bool:
     return any(each.search(text) for each in patterns)
 
 

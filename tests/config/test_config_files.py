@@ -154,3 +154,8 @@ class TestRenamedKeys:
     def test_both_names_at_once_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="most_runs is the earlier name of max_runs"):
             load_config(written(tmp_path, "[server]\nmost_runs = 1\nmax_runs = 2"), {})
+
+
+def test_a_key_that_left_says_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="max_hops was removed: a request comes through three servers at most"):
+        load_config(written(tmp_path, "[server]\nmax_hops = 5"), {})

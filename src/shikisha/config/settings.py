@@ -392,9 +392,12 @@ class ServerTable(ConfigTable):
         "most_bytes": "max_body_bytes",
         "patience": "approval_wait",
         "waiting": "approval_timeout",
-        "deepest": "max_hops",
         "stall": "watchdog_timeout",
     }
+
+    removed_keys: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("deepest", "max_hops"), "a request comes through three servers at most; leave it out"
+    )
 
     host: str = Field(default="127.0.0.1", description="the address to listen on; 0.0.0.0: all addresses")
     port: int = Field(default=8100, ge=0, le=65535, description="the port to listen on; 0: any free port")
@@ -453,9 +456,6 @@ class ServerTable(ConfigTable):
     drain: float = Field(default=10.0, ge=0, description="seconds that runs may continue when the server is stopped")
     keep_days: float | None = Field(
         default=None, gt=0, description="days after which the texts of a run are erased; by default never"
-    )
-    max_hops: int = Field(
-        default=3, ge=0, description="the most Shikisha servers that may call one another in a chain, this one included"
     )
     unknown: Literal["ignore", "refuse"] = Field(
         default="ignore",

@@ -76,6 +76,7 @@ class AuthorizedRun:
 
 
 _MAX_KNOWN_CASTS = 1000
+_MAX_HOPS = 3  # servers of ours in a chain, this one included: with more, one of them probably asks itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,9 @@ class RunAuthorizer:
     def authorize(self, requested: RequestedRun, by: Principal) -> AuthorizedRun:
         """Return the authorized run; ApiError when the model, the workers or the caps are not available."""
         refuse_session(requested.options, "expected in requests for chat completions, messages and runs alone")
-        most, depth = self.container.settings.server.max_hops, requested.options.depth
-        if depth > most:  # one of these servers asks itself
-            said = f"the request has come through {depth} servers, and at most {most} may (server.max_hops)"
+        depth = requested.options.depth
+        if depth > _MAX_HOPS:
+            said = f"the request has come through {depth} servers, and at most {_MAX_HOPS} may"
             raise ApiError(400, said, TOO_DEEP_CODE, param=DEPTH_HEADER)
         model = self.catalogue.find(requested.model, by)
         labels = tuple(sorted(join_labels(requested.task.labels, requested.options.labels, by.labels)))

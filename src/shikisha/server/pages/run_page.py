@@ -584,7 +584,8 @@ async def _run_viewer(service: RunService, session: PageSession, run: str, event
 def page_parts(looking: RunViewer, events: Sequence[Event]) -> PageParts:
     """Return the parts of a run's page by their ids, a round before its own parts."""
     view = run_view(events, time(), looking.children)
-    made = template_environment().get_template("run_parts.html.jinja").make_module({"home": UI_ROOT})
+    given = {"home": UI_ROOT, "session": looking.session}
+    made = template_environment().get_template("run_parts.html.jinja").make_module(given)
     able, session = run_permissions(looking, view.run), looking.session
     found = {name: str(getattr(made, name)(view, able, session)) for name in ("head", "waiting", "answer", "effects")}
     for turn in view.rounds:

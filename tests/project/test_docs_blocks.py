@@ -18,7 +18,6 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from paths import ROOT
@@ -98,7 +97,7 @@ def test_each_shell_line_is_a_command(page: str, line: str) -> None:
             assert (ROOT / script).is_file(), page
 
 
-def pages_with(language: str) -> Any:  # noqa: ANN401 - pytest's own mark
+def pages_with(language: str) -> pytest.MarkDecorator:
     """A case for each page that has a block in this language."""
     pages = [page for page in PAGES if any(blocks(page, language))]
     return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))

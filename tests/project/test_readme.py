@@ -87,6 +87,7 @@ IDIOMS = {
     r"is none (that|of)\b": "is not a",
     r"shown to (gain|be)\b": "prove, show",
     r"as it were\b": "",
+    r"foret(old|ell)\b": "expected, predicted",
     r"nor is there\b": "and there is no",
     r"wont to\b": "usually",
     r"thither\b|whereof\b|therein\b": "there",

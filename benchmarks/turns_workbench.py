@@ -21,7 +21,7 @@ import numpy as np
 
 from shikisha.core.messages import ToolCall, ToolExchange, ToolResult
 from shikisha.core.task import Task
-from shikisha.engine.turns import Turn
+from shikisha.engine.conductor import Turn
 from shikisha.evals.statistics import difference_interval
 from shikisha.routing.turn_router import RED_TURNS
 from shikisha.routing.turn_state import read_state

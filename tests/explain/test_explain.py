@@ -10,7 +10,15 @@ from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Caps, Price, Usage
 from shikisha.core.call import Reply
 from shikisha.core.errors import FaultKind, WorkerError
-from shikisha.core.events import AnswerGraded, AttemptFinished, CheckStatus, GradeMark, OnCheckFailure, StepFinished
+from shikisha.core.events import (
+    AnswerGraded,
+    AttemptFinished,
+    BodiesErased,
+    CheckStatus,
+    GradeMark,
+    OnCheckFailure,
+    StepFinished,
+)
 from shikisha.core.messages import Attachment, ChatMessage, MediaKind, Speaker
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
@@ -286,7 +294,9 @@ async def test_how_often_a_worker_and_its_check_were_right_is_counted_over_grade
 
     run = await graded(1.0)
     others = [await graded(1.0), await graded(0.0), await graded(1.0), await graded(0.0, judged=True)]
-    record = track_record(run, [run, *others, await graded(0.0, tenant="b")])
+    erased = await graded(0.0)
+    erased.erased = BodiesErased(run=erased.id, at=10.0, actor="kim")
+    record = track_record(run, [run, *others, erased, await graded(0.0, tenant="b")])
     assert record == TrackRecord("", {"ann": (2, 3)}, {"tidy": (1, 3)})
     text = explain_text(explain(run), record)
     assert "to which no kind was given, 2 of 3 (67%, 95% interval 21% to 94%) were right." in text

@@ -161,6 +161,10 @@ def test_two_policies_are_compared_with_intervals_and_none_is_better_by_chance()
     assert cost is not None
     assert [round(value, 4) for value in cost] == [0.01, 0.0091, 0.0109]
     assert runs_page.comparison_lines(one, RunFigures("c"))[1].gap is None
+    few, dear = (
+        RunFigures(name, 9, 9, dollars=paid, squares=paid**2 / 9) for name, paid in (("few", 0.9), ("dear", 1.8))
+    )
+    assert [line.better for line in runs_page.comparison_lines(few, dear)] == [None] * 6  # of equal costs, but of nine
 
 
 def test_the_same_tasks_both_ways_are_paired() -> None:

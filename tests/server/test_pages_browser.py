@@ -236,6 +236,13 @@ async def test_runs_are_judged_by_keyboard_a_draft_survives_a_reload_and_a_key_c
                 await page.keyboard.press(key)
                 await page.keyboard.press(key)  # the next run is not judged by it
                 await expect(page.locator("main")).to_contain_text(f"{left} to go")
+            await page.goto(f"{at.url}/ui/try")
+            await page.locator("#prompt").fill("a secret draft")
+            await page.locator("form.who button").click()
+            await expect(page).to_have_url(f"{at.url}/ui/login")
+            assert "draft" not in await page.evaluate(
+                "JSON.stringify(sessionStorage)"
+            )  # whoever logs in next finds no draft
             assert seen.nothing
         marks = [(await at.service.read_run(run)).grades for run in runs]
         assert sorted((each.mark, each.evidence) for (each,) in marks) == [

@@ -1,9 +1,12 @@
 """The queue in which people judge runs: whose turn it is, what comes first, that nothing is lost, what is exported."""
 
+import asyncio
 import csv
 import io
 import json
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from serving import served
@@ -62,6 +65,8 @@ async def test_two_people_judge_apart_nothing_is_lost_and_all_of_it_is_exported(
         token = await csrf(kim)
         other = await at.issue(KeyScope.RUN, tenant="default")
         async with browsing(at, other.secret) as lee:
+            kept = [re.findall(r'<body data-login="(.+?)"', (await each.get("/ui/queue")).text) for each in (kim, lee)]
+            assert kept[0] != kept[1] == [other.key.id]  # a draft is kept under its login's key
             for client, right in ((kim, "yes"), (lee, "no")):
                 form = {"csrf": token if client is kim else await csrf(client), "queue": "people=2", "right": right}
                 seen = []
@@ -92,3 +97,17 @@ async def test_a_run_that_is_skipped_is_offered_again_at_the_end(tmp_path: Path)
         page = (await client.get("/ui/queue")).text
         assert f"skip={run}" in page
         assert "Back to the 1 run that you skipped" in (await client.get(f"/ui/queue?skip={run}")).text
+
+
+async def test_a_run_that_was_tampered_with_keeps_nobody_from_the_queue_or_from_other_runs(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, browsing(at) as client:
+        assert at.service is not None
+        broken, whole = [await begin(at, 0, prompt=prompt) for prompt in ("The first?", "The second?")]
+        await client.post(f"/ui/runs/{broken}/feedback", data={"csrf": await csrf(client), "right": "yes"})
+        await at.service.journal.index(9)
+        (path,) = await asyncio.to_thread(lambda: list(tmp_path.rglob("*.db")))
+        with closing(sqlite3.connect(path)) as connection, connection:
+            changed = connection.execute("UPDATE bodies SET body = 'x' WHERE body = CAST('The first?' AS BLOB)")
+            assert changed.rowcount == 1
+        assert f"/ui/runs/{whole}/feedback" in (await client.get("/ui/queue")).text
+        assert "What speaks for it" in (await client.get(f"/ui/runs/{whole}")).text

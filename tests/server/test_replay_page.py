@@ -5,11 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx2
+import pytest
 from serving import At, served
 from test_pages import begin, browsing, csrf
 
 from shikisha.core.call import ApprovalMode, Card
 from shikisha.core.run import Run
+from shikisha.server.http.api_errors import ApiError
+from shikisha.server.keys.key import KeyScope
 from shikisha.server.pages.replay_page import may_change_something, parse_place
 
 CONFIG = """
@@ -136,4 +139,29 @@ def test_stand_ins_count_and_an_unknown_kind_may_change_something() -> None:
     asks = replace(other, name="asks", approval=ApprovalMode.WRITES)
     assert may_change_something(["chat", "plain"], [chat, other, tool]) == ["tool"]
     assert may_change_something(["mail", "asks", "gone"], [mail, asks]) == ["mail", "asks", "gone"]
-    assert [parse_place(text) for text in ("0.1", "", "x", "1.-1", "9999.99999")] == [(0, 1), None, None, None, None]
+    assert [parse_place(text) for text in ("0.1", "")] == [(0, 1), None]
+
+
+async def test_a_place_or_number_that_is_none_is_refused_and_nothing_begins(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, browsing(at) as client:
+        run = await begin(at, SOLO)
+        for place in ("x", "1.-1", "9999.99999", "0.\u00b2", "0.1" + "0" * 5_000):
+            with pytest.raises(ApiError, match="round and step"):
+                parse_place(place)
+        step = {"worker": "solo", "subtask": "x", "access": ""}
+        for fields, status in (({"step": "x"}, "404"), ({"step": "0.7"}, "404"), ({"access": "9" * 5_000}, "400")):
+            shown, again = await replayed(at, client, run, **{**step, **fields})
+            assert (shown[:3], again) == (status, None), fields
+
+
+async def test_an_admin_does_not_take_another_tenants_run_into_its_own(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at, browsing(at) as admin:
+        theirs = await at.issue(KeyScope.RUN, tenant="other")
+        run = await begin(at, SOLO, key=theirs.secret)
+        assert "/replay" not in (await admin.get(f"/ui/runs/{run}")).text
+        assert (await admin.get(f"/ui/runs/{run}/replay")).status_code == 403
+        shown, again = await replayed(at, admin, run, worker="solo", subtask="x", access="")
+        assert (shown[:3], again) == ("403", None)
+        async with browsing(at, theirs.secret) as client:
+            assert "/replay" in (await client.get(f"/ui/runs/{run}")).text
+            assert (await client.get(f"/ui/runs/{run}/replay")).status_code == 200

@@ -1,18 +1,25 @@
 """What the index says of calls: whose they are, what counts as answered, and how often their runs were right."""
 
+import re
 from functools import partial
 from pathlib import Path
 
 import pytest
 from serving import At, served
-from test_pages import CONFIG, begin
+from test_pages import CONFIG, begin, browsing
 
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.engine.worker import Card
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.pages.overview_page import best_alone
 from shikisha.server.pages.workers_page import workers_view
-from shikisha.server.store.run_figures import AloneFigures, RunFigures, alone_figures, recent_worker_figures
+from shikisha.server.store.run_figures import (
+    AloneFigures,
+    RunFigures,
+    alone_figures,
+    recent_worker_figures,
+    way_figures,
+)
 
 FLAKY = """
 [server]
@@ -55,6 +62,9 @@ async def test_a_worker_that_answers_always_and_is_wrong_is_shown_as_wrong(tmp_p
         await grade(at, run, 0.0)
         found = (await figures(at))["flaky"][""]
         assert (found.graded, found.right, found.right_share) == (1, 0, 0.0)
+        async with browsing(at) as client:
+            shown = (await client.get("/ui/overview")).text.partition("By worker")[2].partition("By model")[0]
+        assert re.search(r'data-name="right">0\s% <small class="quiet">of 1<', shown), shown
 
 
 async def test_a_tenant_sees_its_own_calls_only(tmp_path: Path) -> None:
@@ -78,6 +88,16 @@ async def test_runs_that_one_worker_answered_alone_are_counted_for_it(tmp_path: 
         assert [(one.worker, one.priced, one.graded, one.right) for one in found] == [("flaky", 1, 1, 1)]
         assert found[0].dollars == pytest.approx(0.03)
         assert found[0].squares == pytest.approx(0.03**2)
+
+
+async def test_a_run_that_waits_for_a_person_is_no_failure_of_its_policy(tmp_path: Path) -> None:
+    async with served(tmp_path, CONFIG) as at:
+        assert at.service is not None
+        for worker in (0, 1):  # the second asks for approval
+            await begin(at, worker)
+        await at.service.journal.index(9)
+        found = await at.service.journal.query(partial(way_figures, by="model", tenant=None, since=0))
+        assert [(each.runs, each.done) for each in found.values()] == [(1, 1)]
 
 
 def test_the_best_alone_is_the_most_often_right_with_enough_graded_and_its_dollars_have_an_interval() -> None:

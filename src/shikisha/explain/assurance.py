@@ -38,6 +38,8 @@ def track_record(run: Run, graded: Iterable[Run]) -> TrackRecord:
     for other in graded:
         grade, step = other.grade, _answering_step(other)
         alike = other.id != run.id and other.started.domain == run.started.domain and other.scope.admits(scope)
+        if other.erased is not None:  # its labels went too, so nobody can say who may be shown it
+            continue
         if step is None or step.result is None or not alike or grade is None or grade.basis is GradeBasis.JUDGE:
             continue
         good = (grade.score or 0.0) >= _RIGHT

@@ -8,7 +8,7 @@ are read (`run_figures`), and kept for some seconds. Deliberately absent: sendin
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import partial
 from importlib.util import find_spec
@@ -31,12 +31,14 @@ from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Ser
 from shikisha.server.pages.runs_page import INDEX_PAGES, PERIODS, key_names
 from shikisha.server.pages.templates import UI_ROOT, render_page
 from shikisha.server.store.run_figures import (
+    LEAST_COMPARED,
     AloneFigures,
     FigureGroup,
     RunFigures,
     alone_figures,
     figures_by,
     mean_reach,
+    recent_worker_figures,
     sum_figures,
     worker_figures,
 )
@@ -52,7 +54,6 @@ _KEPT_SECONDS = 4.0
 _CHART_WIDTHS = (580.0, 356.0)
 _MUCH_OF_BUDGET = 0.8
 _SOON_DAYS = 7.0  # a budget that will last no longer is an alert
-_LEAST_COMPARED = 30  # runs, or calls, on either side of a comparison
 _CHANCE = 0.01  # how often there would be a false alert on a day, all workers and models together
 _LEAST_FALL = 0.05  # of a share
 _LEAST_RISE = 1.5  # of a cost or time
@@ -71,13 +72,16 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class PeriodFigures:
-    """What the index says of a period: figures by day, model and key, and of the calls to each worker by day."""
+    """What the index says of a period: figures by day, model and key, and of the calls to each worker by day; `parts`:
+    of the newest of them by kind of task, with how often a worker's runs were right.
+    """
 
     days: Mapping[int, RunFigures]
     models: Mapping[str, RunFigures]
     keys: Mapping[str, RunFigures]
     workers: Mapping[str, Mapping[int, RunFigures]]
     alone: Sequence[AloneFigures] = ()
+    parts: Mapping[str, Mapping[str, RunFigures]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +145,12 @@ class LearnedView:
 
 def best_alone(found: Sequence[AloneFigures], runs: int) -> BestAlone | None:
     """Return the worker that was most often right alone, with what it had cost; None where none shows enough."""
-    able = [one for one in found if one.worker and one.graded >= _LEAST_COMPARED]
+    able = [one for one in found if one.worker and one.graded >= LEAST_COMPARED]
     best = max(able, key=lambda one: (one.right / one.graded, one.graded), default=None)
     if best is None:
         return None
     dollars = None
-    if best.priced >= _LEAST_COMPARED:
+    if best.priced >= LEAST_COMPARED:
         mean = best.dollars / best.priced
         reach = mean_reach(best.dollars, best.squares, best.priced)
         dollars = runs * mean, runs * max(0.0, mean - reach), runs * (mean + reach)
@@ -194,6 +198,7 @@ def read_period(connection: Connection, tenant: str | None, since: int) -> Perio
         {str(name): figures for name, figures in keys.items()},
         worker_figures(connection, tenant, since),
         alone_figures(connection, tenant, since),
+        recent_worker_figures(connection, tenant, since),
     )
 
 
@@ -207,6 +212,9 @@ def overview_view(
         for day in range(today - period + 1, today + 1)
     ]
     workers = [(name, name, sum_figures(name, by_day.values())) for name, by_day in found.workers.items()]
+    for name, _, figures in workers:
+        marked = sum_figures(name, found.parts.get(name, {}).values())
+        figures.graded, figures.right = marked.graded, marked.right
     total = sum_figures("", found.days.values())
     return OverviewView(
         period=period,
@@ -295,7 +303,7 @@ def drift_alerts(found: PeriodFigures, today: int) -> Iterator[Alert]:
     if pair is None:
         return
     recent, before = pair
-    if min(recent.graded, before.graded) >= _LEAST_COMPARED and _has_fallen(
+    if min(recent.graded, before.graded) >= LEAST_COMPARED and _has_fallen(
         (recent.right, recent.graded), (before.right, before.graded), 1
     ):
         words = f"right answers: {_of(recent.right, recent.graded)} lately, {_of(before.right, before.graded)} before"
@@ -313,9 +321,9 @@ def _recent_and_before(by_day: Mapping[int, RunFigures], today: int) -> tuple[Ru
     recent = RunFigures("")
     for day in range(today, today - 4, -1):
         recent.add(by_day.get(day, RunFigures("")))
-        if recent.runs >= _LEAST_COMPARED:
+        if recent.runs >= LEAST_COMPARED:
             before = sum_figures("", (figures for each, figures in by_day.items() if each < day))
-            return (recent, before) if before.runs >= _LEAST_COMPARED else None
+            return (recent, before) if before.runs >= LEAST_COMPARED else None
     return None
 
 

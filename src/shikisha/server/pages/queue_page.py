@@ -19,7 +19,7 @@ from shikisha.core.events import AnswerGraded, CheckStatus
 from shikisha.core.run import Run
 from shikisha.explain import explain, other_answers
 from shikisha.explain.explanation import Explanation
-from shikisha.journal.queries import fold_named
+from shikisha.journal.queries import fold_readable
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.pages.login import PageRoute, PageSession, RunnerLogin, Service
 from shikisha.server.pages.run_page import visible_events
@@ -132,7 +132,7 @@ async def _read_runs(service: RunService, session: PageSession, asked: RunListQu
         page = await service.store.search(wanted)
         names = [served.run for served in page.runs if served.erased is None]
         found += [
-            run for run in await service.journal.query(partial(fold_named, names=names)) if run.answer is not None
+            run for run in await service.journal.query(partial(fold_readable, names=names)) if run.answer is not None
         ]
         if page.after is None or any(is_due(run, session.by.actor, people) for run in found):
             break

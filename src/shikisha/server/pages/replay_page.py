@@ -1,11 +1,12 @@
 """`/ui/runs/RUN/replay`: a run, or one call of it, once more with another prompt, worker or plan, beside the first.
 
 Invariants: a replay is a run of its own that the login orders: keys, labels, caps and approvals hold as for any other,
-and the caps and labels of the first run too. Nothing that may change something outside is called again before the
+and the first run's caps, labels and tenant too. Nothing that may change something outside is called again before the
 person has confirmed it by name, whatever the plan says, fallbacks included. A call is replayed alone: what it saw of
 other steps goes along as context, word for word.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from urllib.parse import urlencode
@@ -19,8 +20,9 @@ from shikisha.core.call import ApprovalMode, Card
 from shikisha.core.errors import PlanError, TaskError
 from shikisha.core.plan import Plan, Step
 from shikisha.core.plan_parser import parse_plan
-from shikisha.core.run import Run
+from shikisha.core.run import Run, root_run_id
 from shikisha.core.task import Task
+from shikisha.core.text import one_line
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.lifecycle.authorization import Api, RequestedRun, confirmed_plan_request
@@ -33,6 +35,7 @@ from shikisha.server.pages.try_page import read_dollars
 from shikisha.server.pages.workers_page import visible_cards
 
 _NO_EFFECT = frozenset({"chat", "embedding", "replay", "scripted", "vote"})  # kinds that only answer
+_NUMBER, _PLACE = re.compile("[0-9]{1,4}"), re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,11 @@ def may_change_something(names: Sequence[str], cards: Sequence[Card]) -> list[st
 
 
 def parse_place(text: str) -> tuple[int, int] | None:
-    """Read a call's place, its round and step as in 0.1; None for anything else."""
-    turn, _, step = text.partition(".")
-    short = turn.isascii() and turn.isdecimal() and step.isascii() and step.isdecimal() and len(text) < len("1000.1000")
-    return (int(turn), int(step)) if short else None
+    """Read a call's place, its round and step as in 0.1; None for none, ApiError (404) for what is no place."""
+    found = _PLACE.fullmatch(text)
+    if found is None and text:
+        raise ApiError(404, f"expected a call's round and step, as in 0.1, not {one_line(text, 40)!r}", "not_found")
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def step_forms(run: Run, place: tuple[int, int] | None) -> list[StepForm]:
@@ -96,8 +100,8 @@ def plan_of_forms(steps: Sequence[StepForm], pool: Sequence[str], first: Plan | 
         if step.worker not in pool:
             raise PlanError(f"the worker {step.worker!r} is not among {', '.join(pool)}", f"step {index}")
         access = [part.strip() for part in step.access.split(",") if part.strip()]
-        if not all(part.isascii() and part.isdecimal() for part in access):
-            raise PlanError(f"expected numbers of earlier steps, found {step.access!r}", f"step {index}")
+        if not all(map(_NUMBER.fullmatch, access)):
+            raise PlanError(f"expected numbers of earlier steps, found {one_line(step.access, 40)!r}", f"step {index}")
         each = first.steps[index].each if first and index < len(first) else None
         made.append(Step(step.subtask, pool.index(step.worker), tuple(map(int, access)), each))
     return parse_plan(Plan(tuple(made)).dumps(), len(pool))
@@ -125,6 +129,7 @@ async def replay(request: Request, run: str, session: RunnerLogin, service: Serv
     past = await _replayable(service, session, run)
     filled = {name: form_text(form, name).replace("\r\n", "\n") for name in ("prompt", "context", "model", "dollars")}
     filled["step"] = form_text(form, "step")
+    step_forms(past, parse_place(filled["step"]))
     steps = _sent_steps(form)
     try:
         order = service.authorizer.authorize(_requested(service, past, filled), session.by)
@@ -150,8 +155,11 @@ async def replay(request: Request, run: str, session: RunnerLogin, service: Serv
 
 
 async def _replayable(service: RunService, session: PageSession, run: str) -> Run:
-    """Return a run whose texts this login may see and that still has them; ApiError otherwise."""
+    """Return a run of the login's own tenant whose texts it may see and that still has them; ApiError otherwise."""
     past = Run.fold(await visible_events(service, session, run))
+    served = await service.store.find(root_run_id(run))
+    if served is not None and served.tenant != session.by.tenant:  # or an admin's tenant would see what is another's
+        raise ApiError(403, f"run {run} is of another tenant: only a key of that tenant replays it", "other_tenant")
     if await hides_texts(service, session.by, run):
         raise ApiError(403, "this run can be replayed once a person has let its answer pass", "withheld")
     if past.erased is not None:

@@ -17,6 +17,7 @@ from shikisha.journal.run_index import NO_PACE, seconds_of
 from shikisha.journal.schema import RUN_DAYS, RUN_WORKERS, RUNS, WORKER_DAYS
 from shikisha.server.store.served_rows import RIGHT_SCORE, storable
 
+LEAST_COMPARED = 30  # runs, or calls, on either side of a comparison
 MOST_NAMES = 12  # models, keys or workers that are told apart
 _SESSIONS = 50
 _MOST_WORKER_ROWS = 20_000
@@ -60,7 +61,7 @@ class RunFigures:
 
     @property
     def dollars_spread(self) -> float:
-        """How far the mean cost reaches to either side (95 %); infinite for fewer than two of known cost."""
+        """How far the mean cost reaches to either side (95 %); infinite where too few are of known cost."""
         return mean_reach(self.dollars, self.squares, self.runs - self.unpriced)
 
     @property
@@ -98,8 +99,8 @@ class RunFigures:
 
 
 def mean_reach(total: float, squares: float, count: int) -> float:
-    """Return how far a mean reaches to either side (95 %), from its sum and that of squares; infinite below two."""
-    if count < 2:
+    """Return how far a mean reaches to either side (95 %), from its sum and that of squares; infinite of too few."""
+    if count < LEAST_COMPARED:  # a normal interval promises too much of few
         return inf
     return 1.96 * sqrt(max(0.0, squares / count - (total / count) ** 2) / (count - 1))
 
@@ -165,7 +166,8 @@ def recent_worker_figures(connection: Connection, tenant: str | None, since: int
 
 def way_figures(connection: Connection, by: str, tenant: str | None, since: int) -> dict[str, RunFigures]:
     """Return the figures of all runs from this day on, by `model` or `conductor`."""
-    where = [*_of_tenant(RUNS, tenant, since), RUNS.c.parent.is_(None), RUNS.c.model != "", RUNS.c.status != "running"]
+    where = [*_of_tenant(RUNS, tenant, since), RUNS.c.parent.is_(None), RUNS.c.model != ""]
+    where.append(RUNS.c.status.not_in(("", "running", "suspended")))  # what waits for a person has not failed
     done, score, dollars = RUNS.c.status == "done", RUNS.c.score, RUNS.c.dollars
     sums = (
         func.count(),

@@ -106,11 +106,14 @@
     takeToken();
     window.addEventListener("hashchange", takeToken);
   }
+  // What this browser keeps is of one login's key, and drafts end with the login.
+  const own = name => `${document.body.dataset.login} ${name}`;
+  document.querySelector("form.who")?.addEventListener("submit", () => sessionStorage.clear());
   // Views: addresses of pages with their filters, which this browser keeps under a name.
   const views = document.querySelector("[data-views]");
   if (views) {
-    const read = () => { try { return Object.entries(JSON.parse(localStorage.getItem("views") || "{}")); } catch { return []; } };
-    const keep = entries => { localStorage.setItem("views", JSON.stringify(Object.fromEntries(entries))); show(); };
+    const read = () => { try { return Object.entries(JSON.parse(localStorage.getItem(own("views")) || "{}")); } catch { return []; } };
+    const keep = entries => { localStorage.setItem(own("views"), JSON.stringify(Object.fromEntries(entries))); show(); };
     const make = (tag, more) => Object.assign(document.createElement(tag), more);
     function show() {
       const rows = read().filter(([, way]) => typeof way === "string" && way.startsWith("/ui/")).map(([name, way]) => {
@@ -132,9 +135,9 @@
   }
   // A field keeps its draft until its form is sent; a key does what its button says, once; Enter sends a message.
   for (const field of document.querySelectorAll("[data-keep]")) {
-    field.value = field.value || sessionStorage.getItem(field.dataset.keep) || "";
-    field.addEventListener("input", () => sessionStorage.setItem(field.dataset.keep, field.value));
-    field.form.addEventListener("submit", () => sessionStorage.removeItem(field.dataset.keep));
+    field.value = field.value || sessionStorage.getItem(own(field.dataset.keep)) || "";
+    field.addEventListener("input", () => sessionStorage.setItem(own(field.dataset.keep), field.value));
+    field.form.addEventListener("submit", () => sessionStorage.removeItem(own(field.dataset.keep)));
   }
   document.querySelector("[autofocus]")?.focus({ preventScroll: true }); // which an address with a fragment leaves out
   let leaving = false;

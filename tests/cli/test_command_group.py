@@ -57,9 +57,9 @@ def test_an_old_spelling_works_and_names_the_new_one(old: str, new: str) -> None
 @pytest.mark.parametrize(("name", "word"), REMOVED)
 @pytest.mark.parametrize("rest", [[], ["=1"], ["more"]])
 def test_what_was_removed_says_so_and_what_to_use(name: str, word: str, rest: list[str]) -> None:
-    written = [word + rest[0]] if rest == ["=1"] and word.startswith("--") else [word, *rest]
-    before = ["log", "--out", "x.policy"] if word.startswith("--") else []
-    done = CliRunner().invoke(app, [name, *before, *written])
+    written = [word + rest[0]] if rest == ["=1"] and word.startswith("-") else [word, *rest]
+    before = ["log", "--out", "x.policy"] if word.startswith("-") else []
+    done = CliRunner().invoke(app, [*name.split(), *before, *written])
     assert done.exit_code == ExitCode.CONFIG
     assert f"{name} {word} was removed; instead {REMOVED[name, word]}" in done.stderr
 

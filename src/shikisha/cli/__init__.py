@@ -126,9 +126,16 @@ LEARNED_ELSEWHERE = frozenset({"learned", "notes", "practise", "skills", "tune"}
 REMOVED: Mapping[tuple[str, str], str] = {
     ("demo", "--office"): "`shikisha demo office`",
     ("tools", "--seed"): "the split into halves has the seed 0",
+    **dict.fromkeys((("doctor", word) for word in ("-p", "--pool")), "pool = [...], in shikisha.toml"),
+    **dict.fromkeys((("doctor", word) for word in ("-C", "--conductor")), 'conductor = "...", in shikisha.toml'),
+    ("run", "--pool-size"): "--parse checks against the workers of --pool",
     ("run", "--rounds"): "[budgets] rounds, in shikisha.toml",
     ("run", "--steps"): "[budgets] steps, in shikisha.toml",
     ("run", "--tokens"): "[budgets] tokens, in shikisha.toml",
+    **dict.fromkeys(
+        (("learn show", word) for word in ("--tenant", "--labels")),
+        "`learn show VERSION`; `learn show` lists the versions that act, with tenant and labels",
+    ),
     ("learn", "steps"): "[learning] on = true learns it, and learn shows it",
     ("learn", "plans"): "[learning] on = true learns it, and learn shows it",
     **dict.fromkeys(
@@ -274,11 +281,11 @@ class _LazyGroup(TyperGroup):
         name, known, rest = super().resolve_command(ctx, args)
         if name is None or known is None:
             return name, None, rest
-        words = {*rest[:1], *(word.partition("=")[0] for word in rest if word.startswith("--"))}
+        words = {*rest[:1], *(word.partition("=")[0] for word in rest if word.startswith("-"))}
         try:
-            for word in sorted(words):
-                if (name, word) in REMOVED:
-                    raise ConfigError(f"{name} {word} was removed; instead {REMOVED[name, word]}")
+            for (noun, word), instead in REMOVED.items():
+                if word in words and noun in (name, " ".join([name, *rest[:1]])):
+                    raise ConfigError(f"{noun} {word} was removed; instead {instead}")
             rest = rename_options(name, rest)
             if rest and f"{name} {rest[0]}" in _names(name):
                 name, rest = f"{name} {rest[0]}", rest[1:]

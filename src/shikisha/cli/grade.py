@@ -1,4 +1,4 @@
-"""`grade`: scores for the answers of an outcome log that nobody graded, by a grader or by a judge.
+"""`eval grade`: scores for the answers of an outcome log that nobody graded, by a grader or by a judge.
 
 Invariant: what is graded, and at what price, is said before the first call; the log itself is never changed.
 """

@@ -1,4 +1,4 @@
-"""Commands that show runs of the journal: `runs`, `trace` and `explain`.
+"""Commands that show runs of the journal: `runs`, `runs show` and `explain`.
 
 They answer at once: a SQLite file is read with the standard library alone (`journal.plain_sqlite`), and of the
 configuration only where that file is. Invariant: whatever that does not serve goes the usual way, with the same result.

@@ -1,4 +1,4 @@
-"""The progress of a run: a live tree on a terminal, plain lines elsewhere; and the same tree for `trace`.
+"""The progress of a run: a live tree on a terminal, plain lines elsewhere; and the same tree for `runs show`.
 
 Progress observes every event (`Engine(observe=…)`) and draws from nothing else. Invariants: it writes to stderr only;
 `paused` keeps it still while a person is asked; every text of a model or a user is cleaned and on one line. Child runs

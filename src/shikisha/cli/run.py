@@ -1,4 +1,4 @@
-"""`run`, which also only plans, `resume`, and `approve`, which answers a question that a run waits for."""
+"""`run`, which also only plans, `runs resume`, and `runs approve`, which answers a question that a run waits for."""
 
 import asyncio
 import json

@@ -7,7 +7,7 @@ folder with HumanEval.jsonl.gz (github.com/openai/human-eval, data/), mbpp.jsonl
 google-research, mbpp/) and BigCodeBench.jsonl.gz (github.com/bigcode-project/bigcodebench-annotation, data/) the
 published reference solutions are graded too: those of BigCodeBench where its libraries are Python's own.
 
-The attacks of hostile_attacks.py are graded on realistic tests, and those of tests/evals/judge_attacks.py and
+The attacks of hostile_attacks.py are graded on realistic tests, and those of plugins/code/tests/judge_attacks.py and
 judge_attacks_read.py (by somebody who has read the judge's code) each on tests that rely on what it attacks; so are honest programs, all of which must be right but
 for the documented limits. With --old, the root of another checkout, the same is graded by its code, side by side, and
 --time compares the time of honest programs, in pairs, one after the other.
@@ -20,7 +20,6 @@ import asyncio
 import gzip
 import json
 import os
-import runpy
 import statistics
 import sys
 import time
@@ -35,7 +34,8 @@ from shikisha.sandbox import SandboxLimits
 from shikisha.sandbox.process_sandbox import ProcessSandbox
 from shikisha_code.code_grader import CodeSettings, build_code_grader
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "evals"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "plugins" / "code" / "tests"))
+from judge_attacks import CHEATS, ORACLES
 from judge_attacks_read import KINDS
 from judge_attacks_read import cheats as reader_cheats
 
@@ -347,13 +347,12 @@ async def measure(folder: Path | None) -> list[Figure]:
                 print(f"{group}: {name}: {grade.mark} shared={grade.shared}: {grade.evidence[:200]}\n{program}")
 
         made = list(programs())
-        oracles = runpy.run_path(str(Path(__file__).parent.parent / "tests" / "evals" / "judge_attacks.py"))
-        cheats = [(kind, text) for kind, texts in oracles["CHEATS"].items() for text in texts]
+        cheats = [(kind, text) for kind, texts in CHEATS.items() for text in texts]
         read = [(kind, task) for kind, tasks in KINDS.items() for task in tasks]
         await asyncio.gather(
             *(graded(kind, spec, text, name, 3.0) for kind, spec in SPECS.items() for name, text in made),
-            *(graded("oracles", oracles["ORACLES"][kind][0], text, kind, 5.0) for kind, text in cheats),
-            *(graded("honest oracles", spec, text, kind, 30.0) for kind, (spec, text) in oracles["ORACLES"].items()),
+            *(graded("oracles", ORACLES[kind][0], text, kind, 5.0) for kind, text in cheats),
+            *(graded("honest oracles", spec, text, kind, 30.0) for kind, (spec, text) in ORACLES.items()),
             *(graded("reader's", task[0], text, kind, 5.0) for kind, task in read for text in reader_cheats(task)),
             *(graded("reader's honest", task[0], text, kind, 30.0) for kind, task in read for text in task[1]),
             *(graded(f"honest {kind}", spec, HONEST, kind, 30.0) for kind, spec in SPECS.items()),
@@ -430,7 +429,10 @@ TIMED = [(spec, text) for name, (spec, text) in HONEST_PROGRAMS.items() if name 
 
 async def other(root: str, *arguments: str) -> asyncio.subprocess.Process:
     """Start this script with the code of another checkout ("": of this one)."""
-    environment = {**os.environ, **({"PYTHONPATH": f"{root}/src"} if root else {})}
+    grader = Path(root) / "plugins" / "code" / "src"
+    if root and not grader.is_dir():
+        raise SystemExit(f"--old {root}: expected a checkout with plugins/code; take this script of an older one")
+    environment = {**os.environ, **({"PYTHONPATH": f"{root}/src{os.pathsep}{grader}"} if root else {})}
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
         sys.executable, __file__, *arguments, stdin=pipe, stdout=pipe, env=environment

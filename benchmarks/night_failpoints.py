@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 
 from common import Figure, report
 from night_story import Acknowledged, Endpoint, House, Mode, Shim, Story, audit, build_shim, end_when_told

@@ -39,7 +39,8 @@ if TYPE_CHECKING:  # what the readers import is imported where it is instrumente
     from shikisha.core.messages import Json
 
 HERE = Path(__file__).parent
-sys.path += [str(HERE), str(HERE.parent / "tests")]
+SEEDS = ("tests/support", "tests/outcomes", "tests/evals", "plugins/code/tests")  # where inputs to begin with are
+sys.path += [str(HERE), *(str(HERE.parent / folder) for folder in SEEDS)]
 
 MOST_SECONDS = 1.0  # of processor time that an input may take
 MOST_MEMORY = 200 * 2**20  # bytes that it may add

@@ -26,7 +26,7 @@ import psutil
 
 from common import Figure, report
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from poisoned import CONFIG, POISONS
 from postgres import cluster
 from serving import free_port
@@ -94,7 +94,7 @@ async def servers(folder: Path, database: str, lease: float) -> AsyncIterator[li
     """Two supervised servers that answer."""
     file = folder / "shikisha.toml"
     file.write_text(CONFIG.format(seconds=0.3, lease=lease, end='admin_key_env = "POISON_ADMIN_KEY"'))
-    program = Path(__file__).parents[1] / "tests" / "poisoned.py"
+    program = Path(__file__).parents[1] / "tests" / "support" / "poisoned.py"
     made = []
     for number in range(2):
         port = free_port()

@@ -15,7 +15,7 @@ from time import perf_counter
 
 from common import Figure, report
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from shikisha.core.errors import ConfigError
 from shikisha.routing.policy_file import parse_policy, serialize_policy

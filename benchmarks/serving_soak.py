@@ -22,7 +22,7 @@ import numpy as np
 from common import Figure, report
 from serving_client import Connection, Server, connections, server
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from postgres import Cluster, cluster
 
 CHAT = "/v1/chat/completions"

@@ -120,6 +120,25 @@ def test_invariant_7_nothing_but_the_training_plugin_can_make_tokens_of_a_text_f
     assert [pair for pair in named if pair[1] in roots and pair != encoder] == []
 
 
+def test_a_benchmark_finds_the_test_modules_that_it_imports_without_pytest() -> None:
+    homes: dict[str, set[str]] = {}
+    for file in (*TESTS.rglob("*.py"), *ROOT.glob("plugins/*/tests/*.py")):
+        homes.setdefault(file.stem, set()).add(file.parent.relative_to(ROOT).as_posix())
+    lost = []
+    for script in (ROOT / "benchmarks").rglob("*.py"):
+        parsed = ast.parse(script.read_text())
+        del parsed.body[0]  # what it says of itself
+        code = ast.unparse(parsed).replace("' / '", "/")
+        imported = set(re.findall(r"^\s*(?:from|import) (\w+)(?= |$)", code, re.MULTILINE))
+        beside = {each.stem for each in script.parent.glob("*.py")}
+        lost += [
+            f"{script.name}: {name}"
+            for name in sorted((imported & homes.keys()) - beside)
+            if not any(f"{home}'" in code for home in homes[name])
+        ]
+    assert lost == []
+
+
 def test_the_package_imports_none_of_its_plugins() -> None:
     names = {(module(path), name) for path in FILES for node in ast.walk(tree(path)) for name in imported_by(node)}
     assert [pair for pair in names if pair[1].startswith("shikisha_")] == []

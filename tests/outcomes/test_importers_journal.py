@@ -33,9 +33,9 @@ from shikisha.evals.graders import Grade, ScriptedGrader, grade_from_score
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.reward import grade_events
 from shikisha.journal import Journal, open_journal
-from shikisha.outcomes.importers.journal_runs import PARTS, gather_runs, write_outcome_log
+from shikisha.outcomes.importers.journal_runs import PARTS, gather_runs
 from shikisha.outcomes.log_reader import OutcomeLog, run_outcomes
-from shikisha.outcomes.log_writer import OTHER_WORDS, LogBuilder, LogSummary, RepeatPolicy
+from shikisha.outcomes.log_writer import OTHER_WORDS, LogBuilder, RepeatPolicy
 from support import engine, member, pool_of, whole_plan
 
 OLD_JOURNAL = ROOT / "tests" / "data" / "v0.1" / "journal.sqlite"
@@ -327,16 +327,6 @@ def test_a_form_that_is_given_goes_before_what_the_answers_look_like(tmp_path: P
     log.write(tmp_path, as_lines=True)
     found = OutcomeLog.read(tmp_path)
     assert [each.score for name in ("bob", "cyd") for each in found.outcomes_of(name)] == [1.0, None]
-
-
-def test_the_log_of_an_open_journal(tmp_path: Path) -> None:
-    async def main() -> LogSummary:
-        async with open_journal(str(tmp_path / "journal.db")) as journal:
-            await keep(journal, Kept(pool_of(ann="42")))
-            return await write_outcome_log(journal, tmp_path / "log")
-
-    assert asyncio.run(main()).graded == 1
-    assert [each.score for each in OutcomeLog.read(tmp_path / "log").outcomes_of("ann")] == [1.0]
 
 
 @pytest.mark.parametrize(

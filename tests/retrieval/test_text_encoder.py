@@ -51,9 +51,6 @@ def test_vectors_have_length_one_and_do_not_depend_on_the_company() -> None:
 def test_a_text_of_which_nothing_is_known_is_zero() -> None:
     assert not shipped_encoder().encode(["", " \n", "指揮者"]).any()
     assert shipped_encoder().encode([]).shape == (0, shipped_encoder().width)
-    assert shipped_encoder().unknown_share("") == 1.0
-    assert shipped_encoder().unknown_share("What is the weather?") == 0.0
-    assert shipped_encoder().unknown_share("ruti keeper glim") > 0.3
 
 
 def test_words_are_lower_case_parts_of_identifiers_and_numbers_are_their_length() -> None:

@@ -64,10 +64,6 @@ class GitRepository:
         wanted = {name: blob for name, (blob, _) in named.items()}
         return dict(zip(wanted, self._blobs(list(wanted.values())), strict=True))
 
-    def file_names(self, revision: str) -> tuple[str, ...]:
-        """Return the names of a commit's regular files."""
-        return tuple(self._files(revision))
-
     def difference(self, before: str, after: str, names: Sequence[str]) -> str:
         """Return the unified difference of these files between two commits; nothing where there are none."""
         if not names:

@@ -37,29 +37,11 @@ WORDINGS: Mapping[str, str] = MappingProxyType(
         "check": "Go over your result twice.",
     }
 )
-_MOST_READ = 20_000  # characters; a longer subtask is its own core
-_KNOWN = re.compile(r'Known: "[^"]{1,1000}" gave [^"\n]{1,200}?\.(?=\s|$)')
 
 
 def write_known(sentence: str, value: str) -> str:
     """Return how a later round's subtask states what an earlier round brought."""
     return f'Known: "{sentence}" gave {value}.'
-
-
-def subtask_core(text: str) -> str:
-    """Return a subtask without what opens a check, states what is known, and tells the worker how."""
-    if len(text) > _MOST_READ:
-        return text
-    core = text.removeprefix(CHECK_OPENING).strip()
-    while (stated := _KNOWN.match(core)) is not None:
-        core = core[stated.end() :].strip()
-    told = True
-    while told:
-        told = False
-        for words in WORDINGS.values():
-            if core.endswith(words):
-                core, told = core.removesuffix(words).strip(), True
-    return core or text
 
 
 QUOTE = "| "

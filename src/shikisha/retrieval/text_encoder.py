@@ -71,10 +71,6 @@ class WordTable:
     def __len__(self) -> int:
         return len(self._numbers) + 1
 
-    def knows(self, word: str) -> bool:
-        """Whether the word itself is known."""
-        return f"<{word}>" in self._numbers
-
     def find_word(self, word: str) -> tuple[int, ...]:
         """Return the numbers of the known units of a word."""
         found = self._words.get(word)
@@ -140,11 +136,6 @@ class TextEncoder:
     def behavior(self) -> Iterator[Floats]:
         """Yield what it makes of fixed texts, which its file keeps (`code_probe`)."""
         yield self.encode(["Who leads Ada's team?", "Add 17 to the meter's reading.", "archive re-sent letters"])
-
-    def unknown_share(self, text: str) -> float:
-        """Return the share of a text's words that are not known as such; 1.0 for a text without words."""
-        words = split_words(text)
-        return sum(not self.table.knows(word) for word in words) / len(words) if words else 1.0
 
 
 class SentenceEncoder:

@@ -29,7 +29,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shikisha.conductors.topologies import asks_whole
 from shikisha.core.budget import Amount
@@ -48,7 +47,7 @@ from shikisha.core.events import (
     ToolsOffered,
 )
 from shikisha.core.run import Attempt, RoundRecord, Run, runs_in_scope
-from shikisha.core.task import EVERYBODY, Task
+from shikisha.core.task import Task
 from shikisha.core.text import with_confidence
 from shikisha.core.visibility import PART_NOW, request_messages, view_hash
 from shikisha.evals.graders.canonical_form import AnswerForm
@@ -61,12 +60,8 @@ from shikisha.evals.graders.inferred_scores import (
 from shikisha.journal import open_journal
 from shikisha.outcomes.importers.source_files import Sources
 from shikisha.outcomes.log_reader import ReferenceAnswer, RunOutcome
-from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer, LoggedTask, LogSummary, RepeatPolicy
+from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer, LoggedTask
 
-if TYPE_CHECKING:
-    from shikisha.journal import Journal
-
-KIND = "journal"
 JUDGED = "scores that a language model gave"
 AGREES, DIFFERS = "scores inferred: the same as a graded answer", "scores inferred: another than the right answer"
 PARTS = "calls for a part of a plan, or that saw others' results: no worker's own outcomes"
@@ -76,7 +71,7 @@ _LoggedTasks = set[tuple[str, str]]  # the tasks whose sequence is in the log
 
 
 def import_journals(given: Sources, log: LogBuilder) -> None:
-    """Read journals: files or database URLs. Not from within an event loop (there is `gather_journal`)."""
+    """Read journals: files or database URLs. Not from within an event loop."""
     runs = list[Run]()
     for name in given.names:
         path = name.removeprefix("sqlite:///")
@@ -94,24 +89,6 @@ def import_journals(given: Sources, log: LogBuilder) -> None:
 async def _read_runs(name: str) -> list[Run]:
     async with open_journal(name) as journal:
         return await journal.all_runs()
-
-
-async def write_outcome_log(journal: "Journal", folder: Path, form: FormLookup | None = None) -> LogSummary:
-    """Write the outcomes of an evaluation's journal as a log into the folder, in the place of one that is there.
-
-    It may be learned from for everybody: its tasks are of a set that a person named.
-
-    `form` tells the form in which answers to a task are compared, where it is known better than from the runs.
-    """
-    log = LogBuilder(KIND, RepeatPolicy.MERGED)
-    await gather_journal(journal, log, form)
-    log.scopes = {EVERYBODY}
-    return log.write(folder)
-
-
-async def gather_journal(journal: "Journal", log: LogBuilder, form: FormLookup | None = None) -> None:
-    """Read every run of an open journal, oldest first."""
-    gather_runs(await journal.all_runs(), log, form)
 
 
 def gather_runs(runs: Iterable[Run], log: LogBuilder, form: FormLookup | None = None) -> None:

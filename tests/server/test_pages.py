@@ -265,6 +265,21 @@ async def test_a_turn_is_performed_at_once_and_its_steps_are_streamed_into_the_c
         assert "sse-connect" not in page  # it is over
 
 
+async def test_a_message_that_is_sent_twice_is_one_turn_and_one_that_is_refused_stays_in_the_box(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path, CONFIG) as at, browsing(at) as client:
+        assert at.service is not None
+        form = {"csrf": await csrf(client), "prompt": "Six times seven?", "model": "shikisha", "once": "a"}
+        ways = {(await client.post("/ui/try/perform", data=form)).headers["location"] for _ in range(2)}
+        assert len(ways) == len(await at.service.journal.runs()) == 1
+        assert 'name="once" value="' in (await client.get("/ui/try")).text
+        refused = await client.post("/ui/try/perform", data={**form, "dollars": "much"})
+        assert refused.status_code == 400
+        assert "Six times seven?</textarea>" in refused.text
+        assert "expected a number from 0" in refused.text
+
+
 NO_PLANS = (
     "",
     '{"steps": []}',

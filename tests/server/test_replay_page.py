@@ -108,9 +108,13 @@ async def test_nothing_that_may_change_something_is_called_again_unasked_and_an_
             assert (shown[:3], again) == ("409", None)
             assert 'name="again" value="books"' in shown
         assert len(await at.service.journal.runs()) == begun
-        _, again = await replayed(at, client, run, **step, again="books")
+        sent = [await replayed(at, client, run, **step, again="books", once="a") for _ in range(2)]
+        assert sent[0][0] == sent[1][0]  # a form that is sent twice
+        assert len(await at.service.journal.runs()) == begun + 1
+        again = sent[0][1]
         assert again is not None
         assert again.open_questions  # it waits for a yes of its own
+        assert (await replayed(at, client, run, **step, again="books", once="b"))[0] != sent[0][0]
 
 
 async def test_caps_and_labels_of_the_first_run_hold_and_what_is_no_plan_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from shikisha.core.events import AnswerGraded, GradeMark, RunStatus
 from shikisha.journal.run_index import TextQuery
 from shikisha.server.pages.overview_page import read_period
 from shikisha.server.store import RunFilter, RunOrder, RunStore, ServedState
-from shikisha.server.store.run_figures import list_sessions, mean_call_dollars
+from shikisha.server.store.run_figures import list_sessions, mean_call_dollars, recent_worker_figures
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -87,3 +87,13 @@ async def test_both_stores_filter_sort_and_sum_alike(url: str) -> None:
             seen += [(each.session, each.tenant, each.runs) for each in page]
             last = (page[-1].last, page[-1].tenant, page[-1].session)
         assert seen == [("s%", "one", 2), ("other", "two", 1), ("other", "one", 1)]  # all began at once
+
+
+async def test_a_run_counts_once_for_a_worker_that_served_its_child_run_too(url: str) -> None:
+    async with opened(url) as (journal, store):
+        await store.add_run(replace(order("a-b-c"), key="k"))
+        grade = AnswerGraded(run="a-b-c", at=12.0, checker="text", mark=GradeMark.RIGHT, score=1.0)
+        await keep(journal, [*whole("a-b-c"), *whole("a-b-c-d", parent="a-b-c"), grade])
+        assert (await journal.index()).complete
+        found = (await journal.query(partial(recent_worker_figures, tenant=None, since=0)))["ann"][""]
+        assert (found.runs, found.graded, found.right) == (2, 1, 1)

@@ -31,7 +31,7 @@ from shikisha.server.lifecycle.service import RunService
 from shikisha.server.pages.login import CheckedForm, PageRoute, PageSession, RunnerLogin, Service, form_text, redirect
 from shikisha.server.pages.run_page import visible_events
 from shikisha.server.pages.templates import UI_ROOT, render_page
-from shikisha.server.pages.try_page import read_dollars
+from shikisha.server.pages.try_page import begin_once, read_dollars
 from shikisha.server.pages.workers_page import visible_cards
 
 _NO_EFFECT = frozenset({"chat", "embedding", "replay", "scripted", "vote"})  # kinds that only answer
@@ -145,13 +145,12 @@ async def replay(request: Request, run: str, session: RunnerLogin, service: Serv
         if set(changing) - {str(name) for name in form.getlist("again")}:
             why = "These may change something outside, as the first run may have: tick them to call them again."
             return _replay_page(request, session, service, past, filled, steps, why, changing, 409)
-        live = await service.begin(order)
+        again = await begin_once(service, order, form)
         place = {"step": filled["step"]} if filled["step"] else {}
-        return redirect(f"{UI_ROOT}/compare?{urlencode({'left': run, 'right': live.run, **place})}")
-    except (PlanError, TaskError) as error:
-        return _replay_page(request, session, service, past, filled, steps, str(error), status=400)
-    except ApiError as problem:
-        return _replay_page(request, session, service, past, filled, steps, problem.message, status=problem.status)
+        return redirect(f"{UI_ROOT}/compare?{urlencode({'left': run, 'right': again, **place})}")
+    except (PlanError, TaskError, ApiError) as error:
+        status = getattr(error, "status", 400)
+        return _replay_page(request, session, service, past, filled, steps, str(error), status=status)
 
 
 async def _replayable(service: RunService, session: PageSession, run: str) -> Run:

@@ -6,9 +6,10 @@ a template is an error. The browser may load from this server only, and run only
 
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from fastapi.responses import HTMLResponse
@@ -75,7 +76,7 @@ def template_environment() -> "Environment":
         auto_reload=False,
     )
     made.filters.update(TEMPLATE_FILTERS)
-    made.globals.update(home=UI_ROOT, htmx_config=_HTMX_CONFIG, versions=static_urls())
+    made.globals.update(home=UI_ROOT, htmx_config=_HTMX_CONFIG, versions=static_urls(), once=partial(token_hex, 8))
     return made
 
 

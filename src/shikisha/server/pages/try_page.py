@@ -9,6 +9,7 @@ data labels go on with them. What a turn may cost at most is said only where it 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from time import time
 from urllib.parse import urlencode
 from uuid import uuid4
@@ -33,7 +34,7 @@ from shikisha.server.chat.routing import propose_first
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RequestedRun, confirmed_plan_request
-from shikisha.server.lifecycle.service import RunService
+from shikisha.server.lifecycle.service import RunService, start_once
 from shikisha.server.pages.login import CheckedForm, PageRoute, PageSession, RunnerLogin, Service, form_text, redirect
 from shikisha.server.pages.run_page import StepPhase
 from shikisha.server.pages.sessions_page import TurnView, session_turns
@@ -255,30 +256,43 @@ async def show_plan(request: Request, session: RunnerLogin, service: Service, se
     try:
         order = service.authorizer.authorize(read_task_form(told, turns), session.by)
         found = await propose_plan(service, order)
-    except (PlanError, TaskError) as error:
-        return page(wrong=str(error), status=400)
-    except ApiError as problem:
-        return page(wrong=problem.message, status=problem.status)
+    except (PlanError, TaskError, ApiError) as error:
+        return page(wrong=str(error), status=getattr(error, "status", 400))
     return page(found=found)
 
 
 @router.post(f"{UI_ROOT}/try/perform")
-async def perform_plan(session: RunnerLogin, service: Service, sent: CheckedForm) -> Response:
+async def perform_plan(request: Request, session: RunnerLogin, service: Service, sent: CheckedForm) -> Response:
     """Perform a turn of a session (a new one for the first), and lead back to it: by the plan that was shown, or by
-    one that the conductor makes now where none was asked for.
+    one that the conductor makes now where none was asked for. What is refused stays in the box.
     """
     told = form_fields(_form_texts(sent))
     turns = await _earlier_turns(service, session, told)
-    told["session"] = told["session"] or f"chat-{uuid4().hex[:12]}"
-    order = service.authorizer.authorize(read_task_form(told, turns), session.by)
-    if "plan" in sent:
-        shown = parse_plan(form_text(sent, "plan"), len(order.pool))
-        if shown.ships:
-            raise ApiError(400, "the plan is empty: there is nothing to perform", "empty_plan")
-        order = replace(order, wire=confirmed_plan_request(shown))
-    live = await service.begin(order)
-    kept = {name: told[name] for name in ("session", "model", "dollars", "domain") if told[name]}
-    return redirect(f"{UI_ROOT}/try?{urlencode({**kept, 'run': live.run})}#last")
+    asked = {**told, "session": told["session"] or f"chat-{(form_key(sent) or uuid4().hex)[:12]}"}
+    try:
+        order = service.authorizer.authorize(read_task_form(asked, turns), session.by)
+        if "plan" in sent:
+            shown = parse_plan(form_text(sent, "plan"), len(order.pool))
+            if shown.ships:
+                raise ApiError(400, "the plan is empty: there is nothing to perform", "empty_plan")
+            order = replace(order, wire=confirmed_plan_request(shown))
+        run = await begin_once(service, order, sent)
+    except (PlanError, TaskError, ApiError) as error:
+        page = partial(_try_page, request, session, service, told, turns=turns)
+        return page(wrong=str(error), status=getattr(error, "status", 400))
+    kept = {name: asked[name] for name in ("session", "model", "dollars", "domain") if asked[name]}
+    return redirect(f"{UI_ROOT}/try?{urlencode({**kept, 'run': run})}#last")
+
+
+def form_key(sent: FormData) -> str | None:
+    """Return the idempotency key of a form as it was filled in; None where the form has no number of its own."""
+    return sha256(repr(sent.multi_items()).encode()).hexdigest() if form_text(sent, "once") else None
+
+
+async def begin_once(service: RunService, order: AuthorizedRun, sent: FormData) -> str:
+    """Begin the run of a form, and return its id; a form that is sent twice begins one run."""
+    key = form_key(sent)
+    return (await start_once(service, replace(order, idempotency=key, request_hash=key or ""))).run
 
 
 async def _earlier_turns(service: RunService, session: PageSession, told: Mapping[str, str]) -> tuple[TurnView, ...]:

@@ -145,22 +145,26 @@ def worker_figures(connection: Connection, tenant: str | None, since: int) -> di
 def recent_worker_figures(connection: Connection, tenant: str | None, since: int) -> dict[str, dict[str, RunFigures]]:
     """Return the figures of the calls to each worker by kind of task, over the newest runs from this day on.
 
-    `graded` and `right` count the runs in which it took part, child runs as their root.
+    `graded` and `right` count the runs in which it took part, each once, however many of its child runs it served.
     """
     root = _newest_roots(tenant, since)
-    graded, right = _graded(root)
+    joined = _CALLED.join(root, root.c.run == RUNS.c.root)
+    served = select(RUN_WORKERS.c.worker, root.c.domain, root.c.run, root.c.score).select_from(joined).distinct()
+    each = served.subquery()
     dollars = func.coalesce(func.sum(RUN_WORKERS.c.dollars), 0.0)
-    sums = [*(func.sum(RUN_WORKERS.c[name]) for name in ("calls", "good", "tokens")), dollars, graded, right]
+    sums = [*(func.sum(RUN_WORKERS.c[name]) for name in ("calls", "good", "tokens")), dollars]
     unpriced = func.sum(case((RUN_WORKERS.c.dollars.is_(None), RUN_WORKERS.c.calls), else_=0))
     by = (RUN_WORKERS.c.worker, root.c.domain, RUN_WORKERS.c.pace)
-    query = select(*by, *sums, unpriced).select_from(_CALLED.join(root, root.c.run == RUNS.c.root)).group_by(*by)
+    query = select(*[*by, *sums, unpriced]).select_from(joined).group_by(*by)
     found: dict[str, dict[str, RunFigures]] = {}
-    for worker, domain, pace, calls, good, tokens, paid, known, correct, missing in connection.execute(
-        query.limit(_MOST_WORKER_ROWS)
-    ):
-        part = RunFigures(worker, calls, good, 0, known, correct, tokens, paid, missing)
+    for worker, domain, pace, calls, good, tokens, paid, missing in connection.execute(query.limit(_MOST_WORKER_ROWS)):
+        part = RunFigures(worker, calls, good, tokens=tokens, dollars=paid, unpriced=missing)
         part.paces = {} if pace == NO_PACE else {pace: calls}
         found.setdefault(worker, {}).setdefault(domain, RunFigures(worker)).add(part)
+    marks = select(each.c.worker, each.c.domain, *_graded(each)).group_by(each.c.worker, each.c.domain)
+    for row in connection.execute(marks.limit(_MOST_WORKER_ROWS)):
+        if marked := found.get(row[0], {}).get(row[1]):
+            marked.graded, marked.right = row[2], row[3]
     return found
 
 

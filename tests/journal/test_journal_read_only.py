@@ -106,7 +106,7 @@ def test_a_journal_on_read_only_media_is_verified_and_read(folder: Path) -> None
     assert verified[0] == 0, verified
     assert verified[1].startswith("intact: ")
     assert "what?" in runs[1]
-    assert explained[0] == traced[0] == 0
+    assert explained[0] == traced[0] == 0, explained
     assert exported[1].count("\n") == len(exported[1].splitlines()) > 3
     assert [run["prompt"] for run in json.loads(listed[1])] == ["what?"]
 

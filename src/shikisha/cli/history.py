@@ -20,7 +20,7 @@ from shikisha.cli.options import NEWEST_RUN, RunId, SharedOptions
 from shikisha.cli.progress import RunTreeView, run_summary, run_tree
 from shikisha.config.environment import journal_location
 from shikisha.core.budget import format_dollars
-from shikisha.core.errors import TaskError, UnknownRun
+from shikisha.core.errors import JournalUnavailable, TaskError, UnknownRun
 from shikisha.core.events import Event, RunStatus
 from shikisha.core.run import Run
 from shikisha.core.text import one_line
@@ -100,7 +100,8 @@ def explain(shared: SharedOptions, run: RunId = NEWEST_RUN) -> ExitCode:
         from shikisha.journal.queries import graded_runs
 
         past = await _family_in_journal(journal, run)
-        await journal.index()
+        with suppress(JournalUnavailable):  # where it cannot be written, the index stays as far as it came
+            await journal.index()
         root = Run.fold(next(iter(past.values()))).started
         find = partial(graded_runs, domain=root.domain, tenant=None, limit=MOST_EVIDENCE)
         return past, await journal.query(find)

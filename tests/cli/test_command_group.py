@@ -100,6 +100,13 @@ def test_json_means_one_thing_everywhere(name: str) -> None:
         assert [text.startswith("Print one JSON value to stdout") for text in said] == [True], path
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_usage_brackets_an_argument_that_may_be_left_out_once(name: str) -> None:
+    for path, parameters in leaves(name, load_command(name)):
+        arguments = [each for each in parameters if getattr(each, "param_type_name", "") == "argument"]
+        assert [each for each in arguments if str(getattr(each, "metavar", "")).startswith("[")] == [], path
+
+
 def test_json_without_a_file_is_printed() -> None:
     assert complete_json_option("eval", ["--json", "--tasks", "3"]) == ["--json", "-", "--tasks", "3"]
     assert complete_json_option("learn", ["x", "--json"]) == ["x", "--json", "-"]

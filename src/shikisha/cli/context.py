@@ -20,7 +20,7 @@ from shikisha.learned.context_audit import audit_context
 
 def context(
     shared: SharedOptions,
-    prompt: Annotated[str, typer.Argument(metavar="[TASK]", help="A task.", show_default=False)] = "",
+    prompt: Annotated[str, typer.Argument(metavar="TASK", help="A task.", show_default=False)] = "",
     texts: Annotated[bool, typer.Option("--texts", help="Print the pieces themselves, too.")] = False,
 ) -> ExitCode:
     """Show what would be gathered for a task, or which sources earn their tokens.

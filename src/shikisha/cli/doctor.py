@@ -69,7 +69,7 @@ Sandbox = Annotated[bool, typer.Option("--sandbox", help="Probe the sandboxes in
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="[workers|SANDBOX]",
+        metavar="workers|SANDBOX",
         help="workers: list the pool. With --sandbox: monty, jail, bubblewrap, container[:IMAGE].",
     ),
 ]

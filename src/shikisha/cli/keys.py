@@ -34,9 +34,7 @@ group = typer.Typer(
 _DAY = 86400.0
 MaybeKeyId = Annotated[
     str,
-    typer.Argument(
-        metavar="[KEY]", help="The id of a key; with --mend-clock by default every key.", show_default=False
-    ),
+    typer.Argument(metavar="KEY", help="The id of a key; with --mend-clock by default every key.", show_default=False),
 ]
 MendClock = Annotated[
     bool,

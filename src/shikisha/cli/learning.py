@@ -25,7 +25,7 @@ from shikisha.learned.outcome_model import OutcomeModel
 Version = Annotated[
     str,
     typer.Argument(
-        metavar="[VERSION|previous|off]",
+        metavar="VERSION|previous|off",
         help="The beginning of a version; previous: the one before that which acts; off: none, in every process.",
         show_default=False,
     ),
@@ -33,7 +33,7 @@ Version = Annotated[
 Shown = Annotated[
     str,
     typer.Argument(
-        metavar="[VERSION|live]", help="Print this model as JSON, with the runs that it comes from.", show_default=False
+        metavar="VERSION|live", help="Print this model as JSON, with the runs that it comes from.", show_default=False
     ),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose model; by default the operator's.")]

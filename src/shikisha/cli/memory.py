@@ -17,7 +17,7 @@ from shikisha.core.errors import ConfigError
 from shikisha.learned.memory_index import MemoryIndex, MemoryNote
 
 Count = Annotated[int, typer.Option("--count", min=1, max=200, help="The most notes to show.")]
-Text = Annotated[str, typer.Argument(metavar="[TEXT]", help="A task, or words of one.", show_default=False)]
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="A task, or words of one.", show_default=False)]
 Labels = Annotated[str, typer.Option("--labels", help="Notes of runs with these labels (a,b) too.")]
 
 

@@ -45,9 +45,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value t
 NEWEST_RUN = "last"
 RunId = Annotated[
     str,
-    typer.Argument(
-        metavar="[RUN]", help="The id of a run, or its beginning, or last (the default).", show_default=False
-    ),
+    typer.Argument(metavar="RUN", help="The id of a run, or its beginning, or last (the default).", show_default=False),
 ]
 OneRun = Annotated[
     str, typer.Argument(metavar="RUN", help="The id of a run, or its beginning, or last.", show_default=False)

@@ -53,7 +53,7 @@ ShelfFolder = Annotated[Path, typer.Argument(metavar="SHELF", help="The folder o
 Version = Annotated[
     str,
     typer.Argument(
-        metavar="[VERSION]",
+        metavar="VERSION",
         help="A policy of the registry: its version, the beginning of it, or its file.",
         show_default=False,
     ),

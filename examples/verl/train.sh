@@ -2,7 +2,7 @@
 # The setting of recipes/conductor-7b.toml by verl, on Ray: 4 tasks x 64 plans a step, 200 steps, no KL, clip 0.2.
 # Not run: nobody here had the GPUs. Keys are those since verl 0.7.1, when reward.* got these names; 0.9.1 is the newest release.
 # Meant for one machine of 4 GPUs of 80 GB, sampler (vLLM) and training on the same ones; NODES of them for more.
-#     pip install 'verl[vllm]' 'shikisha[train,logs]'
+#     pip install 'verl[vllm]' 'shikisha[logs]' shikisha-train
 #     examples/verl/train.sh recipes/conductor-7b.toml
 # Steps, rates and tasks stand here and in the training file: verl reads these, the rewards read that file.
 set -euo pipefail

@@ -57,7 +57,9 @@ async def test_its_own_command_evaluates_a_policy(tmp_path: Path, rounds: int) -
             cwd=tmp_path,
             env={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join((str(ROOT / "integrations" / "verifiers"), str(ROOT / "src"))),
+                "PYTHONPATH": os.pathsep.join(
+                    str(ROOT / each) for each in ("integrations/verifiers", "src", "plugins/train/src")
+                ),
             },
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

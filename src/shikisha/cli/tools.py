@@ -38,9 +38,7 @@ from shikisha.tools.lock_file import CatalogueDifference, CatalogueLock, compare
 
 _MAX_SHOWN = 20
 _MAX_ABOUT = 90
-Names = Annotated[
-    list[str] | None, typer.Argument(metavar="NAME", help="Catalogues by name; by default all of them.")
-]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Catalogues by name; by default all of them.")]
 OneName = Annotated[str, typer.Argument(metavar="NAME", help="A catalogue of [catalogues].")]
 Query = Annotated[str, typer.Argument(metavar="TEXT", help="What the tool should do, in words.")]
 From = Annotated[list[str] | None, typer.Option("--in", help="A catalogue to search; may be repeated.")]

@@ -35,15 +35,25 @@ async def test_disputed_runs_come_first_and_a_third_person_decides_where_two_dif
     disputed = await run_plans(pool_of(ann="A", bob="B"), Plan((Step("Which?", 1), Step("Which?", 0))))
     graded = grade(grade(await fresh(), 1.0), 0.0, "ann")
     assert [dispute_rank(run) for run in (graded, disputed, plain)] == [0, 1, 2]
-    assert is_due(plain, "kim", 1)
+    assert is_due(plain.grades, "kim", 1)
     once = grade(await fresh(), 1.0, "kim")
-    assert [is_due(once, who, people) for who in ("kim", "lee") for people in (1, 2)] == [False, False, False, True]
+    assert [is_due(once.grades, who, people) for who in ("kim", "lee") for people in (1, 2)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
     twice = grade(grade(await fresh(), 1.0, "kim"), 0.0, "lee")
-    assert [is_due(twice, who, people) for who in ("kim", "mia") for people in (1, 2)] == [False, False, True, True]
+    assert [is_due(twice.grades, who, people) for who in ("kim", "mia") for people in (1, 2)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     settled = grade(twice, 0.0, "mia")
-    assert not is_due(settled, "ned", 2)
+    assert not is_due(settled.grades, "ned", 2)
     changed = grade(once, 0.0, "kim")
-    assert person_grades(changed)["kim"].score == 0.0
+    assert person_grades(changed.grades)["kim"].score == 0.0
 
 
 async def test_agreement_of_two_people_is_measured_beyond_chance() -> None:
@@ -52,10 +62,10 @@ async def test_agreement_of_two_people_is_measured_beyond_chance() -> None:
     for ours, theirs in verdicts:
         run = await run_plans(pool_of(ann="A"), plan_of((0, ())))
         runs.append(grade(grade(run, ours, "kim"), theirs, "lee"))
-    found = measure_agreement(runs)
+    found = measure_agreement(run.grades for run in runs)
     assert found is not None
     assert (found.same, found.of, round(found.kappa or 0, 9)) == (8, 10, 0.6)
-    assert measure_agreement([await run_plans(pool_of(ann="A"), plan_of((0, ())))]) is None
+    assert measure_agreement([(await run_plans(pool_of(ann="A"), plan_of((0, ())))).grades]) is None
 
 
 async def test_two_people_judge_apart_nothing_is_lost_and_all_of_it_is_exported(tmp_path: Path) -> None:
@@ -93,10 +103,11 @@ async def test_two_people_judge_apart_nothing_is_lost_and_all_of_it_is_exported(
 
 async def test_a_run_that_is_skipped_is_offered_again_at_the_end(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at, browsing(at) as client:
-        run = await begin(at, 0)
+        older, run = [await begin(at, 0) for _ in range(2)]
         page = (await client.get("/ui/queue")).text
-        assert f"skip={run}" in page
-        assert "Back to the 1 run that you skipped" in (await client.get(f"/ui/queue?skip={run}")).text
+        assert f"skip={run}" in page  # the newest first
+        assert f"skip={run}%2C{older}" in (await client.get(f"/ui/queue?skip={run}")).text
+        assert "Back to the 2 runs that you skipped" in (await client.get(f"/ui/queue?skip={run},{older}")).text
 
 
 async def test_a_run_that_was_tampered_with_keeps_nobody_from_the_queue_or_from_other_runs(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from serving import At, served
 from test_pages import begin, browsing, csrf
 
 from shikisha.core.call import ApprovalMode, Card
+from shikisha.core.errors import PlanError
 from shikisha.core.run import Run
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.key import KeyScope
-from shikisha.server.pages.replay_page import may_change_something, parse_place
+from shikisha.server.pages.replay_page import StepForm, may_change_something, parse_place, plan_of_forms
 
 CONFIG = """
 [server]
@@ -135,6 +136,14 @@ async def test_caps_and_labels_of_the_first_run_hold_and_what_is_no_plan_is_refu
         _, again = await replayed(at, client, run, **step, dollars="0.1")
         assert again is not None
         assert again.started.caps.dollars == 0.1
+
+
+def test_a_step_that_is_left_out_changes_nobodys_access() -> None:
+    forms = [StepForm("a", text, sees) for text, sees in (("x", ""), ("", ""), ("y", "0"), ("z", "0"), ("end", "2"))]
+    assert [step.access for step in plan_of_forms(forms, ("a",), None).steps] == [(), (0,), (0,), (1,)]
+    for sees in ("1", "4", "5"):
+        with pytest.raises(PlanError, match="expected numbers of earlier steps"):
+            plan_of_forms([*forms[:4], StepForm("a", "end", sees)], ("a",), None)
 
 
 def test_stand_ins_count_and_an_unknown_kind_may_change_something() -> None:

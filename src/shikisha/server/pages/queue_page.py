@@ -7,7 +7,7 @@ assigning runs to people.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlencode
@@ -22,6 +22,7 @@ from shikisha.explain.explanation import Explanation
 from shikisha.journal.queries import fold_readable
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.pages.login import PageRoute, PageSession, RunnerLogin, Service
+from shikisha.server.pages.run_exports import read_texts
 from shikisha.server.pages.run_page import visible_events
 from shikisha.server.pages.runs_page import INDEX_PAGES, RunListQuery, search_scope
 from shikisha.server.pages.templates import UI_ROOT, render_page
@@ -42,21 +43,21 @@ class Agreement:
     kappa: float | None
 
 
-def person_grades(run: Run) -> dict[str, AnswerGraded]:
-    """Return the last judgment of each person."""
-    return {grade.actor: grade for grade in run.grades if grade.actor}
+def person_grades(grades: Iterable[AnswerGraded]) -> dict[str, AnswerGraded]:
+    """Return the last judgment of each person among a run's grades."""
+    return {grade.actor: grade for grade in grades if grade.actor}
 
 
-def is_due(run: Run, actor: str, people: int) -> bool:
-    """Whether this person is to judge a run: too few have, or they differ."""
-    verdicts = {name: _is_right(grade) for name, grade in person_grades(run).items()}
+def is_due(grades: Iterable[AnswerGraded], actor: str, people: int) -> bool:
+    """Whether this person is to judge a run with these grades: too few have, or they differ."""
+    verdicts = {name: _is_right(grade) for name, grade in person_grades(grades).items()}
     wanted = people if len(set(verdicts.values())) < 2 else _DECIDING
     return actor not in verdicts and len(verdicts) < wanted
 
 
 def dispute_rank(run: Run) -> int:
     """Return 0 where grades differ, 1 where workers do or a check refused an answer, and 2 otherwise."""
-    last = person_grades(run).values()
+    last = person_grades(run.grades).values()
     grades = [*last, *(grade for grade in run.grades if not grade.actor and grade.score is not None)]
     if len(set(map(_is_right, grades))) > 1:
         return 0
@@ -78,9 +79,9 @@ def _refusals(story: Explanation) -> list[str]:
     ]
 
 
-def measure_agreement(runs: Sequence[Run]) -> Agreement | None:
-    """Return how far the first two people agree on the runs that both judged; None where there are none."""
-    found = [[_is_right(grade) for _, grade in sorted(person_grades(run).items())] for run in runs]
+def measure_agreement(runs: Iterable[Iterable[AnswerGraded]]) -> Agreement | None:
+    """Return how far the first two people agree on the runs that both judged, from each run's grades; None of none."""
+    found = [[_is_right(grade) for _, grade in sorted(person_grades(grades).items())] for grades in runs]
     pairs = [(one[0], one[1]) for one in found if len(one) > 1]
     if not pairs:
         return None
@@ -100,8 +101,9 @@ async def show_queue(request: Request, session: RunnerLogin, service: Service) -
     asked, people = RunListQuery.of(query), 2 if query.get("people") == "2" else 1
     skipped = tuple(filter(None, query.get("skip", "").split(",")))[-_MOST_SKIPPED:]
     runs = await _read_runs(service, session, asked, people)
-    due = [run for run in runs if is_due(run, session.by.actor, people)]
-    waiting = [run.id for run in sorted(due, key=dispute_rank) if run.id not in skipped]
+    due = [run for run, grades in runs.items() if run not in skipped and is_due(grades, session.by.actor, people)]
+    told = await service.journal.query(partial(fold_readable, names=due))
+    waiting = [run.id for run in sorted(told, key=dispute_rank)]
     name = query.get("run", "") or next(iter(waiting), "")
     story = explain(Run.fold(await visible_events(service, session, name))) if name else None
     kept = asked.query() + ("&people=2" if people > 1 else "")
@@ -109,11 +111,11 @@ async def show_queue(request: Request, session: RunnerLogin, service: Service) -
         "story": story,
         "others": other_answers(story) if story else (),
         "refused": _refusals(story) if story else (),
-        "judged": sum(session.by.actor in person_grades(run) for run in runs),
+        "judged": sum(session.by.actor in person_grades(grades) for grades in runs.values()),
         "left": len(waiting),
         "looked_at": len(runs),
         "people": people,
-        "agreement": measure_agreement(runs),
+        "agreement": measure_agreement(runs.values()),
         "kept": kept,
         "filters": asked.query(),
         "further": urlencode({"skip": ",".join((*skipped, name))}),
@@ -123,18 +125,19 @@ async def show_queue(request: Request, session: RunnerLogin, service: Service) -
     return render_page(request, "queue.html.jinja", shown)
 
 
-async def _read_runs(service: RunService, session: PageSession, asked: RunListQuery, people: int) -> list[Run]:
-    """Return the newest runs with an answer that are asked for, so many pages of them that one is due."""
+async def _read_runs(
+    service: RunService, session: PageSession, asked: RunListQuery, people: int
+) -> dict[str, tuple[AnswerGraded, ...]]:
+    """Return the grades of the newest runs with an answer that are asked for, so many pages that one run is due."""
     await service.journal.index(INDEX_PAGES)
     wanted = replace(asked.filter(session.tenant, _PAGE, search_scope(service, session)), states=(ServedState.ENDED,))
-    found: list[Run] = []
+    found: dict[str, tuple[AnswerGraded, ...]] = {}
     for _ in range(_PAGES):
         page = await service.store.search(wanted)
         names = [served.run for served in page.runs if served.erased is None]
-        found += [
-            run for run in await service.journal.query(partial(fold_readable, names=names)) if run.answer is not None
-        ]
-        if page.after is None or any(is_due(run, session.by.actor, people) for run in found):
+        said = await read_texts(service, names)
+        found |= {name: said[name].grades for name in names if name in said and said[name].answer is not None}
+        if page.after is None or any(is_due(grades, session.by.actor, people) for grades in found.values()):
             break
         wanted = replace(wanted, after=page.after)
     return found

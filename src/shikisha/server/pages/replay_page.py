@@ -92,18 +92,21 @@ def replay_context(run: Run, place: tuple[int, int] | None) -> str:
 
 
 def plan_of_forms(steps: Sequence[StepForm], pool: Sequence[str], first: Plan | None) -> Plan:
-    """Return the plan that a form has; a step without words is left out. PlanError where it is none."""
-    made = []
+    """Return the plan that a form has; a step without words is left out, and the numbers of those after it still mean
+    the same steps. PlanError where it is none.
+    """
+    made, places = list[Step](), dict[int, int]()
     for index, step in enumerate(steps):
         if not step.subtask.strip():
             continue
         if step.worker not in pool:
             raise PlanError(f"the worker {step.worker!r} is not among {', '.join(pool)}", f"step {index}")
         access = [part.strip() for part in step.access.split(",") if part.strip()]
-        if not all(map(_NUMBER.fullmatch, access)):
+        if not all(_NUMBER.fullmatch(part) and int(part) in places for part in access):
             raise PlanError(f"expected numbers of earlier steps, found {one_line(step.access, 40)!r}", f"step {index}")
         each = first.steps[index].each if first and index < len(first) else None
-        made.append(Step(step.subtask, pool.index(step.worker), tuple(map(int, access)), each))
+        places[index] = len(made)
+        made.append(Step(step.subtask, pool.index(step.worker), tuple(places[int(part)] for part in access), each))
     return parse_plan(Plan(tuple(made)).dumps(), len(pool))
 
 

@@ -242,7 +242,7 @@ async def _exported_pages(
         runs = page.runs
         ids = [served.run for served in runs]
         workers, scores = await service.journal.query(partial(_read_index, runs=ids))
-        said = await _read_texts(service, ids)
+        said = await read_texts(service, ids)
         export_page = [
             ExportedRun(
                 served,
@@ -264,7 +264,7 @@ async def _exported_pages(
 _UNREADABLE = TaskAndAnswer("[unreadable: see shikisha journal verify]", more=True)
 
 
-async def _read_texts(service: RunService, ids: Sequence[str]) -> Mapping[str, TaskAndAnswer]:
+async def read_texts(service: RunService, ids: Sequence[str]) -> Mapping[str, TaskAndAnswer]:
     """Return the texts of these runs; where one cannot be read, of the others."""
     try:
         return await service.journal.query(partial(read_tasks_and_answers, runs=ids))
@@ -272,7 +272,7 @@ async def _read_texts(service: RunService, ids: Sequence[str]) -> Mapping[str, T
         if len(ids) == 1:
             return {}
     halves = (ids[: len(ids) // 2], ids[len(ids) // 2 :])
-    return {**await _read_texts(service, halves[0]), **await _read_texts(service, halves[1])}
+    return {**await read_texts(service, halves[0]), **await read_texts(service, halves[1])}
 
 
 def _read_index(connection: Connection, runs: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, float]]:

@@ -133,7 +133,7 @@ FORMS = ("logout", "try", "try/perform", "keys", "keys/k/revoke", "keys/k/rotate
 async def test_no_form_counts_without_the_token_of_its_own_login(tmp_path: Path) -> None:
     async with served(tmp_path, CONFIG) as at, browsing(at) as client, browsing(at) as other:
         run = await begin(at, 0)
-        for way in (*FORMS, f"runs/{run}/cancel", f"runs/{run}/feedback", f"approvals/{run}/q"):
+        for way in (*FORMS, *(f"runs/{run}/{name}" for name in ("cancel", "feedback", "replay")), f"approvals/{run}/q"):
             for token in ("", "0" * 64, await csrf(other)):
                 answer = await client.post(f"/ui/{way}", data={"csrf": token, "prompt": "x", "decision": "yes"})
                 assert answer.status_code == 403, way
@@ -150,13 +150,15 @@ async def test_another_tenants_runs_and_questions_are_not_there(tmp_path: Path) 
                 f"runs/{run}",
                 f"runs/{run}/journal",
                 f"runs/{run}/live",
+                f"runs/{run}/replay",
+                f"queue?run={run}",
                 f"compare?left={run}&right={run}",
             ):
                 answer = await client.get(f"/ui/{way}")
                 assert answer.status_code == (404 if run in way else 200), way
                 assert "secret of the service" not in answer.text
             token = await csrf(client)
-            for way in (f"runs/{run}/cancel", f"runs/{run}/feedback", f"approvals/{run}/q"):
+            for way in (*(f"runs/{run}/{name}" for name in ("cancel", "feedback", "replay")), f"approvals/{run}/q"):
                 assert (await client.post(f"/ui/{way}", data={"csrf": token})).status_code == 404, way
 
 

@@ -35,7 +35,7 @@ def test_the_rows_of_the_page_are_tasks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", GRADERS)
 def test_the_page_names_every_grader(kind: str) -> None:
-    assert f"| `{kind}` |" in PAGE.read_text()
+    assert f"\n| `{kind}` " in PAGE.read_text()
 
 
 def test_every_option_that_the_page_names_is_one() -> None:

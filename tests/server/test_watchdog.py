@@ -1,6 +1,7 @@
 """Served runs that hang or end their server: it is found out from outside, said without keys, and blamed once."""
 
 import asyncio
+import io
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 
 import httpx2
 import pytest
@@ -23,6 +25,8 @@ from stores import order
 
 from shikisha.journal import open_journal
 from shikisha.server.keys import KeyManager
+from shikisha.server.ops import watchdog_process
+from shikisha.server.ops.watchdog_process import WatchdogMemory
 from shikisha.server.store import RunStore, open_store
 from shikisha.server.store.claims import QUARANTINE_STRIKES, MemberEnd, judge_end
 from shikisha.server.store.members import new_member
@@ -260,3 +264,53 @@ async def test_kill_9_blames_nobody_and_a_clean_end_says_goodbye(tmp_path: Path)
         assert await server.ended() == 0
         assert sorted(map(str, server.ends())) == ["crashed", "left"]
         assert "watchdog" not in server.said
+
+
+def test_the_end_is_judged_once_nothing_is_being_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that import SQLAlchemy at once see modules that are half there, and the watchdog ends of it."""
+    importing, imported, order = Event(), Event(), list[str]()
+
+    def slow_import(_: str) -> None:
+        importing.set()
+        imported.wait(60)
+        order.append("imported")
+
+    monkeypatch.setattr(watchdog_process, "import_module", slow_import)
+    first = Thread(target=watchdog_process._import_database)
+    first.start()
+    importing.wait(60)
+    memory = os.memfd_create("marks")
+    os.ftruncate(memory, watchdog_process.SIZE)
+    shared = WatchdogMemory(memory)  # nobody's: there is nothing to judge
+    url = f"sqlite:///{tmp_path / 'journal.db'}"
+
+    def judge() -> None:
+        watchdog_process._judge_in_database(url, shared, stalled=True)
+        order.append("judged")
+
+    second = Thread(target=judge)
+    second.start()
+    second.join(0.2)
+    imported.set()
+    first.join()
+    second.join()
+    assert order == ["imported"] * 3 + ["judged"]
+
+
+def test_a_server_that_stands_still_is_ended_though_it_cannot_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+
+    def broken(*_: object, **__: object) -> bool:
+        raise AttributeError("partially initialized module")
+
+    monkeypatch.setattr(watchdog_process, "watch_server", lambda *_: True)
+    monkeypatch.setattr(watchdog_process, "_judge_in_database", broken)
+    monkeypatch.setattr(watchdog_process, "_end_server", lambda server: ended.append(server.pid))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("sqlite:///journal.db\n"))
+    memory = os.memfd_create("marks")
+    os.ftruncate(memory, watchdog_process.SIZE)
+    monkeypatch.setattr(sys, "argv", ["watchdog", str(memory), str(os.getpid()), "1"])
+    with pytest.raises(AttributeError):
+        watchdog_process.main()
+    assert ended == [os.getpid()]

@@ -19,7 +19,7 @@ import sys
 import time
 from contextlib import suppress
 from importlib import import_module
-from threading import Thread
+from threading import Lock, Thread
 
 THREADS = 64  # calls in threads that are marked
 SIZE = (THREADS + 4) * 64
@@ -28,6 +28,7 @@ _BEAT_SLOT, _MEMBER_SLOT, _LOOP_SLOT, _THREAD_SLOTS = 0, 1, 2, 3  # slots
 _GRACE_SECONDS = 10.0  # seconds that the server gets to write where it stands
 _DATABASE_TRIES = 10
 _PROCESSOR_FACTOR = 4.0  # a server that gets a quarter of a processor is not starved
+_IMPORTING = Lock()  # two threads that import SQLAlchemy at once see modules that are half there
 
 
 class WatchdogMemory:
@@ -177,8 +178,9 @@ def watch_server(shared: WatchdogMemory, server: WatchedServer, limit: float) ->
 
 def _import_database() -> None:
     """Import what blaming needs, which takes a second or more on a busy machine."""
-    for name in ("shikisha.server.store.claims", "shikisha.journal.sqlite", "shikisha.journal.postgres"):
-        import_module(name)
+    with _IMPORTING:
+        for name in ("shikisha.server.store.claims", "shikisha.journal.sqlite", "shikisha.journal.postgres"):
+            import_module(name)
 
 
 def _end_server(server: WatchedServer) -> None:
@@ -200,22 +202,23 @@ def _print(message: str) -> None:
 
 def _judge_in_database(url: str, shared: WatchdogMemory, *, stalled: bool, tries: int = _DATABASE_TRIES) -> bool:
     """Judge the server's end in the database; without it the lease runs out, and others judge what they see."""
-    from shikisha.core.errors import ShikishaError
-    from shikisha.journal.drivers import parse_store_url, store_module
-    from shikisha.server.store.claims import MemberEnd, judge_end
+    with _IMPORTING:
+        from shikisha.core.errors import ShikishaError
+        from shikisha.journal.drivers import parse_store_url, store_module
+        from shikisha.server.store.claims import MemberEnd, judge_end
 
-    location, member, named = parse_store_url(url), shared.member, shared.named
-    ended = MemberEnd.STALLED if stalled else MemberEnd.CRASHED
-    if not member or (location.get_backend_name() == "sqlite" and not os.path.exists(location.database or "")):
-        return True
-    for left in reversed(range(tries)):
-        with suppress(ShikishaError):
-            store_module(location).migrate(
-                location, 5.0, lambda connection: _report_strike(judge_end(connection, member, ended, named))
-            )
+        location, member, named = parse_store_url(url), shared.member, shared.named
+        ended = MemberEnd.STALLED if stalled else MemberEnd.CRASHED
+        if not member or (location.get_backend_name() == "sqlite" and not os.path.exists(location.database or "")):
             return True
-        time.sleep(min(left, 1.0))
-    return False
+        for left in reversed(range(tries)):
+            with suppress(ShikishaError):
+                store_module(location).migrate(
+                    location, 5.0, lambda connection: _report_strike(judge_end(connection, member, ended, named))
+                )
+                return True
+            time.sleep(min(left, 1.0))
+        return False
 
 
 def _report_strike(struck: str | None) -> None:
@@ -237,10 +240,10 @@ def main() -> None:
         _print(
             f"the event loop has stood still for {limit:g} s with {at}; process {server.pid} is ended. Where it stands:"
         )
-        blamed = _judge_in_database(
-            url, shared, stalled=True, tries=1
-        )  # first: a container's other processes end with its server
-        _end_server(server)
+        try:  # first: a container's other processes end with its server
+            blamed = _judge_in_database(url, shared, stalled=True, tries=1)
+        finally:  # whatever becomes of that, a server that stands still is ended
+            _end_server(server)
         if not blamed:
             _judge_in_database(url, shared, stalled=True)
     elif not shared.left:

@@ -121,7 +121,7 @@ def demo(tasks: Tasks = 9, json: JsonOption = False) -> ExitCode:
         f"\nThe conducted pool has {conducted.count} of {len(questions)} right, the best single worker ({best.label}) "
         f"{best.count}. The rule was written for these families, and the questions are few: this shows how a pool is "
         "conducted, not how good a conductor is.\n"
-        'Next: shikisha run "Who was the first President?"   (a key, or Ollama, beats SmolLM2)'
+        'Next: shikisha run "What is the capital of Japan?"   (a key, or Ollama, beats SmolLM2)'
     )
     return ExitCode.OK
 

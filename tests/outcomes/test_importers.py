@@ -291,4 +291,4 @@ def test_an_unknown_kind_lists_the_known_ones(tmp_path: Path) -> None:
 
 def test_a_score_is_named_only_where_there_are_several(tmp_path: Path) -> None:
     file = table(tmp_path / "mmlu_x.csv", [verdicts("Q", True, True)])
-    assert "routellm: expected no name for scores" in refused("routellm", file, options=["--score", "x"])
+    assert "routellm: expected no --column score=NAME" in refused("routellm", file, options=["--column", "score=x"])

@@ -269,13 +269,13 @@ def test_a_row_that_says_the_same_again_is_counted(tmp_path: Path) -> None:
 
 
 def test_score_that_nobody_has_is_said(tmp_path: Path) -> None:
-    said = refused("litellm", lines(tmp_path / "x.jsonl", [spent()]), options=["--score", "rating"])
+    said = refused("litellm", lines(tmp_path / "x.jsonl", [spent()]), options=["--column", "score=rating"])
     assert "expected scores under 'rating': none of 1 rows has one there; what stands there is " in said
     assert all(name in said for name in spent())
     row = spent() | {"metadata": {"a": {"rating": 1}, "user": "u"}}
-    said = refused("litellm", lines(tmp_path / "y.jsonl", [row]), options=["--score", "metadata.rating"])
+    said = refused("litellm", lines(tmp_path / "y.jsonl", [row]), options=["--column", "score=metadata.rating"])
     assert said.endswith("what stands there is metadata.a, metadata.user\n")
-    said = refused("litellm", lines(tmp_path / "z.jsonl", [row]), options=["--score", "metadata.a.score"])
+    said = refused("litellm", lines(tmp_path / "z.jsonl", [row]), options=["--column", "score=metadata.a.score"])
     assert said.endswith("what stands there is metadata.a.rating\n")
 
 
@@ -322,7 +322,7 @@ def test_a_table_of_ones_own_is_read_however_a_spreadsheet_saved_it(
 def test_a_table_of_ones_own_may_be_json_lines_with_odd_columns(tmp_path: Path) -> None:
     odd = {"question": "Q", "llm": "a", "rating": 0.5, "answer": 4, "tags": ["x"], "id": 7, "latency": 1.5}
     (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(json.dumps(odd).encode()))
-    command("table", str(tmp_path / "x.jsonl.gz"), "-o", str(tmp_path / "log"), "--score", "rating")
+    command("table", str(tmp_path / "x.jsonl.gz"), "-o", str(tmp_path / "log"), "--column", "score=rating")
     outcome = OutcomeLog.read(tmp_path / "log").find("7", "a")
     assert outcome is not None
     assert (outcome.score, outcome.answer, outcome.seconds) == (0.5, "4", 1.5)
@@ -377,7 +377,7 @@ def test_a_damaged_gzip_is_named(tmp_path: Path, cut: int) -> None:
 def test_a_log_without_scores_says_what_to_do_next(tmp_path: Path) -> None:
     _, said = command("litellm", str(lines(tmp_path / "x.jsonl", [spent()])), "-o", str(tmp_path / "log"))
     assert "next: no outcome has a score, so `learn` and `eval --log` have nothing to compare: import it again" in said
-    assert "--score NAME (the field that holds the score)" in said
+    assert "--column score=NAME (the field that holds the score)" in said
     ungraded = table(tmp_path / "y.csv", [{"prompt": "Q", "model": "a"}])
     _, said = command("table", str(ungraded), "-o", str(tmp_path / "other"))
     assert "next: no outcome has a score" in said

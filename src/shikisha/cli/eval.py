@@ -45,9 +45,6 @@ class EvalSubjectOptions:
     taskset: Annotated[
         str, typer.Option("--taskset", help="A taskset by name (NAME, NAME:PATH, NAME@hub), or a file of rows.")
     ] = ""
-    data: Annotated[
-        Path | None, typer.Option("--data", help="The folder of all tasksets; by default $SHIKISHA_DATA.")
-    ] = None
     split: Annotated[str, typer.Option("--split", help="train, dev or test (or heldout); by default all tasks.")] = ""
     tasks: Annotated[int | None, typer.Option("--tasks", min=1, help="How many tasks to take, sampled by --seed.")] = (
         None
@@ -190,7 +187,6 @@ def _build_setup(
         keep="",
         log=str(subject.log) if subject.log else None,
         taskset=subject.taskset or None,
-        data=str(subject.data) if subject.data else None,
         split=parse_split(subject.split).value if subject.split else None,  # synonyms share one folder
         tasks=subject.tasks,
         seed=subject.seed,

@@ -44,7 +44,6 @@ class LearnOptions:
         bool, typer.Option("--from-journal", help="Learn from a journal; without LOG the configured one.")
     ] = False
     workers: Annotated[str, typer.Option("--workers", "-w", help="Workers by name, as in a,b,c; by default all.")] = ""
-    seed: Annotated[int, typer.Option("--seed", help="The seed of the split into training and evaluation tasks.")] = 0
     second: Annotated[
         float, typer.Option("--second", min=0, metavar="DOLLARS", help="The worth of one second less of waiting.")
     ] = 0.0
@@ -116,7 +115,6 @@ def learn(
         log=None if options.from_journal else Path(log),
         journal=(log or load_config(config).journal_url()) if options.from_journal else "",
         workers=tuple(name.strip() for name in options.workers.split(",") if name.strip()),
-        seed=options.seed,
         second=options.second,
         rung=options.rung,
         test_signal=options.test_signal,

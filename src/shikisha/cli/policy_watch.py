@@ -83,9 +83,8 @@ class PolicyWatchReport:
         shelf = self.watched.shelf or "SHELF"
         each = (
             f"show {self.file}",
-            f"add {shelf} {self.file}",
-            f"canary {shelf} {self.written} --share 0.1",
-            f"trial {shelf}",
+            f"canary {shelf} {self.file} --share 0.1",
+            f"promote {shelf}",
         )
         return tuple(f"shikisha policy {one}" for one in each)
 

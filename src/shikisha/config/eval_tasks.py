@@ -46,7 +46,7 @@ class EvaluationSetup:
     evaluation: str = "evaluation"
     log: str | None = None
     taskset: str | None = None
-    data: str | None = None
+    data: str | None = None  # the folder of all sets, where $SHIKISHA_DATA is not it
     split: str | None = None
     tasks: int | None = None
     seed: int = 0

@@ -128,7 +128,7 @@ def import_table(given: Sources, log: LogBuilder) -> None:
                 f"there are {', '.join(first.values)}; name yours with --column {what}=NAME"
                 + (_OTHER_SHAPES * (what == "worker"))
             )
-    used = {*found.values(), *(name for parts in models for name in parts.values())}
+    used = {*found.values(), given.domain, *(name for parts in models for name in parts.values())}
     for name in (name for name in first.values if name not in used):
         log.remark(f"column not taken over: {name}", 0)
     names = [parts["score"] for parts in models] if models else [found["score"]] if "score" in found else []

@@ -27,9 +27,9 @@ _MERGED = RepeatPolicy.MERGED
 
 
 class SourceKind(NamedTuple):
-    """A kind of source: its importer, what a second answer of one worker to one task is, and what --score names.
+    """A kind of source: its importer, what a second answer of one worker to one task is, and what `score=` names.
 
-    `typed`: --domain names where types of tasks are found.
+    `typed`: --column domain= names where types of tasks are found.
     """
 
     read: Callable[[Sources, LogBuilder], None]
@@ -68,9 +68,9 @@ def import_outcomes(
     """
     source = SOURCE_KINDS[kind]
     if given.score is not None and not source.scores:
-        raise ConfigError(f"{kind}: expected no name for scores: this source has one kind of score")
+        raise ConfigError(f"{kind}: expected no --column score=NAME: this source has one kind of score")
     if given.domain is not None and not source.typed:
-        raise ConfigError(f"{kind}: expected no --domain: this source has types of its own, or none")
+        raise ConfigError(f"{kind}: expected no --column domain=NAME: this source has types of its own, or none")
     if given.columns and kind != "table":
         raise ConfigError(f"{kind}: expected no --column: only a table's columns have names of your own")
     if given.shape != TableShape() and kind != "table":
@@ -85,6 +85,7 @@ def import_outcomes(
     given.count_bad(log)
     if given.domain is not None and not log.typed:
         raise ConfigError(
-            f"{', '.join(given.names)}: expected types of tasks under {given.domain!r} (--domain): no row has one there"
+            f"{', '.join(given.names)}: expected types of tasks under {given.domain!r} (--column domain=): "
+            "no row has one there"
         )
     return log.write(folder, as_lines=as_lines)

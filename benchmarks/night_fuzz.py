@@ -39,7 +39,8 @@ if TYPE_CHECKING:  # what the readers import is imported where it is instrumente
     from shikisha.core.messages import Json
 
 HERE = Path(__file__).parent
-SEEDS = ("tests/support", "tests/outcomes", "tests/evals", "plugins/code/tests")  # where inputs to begin with are
+# Where inputs to begin with are.
+SEEDS = ("tests/support", "tests/outcomes", "tests/evals", "plugins/code/tests", "plugins/published-logs/tests")
 sys.path += [str(HERE), *(str(HERE.parent / folder) for folder in SEEDS)]
 
 MOST_SECONDS = 1.0  # of processor time that an input may take
@@ -279,8 +280,8 @@ def _zip(name: str, content: bytes) -> bytes:
 
 
 def _routellm() -> list[dict[str, bytes]]:
-    from test_importers import verdicts
     from test_importers_files import BATTLE
+    from test_published_importers import verdicts
 
     rows = [verdicts("Q", True, False), verdicts('Q "2"', "False", 1)]
     battle = {**BATTLE, "prompt": '["Hi", "More?"]', "response_a": '["Ho", null]', "response_b": "x", "winner_tie": 0}
@@ -288,13 +289,13 @@ def _routellm() -> list[dict[str, bytes]]:
 
 
 def _routerbench() -> list[dict[str, bytes]]:
-    from test_importers import WIDE
+    from test_published_importers import WIDE
 
     return [{"a.csv": _csv(WIDE)}, {"a.parquet": _parquet(WIDE)}]
 
 
 def _llmrouter() -> list[dict[str, bytes]]:
-    from test_importers import CANDIDATES, ROUTED
+    from test_published_importers import CANDIDATES, ROUTED
 
     scores = {"question": "Q", "scores": {"a": 1.0, "b": 0.25}}
     code = {"metric": "code_eval", "choices": "['assert f() == 1']", "ground_truth": ["assert f() == 1"]}
@@ -307,14 +308,14 @@ def _llmrouter() -> list[dict[str, bytes]]:
 
 
 def _mmlu_pro() -> list[dict[str, bytes]]:
-    from test_importers import asked
+    from test_published_importers import asked
 
     rows = json.dumps([asked(70, "B"), asked(71, None)]).encode()
     return [{"a.json": rows}, {"a.zip": _zip("two.json", rows)}]
 
 
 def _zeroeval() -> list[dict[str, bytes]]:
-    from test_importers import said
+    from test_published_importers import said
 
     rows = [
         {"id": 4, "question": "Q?", "answer": right, "dataset": dataset, "output": [output]}

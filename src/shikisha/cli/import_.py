@@ -20,8 +20,7 @@ KindName = Annotated[
     str,
     typer.Argument(
         metavar="KIND",
-        help="journal, litellm, llmrouter, mmlu-pro, openinference, otel, routellm, routerbench, zeroeval; "
-        "or table, your own rows.",
+        help="journal, litellm, openinference, otel, a plug-in's, or table: your own rows.",
     ),
 ]
 Sources = Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Files or folders; for journals also URLs.")]

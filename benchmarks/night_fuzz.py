@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # what the readers import is imported where it is instrumente
 
 HERE = Path(__file__).parent
 # Where inputs to begin with are.
-SEEDS = ("tests/support", "tests/outcomes", "tests/evals", "plugins/code/tests", "plugins/published-logs/tests")
+SEEDS = ("tests/support", "tests/outcomes", "tests/evals", "plugins/code/tests", "plugins/published/tests")
 sys.path += [str(HERE), *(str(HERE.parent / folder) for folder in SEEDS)]
 
 MOST_SECONDS = 1.0  # of processor time that an input may take
@@ -507,9 +507,9 @@ def register_tasksets() -> None:
 
         def rows(known: str = known) -> list[Mapping[str, object]]:
             import test_code_layouts
-            import test_layouts
+            import test_published_layouts
 
-            prose = [each.row for each in test_layouts.PROSE if each.name == known]
+            prose = [each.row for each in test_published_layouts.PROSE if each.name == known]
             return prose + [each.row for each in test_code_layouts.SETS if each.name == known]
 
         taskset(known, rows)

@@ -2,7 +2,7 @@
 
 An importer is a function that reads sources into a LogBuilder. Invariant: the log is written when everything was read,
 or not at all. The user names the kind; nothing is guessed from the files. To add a kind, write its function in a module
-of this package and one line in `SOURCE_KINDS`, or a plug-in: `plugins/published-logs` has those of published answers.
+of this package and one line in `SOURCE_KINDS`, or a plug-in: `plugins/published` has those of published answers.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ SOURCE_KINDS: Registry[SourceKind] = Registry(
         "otel": SourceKind(import_otel, _MERGED, "the evaluation to take the score from", typed=True),
         "table": SourceKind(import_table, _MERGED, "the column that holds the score", typed=True),
     },
-    dict.fromkeys(("llmrouter", "mmlu-pro", "routellm", "routerbench", "zeroeval"), "shikisha-published-logs"),
+    dict.fromkeys(("llmrouter", "mmlu-pro", "routellm", "routerbench", "zeroeval"), "shikisha-published"),
 )
 
 

@@ -133,7 +133,21 @@ def load_evaluation_tasks(setup: EvaluationSetup, composition: Container, tools:
         raise ConfigError("expected --log DIR or --taskset NAME, one of them")
     if setup.log is not None:
         return _tasks_from_log(setup, composition, Path(setup.log))
-    return _tasks_from_taskset(setup, composition, tools)
+    wanted = TaskSelection(grader={"checker": setup.grader} if setup.grader else None)
+    whole = load_taskset(setup.taskset or "", Path(setup.data) if setup.data else None, wanted=wanted, tools=tools)
+    items, dev = split_dev(setup, whole)
+    if items[0].pool is not None:
+        names = items[0].pool.subset(setup.workers or items[0].pool.names).names
+        casts = Baselines(names, talk=False, seed=setup.seed)
+        brought = (_BUNDLED_NOTE, *whole.notes)
+        return EvaluationTasks(whole.name, whole.version, items, dev, casts, notes=brought, bundled=ItemPools(names))
+    pool = composition.pool(setup.workers)
+    notes: tuple[str, ...] = ()
+    if composition.simulated_pool is not None:
+        notes = ("Simulated workers answered.",)
+    casts = Baselines(pool.names, talk=True, seed=setup.seed)
+    dev = _sample_dev(dev, _MAX_DEV_TASKS, setup.seed)
+    return EvaluationTasks(whole.name, whole.version, items, dev, casts, pool, (*notes, *whole.notes))
 
 
 def split_named(name: str | None) -> TaskSplit | None:
@@ -168,24 +182,6 @@ def _tasks_from_log(setup: EvaluationSetup, composition: Container, folder: Path
         notes.append("This log has no costs.")
     casts = Baselines(names, talk=False, seed=setup.seed)
     return EvaluationTasks(f"log {folder.name}", whole.version, items, dev, casts, pool, tuple(notes))
-
-
-def _tasks_from_taskset(setup: EvaluationSetup, composition: Container, tools: GraderTools) -> EvaluationTasks:
-    wanted = TaskSelection(grader={"checker": setup.grader} if setup.grader else None)
-    whole = load_taskset(setup.taskset or "", Path(setup.data) if setup.data else None, wanted=wanted, tools=tools)
-    items, dev = split_dev(setup, whole)
-    if items[0].pool is not None:
-        names = items[0].pool.subset(setup.workers or items[0].pool.names).names
-        casts = Baselines(names, talk=False, seed=setup.seed)
-        brought = (_BUNDLED_NOTE, *whole.notes)
-        return EvaluationTasks(whole.name, whole.version, items, dev, casts, notes=brought, bundled=ItemPools(names))
-    pool = composition.pool(setup.workers)
-    notes: tuple[str, ...] = ()
-    if composition.simulated_pool is not None:
-        notes = ("Simulated workers answered.",)
-    casts = Baselines(pool.names, talk=True, seed=setup.seed)
-    dev = _sample_dev(dev, _MAX_DEV_TASKS, setup.seed)
-    return EvaluationTasks(whole.name, whole.version, items, dev, casts, pool, (*notes, *whole.notes))
 
 
 def split_dev(setup: EvaluationSetup, whole: Taskset) -> tuple[tuple[TaskItem, ...], tuple[TaskItem, ...]]:

@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of all that reads foreign input: plans, streams, policies, importers, tasksets, configs.
 
-    python benchmarks/night_fuzz.py [--minutes 60] [--targets plan,sse] [--keep FOLDER] [--json]
-    python benchmarks/night_fuzz.py --replay TARGET FILE
+    python tests/night/night_fuzz.py [--minutes 60] [--targets plan,sse] [--keep FOLDER] [--json]
+    python tests/night/night_fuzz.py --replay TARGET FILE
 
 Each target has a process of its own, in which atheris (libFuzzer) guides mutations by the edges of our code that they
 reach; JSON and JSON Lines are mutated as values besides. The property of every target: what is no input of its kind is
@@ -38,10 +38,17 @@ if TYPE_CHECKING:  # what the readers import is imported where it is instrumente
 
     from shikisha.core.messages import Json
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 # Where inputs to begin with are.
-SEEDS = ("tests/support", "tests/outcomes", "tests/evals", "plugins/code/tests", "plugins/published/tests")
-sys.path += [str(HERE), *(str(HERE.parent / folder) for folder in SEEDS)]
+SEEDS = (
+    "benchmarks",
+    "tests/support",
+    "tests/outcomes",
+    "tests/evals",
+    "plugins/code/tests",
+    "plugins/published/tests",
+)
+sys.path += [str(ROOT / folder) for folder in SEEDS]
 
 MOST_SECONDS = 1.0  # of processor time that an input may take
 MOST_MEMORY = 200 * 2**20  # bytes that it may add

@@ -52,16 +52,8 @@ def live_replay(models: Path, folder: Path) -> dict[str, int]:
     if find_spec("xllamacpp") is None or not any(models.glob("*.gguf")):
         print(f"live_replay is left out: it needs the package xllamacpp and GGUF files in {models}", flush=True)
         return {}
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "live_replay.py"),
-        str(models),
-        "--models",
-        "2",
-        "--learn",
-        "60",
-    ]
-    bounds = ["--keep", str(folder / "live"), "--minutes", "45"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "live_replay.py"), str(models), "--models", "2"]
+    bounds = ["--learn", "60", "--keep", str(folder / "live"), "--minutes", "45"]
     done = subprocess.run([*command, *bounds], check=False)  # noqa: S603 - our own script
     return {"live_replay": 0 if done.returncode == 3 else done.returncode}  # 3: the next night goes on with it
 

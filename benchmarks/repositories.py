@@ -22,7 +22,10 @@ from pathlib import Path
 from time import perf_counter
 
 from common import Figure, report
+
+sys.path.append(str(Path(__file__).parent.parent / "plugins/code/tests"))
 from repository_attacks import Target, attack_names, attack_patch, difference
+
 from shikisha.evals.graders import GradeMark
 from shikisha.evals.tasksets.task_rows import read_rows
 from shikisha.sandbox import Sandbox

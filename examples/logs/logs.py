@@ -204,18 +204,19 @@ async def go(folder: Path, served: int) -> None:
     """Take every step."""
     async with chat_server(choose) as url:
         configure(folder, url, "policy:shelf")
-        await shikisha(folder, "import outcomes litellm spend.jsonl --domain request_tags --answers number --out log")
+        await shikisha(
+            folder, "import outcomes litellm spend.jsonl --column domain=request_tags --answers number --out log"
+        )
         await shikisha(folder, "eval grade log --judge judge --dollars 0.5 --out graded")
         live = version_in(await shikisha(folder, "learn graded --out first.policy"))
-        await shikisha(folder, "policy add shelf first.policy")
+        await shikisha(folder, "policy canary shelf first.policy")
         configure(folder, url, "policy:shelf?explore=30%")
         keys: list[str] = []
         exploring = await serve(folder, questions(served, 2), keys)
         learned = version_in(await shikisha(folder, "learn --from-journal runs.db --out second.policy"))
         phases = [("exploring", exploring)]
         if learned and learned != live:
-            await shikisha(folder, "policy add shelf second.policy")
-            await shikisha(folder, f"policy canary shelf {learned} --share 0.5")
+            await shikisha(folder, "policy canary shelf second.policy --share 0.5")
             phases.append(("canary", await serve(folder, questions(served, 3), keys)))
             await shikisha(folder, "policy promote shelf --journal runs.db")
             await shikisha(folder, f"policy promote shelf {learned} --journal runs.db")

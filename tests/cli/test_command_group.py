@@ -155,6 +155,9 @@ def test_an_old_option_works_and_names_the_new_one() -> None:
         *("create", "Ann", "--cap", "tokens=5", "--cap", "dollars=2", "--json")
     ]
     assert rename_options("policy", ["show", "x.policy", "--max-cost", "20%"])[2:] == ["--at", "max_cost=20%"]
+    assert rename_options("import", ["outcomes", "otel", "x", "--score", "Truth", "--domain=team"])[3:] == [
+        *("--column", "score=Truth", "--column", "domain=team")
+    ]
     assert rename_options("run", ["--dollars", "2"]) == ["--dollars", "2"]
     done = CliRunner().invoke(app, ["policy", "show", "nothing.policy", "--quality", "0.9"])
     assert "`--quality X` is now `--at quality=X`" in done.stderr

@@ -49,7 +49,7 @@ class House:
     def put(self, policy: Policy, name: str) -> str:
         """Add a policy to the registry through the command line; return its version."""
         save_policy(policy, self.folder / name)
-        return str(self.json("add", str(self.folder / name))["added"])
+        return str(self.json("canary", str(self.folder / name))["added"])
 
     def __call__(self, command: str, *arguments: str, code: int = 0) -> str:
         """A command on the shelf; what it says on either stream."""
@@ -144,7 +144,7 @@ def test_policies_are_put_on_a_shelf_and_get_their_parts(service: House) -> None
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
-        (("canary", "--share", "0.1"), ExitCode.INPUT, "expected the VERSION"),
+        (("canary", "--share", "0.1"), ExitCode.INPUT, "expected a POLICY"),
         (("canary", "bob"), ExitCode.INPUT, "expected --share X, or --off"),
         (("canary", "bob", "--share", "1"), ExitCode.CONFIG, "between 0 and 1"),
         (("canary", "nobody", "--share", "0.1"), ExitCode.CONFIG, "unknown registered policy 'nobody'"),
@@ -152,7 +152,7 @@ def test_policies_are_put_on_a_shelf_and_get_their_parts(service: House) -> None
         (("promote", "--back"), ExitCode.CONFIG, "nothing to roll back to"),
         (("promote", "ann"), ExitCode.CONFIG, "is already live"),
         (("promote", "bob", "--anyway"), ExitCode.INPUT, "--anyway needs --why TEXT"),
-        (("add", "nothing"), ExitCode.CONFIG, "No such file"),
+        (("canary", "nothing"), ExitCode.INPUT, "nothing is no file that could be added"),
         (("promote",), ExitCode.INPUT, "there is no journal at"),
     ],
 )
@@ -252,3 +252,17 @@ def test_a_judges_word_alone_promotes_nobody_and_a_policy_learned_from_it_says_s
     )
     service("promote", "bob", "--journal", service.journal, "--trust-judge")
     assert json.loads(service("show", "--json"))["live"] == read_registry(service.shelf).policies[1].version
+
+
+def test_a_file_is_added_and_tried_in_one_step_or_not_at_all(service: House) -> None:
+    for name in ("ann", "bob"):
+        save_policy(asking(name), service.folder / name)
+    assert "is live: the canary must be another" in service(
+        "canary", str(service.folder / "ann"), "--share", "0.1", code=ExitCode.CONFIG
+    )
+    assert "No such file" in service("show", code=ExitCode.CONFIG)
+    service("canary", str(service.folder / "ann"))
+    service("canary", str(service.folder / "bob"), "--share", "0.1")
+    held = read_registry(service.shelf)
+    assert held.canary is not None
+    assert (held.live, held.canary.version) == (held.resolve("ann"), held.resolve("bob"))

@@ -141,13 +141,13 @@ def test_every_row_is_one_line_of_a_narrow_terminal_whatever_workers_are_called(
 
 def test_the_policy_that_makes_do_is_another_file_to_be_tried(watch: Watch) -> None:
     shelf, new, log = watch.folder / "shelf", watch.folder / "new.policy", watch.log(drifting())
-    watch.cli("policy", "add", str(shelf), str(watch.policy))
+    watch.cli("policy", "canary", str(shelf), str(watch.policy))
     said = watch("--log", log, "--out", str(new), code=ExitCode.FAILED, of=shelf)
     made, version = load_policy(new)
     assert any("good fell from" in note for note in made.about.notes)
     assert f"written: {new} (version {version})" in said
-    commands = re.findall(r"shikisha (policy (?:show|add|canary) .*?)(?= shikisha)", said)
-    assert len(commands) == 3
+    commands = re.findall(r"shikisha (policy (?:show|canary) .*?)(?= shikisha)", said)
+    assert len(commands) == 2
     for command in commands:
         watch.cli(*shlex.split(command))
     assert read_registry(shelf).shares == pytest.approx({read_registry(shelf).live: 0.9, version: 0.1})

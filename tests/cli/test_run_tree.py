@@ -2,6 +2,7 @@
 
 import pytest
 from rich.console import Console
+from scripted_people import ScriptedApprover
 
 from shikisha.cli.progress import RunTreeView, format_cost, run_tree
 from shikisha.conductors.fixed_conductors import fixed_conductor
@@ -10,7 +11,7 @@ from shikisha.core.budget import Amount, Caps
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.events import Event
 from shikisha.core.run import Run
-from shikisha.engine.approvals import Approver, Decision, NoApprover, ScriptedApprover
+from shikisha.engine.approvals import Approver, Decision, NoApprover
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder

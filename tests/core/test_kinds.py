@@ -21,6 +21,7 @@ from shikisha.core.kinds import Registry
 from shikisha.engine.worker import WorkerKind
 from shikisha.evals.graders.grader_registry import GRADERS
 from shikisha.evals.tasksets.layouts import LAYOUTS
+from shikisha.outcomes.importers.importer_registry import SOURCE_KINDS
 
 GOOD = """
 from pydantic import BaseModel, ConfigDict
@@ -129,6 +130,7 @@ def test_our_registries_name_the_distributions_of_this_repository_and_nothing_im
         PLUGGED.group: PLUGGED,
         GRADERS.group: GRADERS,
         LAYOUTS.group: LAYOUTS,
+        SOURCE_KINDS.group: SOURCE_KINDS,
     }
     for place in (ROOT / "plugins").glob("*/pyproject.toml"):
         project = tomllib.loads(place.read_text())["project"]

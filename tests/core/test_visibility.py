@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted_people import ScriptedApprover
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.conductors.language_model import LanguageModelConductor
@@ -21,7 +22,6 @@ from shikisha.core.plan import ANSWER, Plan, Step
 from shikisha.core.run import Result, Run
 from shikisha.core.task import Task
 from shikisha.core.visibility import adapt_request, grant_results, max_usage, request_messages, view_hash
-from shikisha.engine.approvals import ScriptedApprover
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import ApprovalMode, Card, ChatMessage, GrantedStep, Reply, Request, Speaker

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from edges import ONE, Judged, Strict
+from scripted_people import ScriptedApprover
 from test_cli import Cli
 
 from shikisha.cli.approval_prompt import TerminalApprover
@@ -30,14 +31,7 @@ from shikisha.core.events import (
 )
 from shikisha.core.run import CheckVerdict, Run
 from shikisha.core.task import Task
-from shikisha.engine.approvals import (
-    EXPIRED,
-    ApprovalQuestion,
-    Decision,
-    ScriptedApprover,
-    answer_question,
-    question_id,
-)
+from shikisha.engine.approvals import EXPIRED, ApprovalQuestion, Decision, answer_question, question_id
 from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, AutonomyPolicy, EscalationRules, OnFailure
 from shikisha.engine.pool import Inspection, Member, OutputCheck
 from shikisha.server.lifecycle.questions import closed_question_error

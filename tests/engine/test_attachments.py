@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from scripted_people import ScriptedApprover
 
 from shikisha.checks.opinion import OpinionCheckSettings, build_opinion
 from shikisha.conductors.fixed_conductors import ScriptedConductor
@@ -16,7 +17,7 @@ from shikisha.core.run import Run
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.core.visibility import max_usage, request_messages
-from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.approvals import Decision
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder

@@ -7,6 +7,7 @@ from operator import eq
 
 import pytest
 from edges import ONE, Proposes, Strict, always, boss, killed
+from scripted_people import ScriptedApprover
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Caps, Price
@@ -25,7 +26,7 @@ from shikisha.core.messages import Json
 from shikisha.core.plan import Plan
 from shikisha.core.run import Run
 from shikisha.core.task import Task
-from shikisha.engine.approvals import ApprovalQuestion, Approver, Decision, ScriptedApprover
+from shikisha.engine.approvals import ApprovalQuestion, Approver, Decision
 from shikisha.engine.autonomy import FULL_AUTONOMY, AutonomyClass, AutonomyMode, AutonomyPolicy, EscalationRules
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.engine import Engine

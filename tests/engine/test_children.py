@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import pytest
+from scripted_people import ScriptedApprover
 from test_rounds import Calls
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
@@ -14,7 +15,7 @@ from shikisha.core.events import Event, RunStarted, RunStatus
 from shikisha.core.plan import Plan
 from shikisha.core.run import Run
 from shikisha.core.task import Task
-from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.approvals import Decision
 from shikisha.engine.budget_ledger import BudgetLedger, recount_usage
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.engine import Engine

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from scripted_people import ScriptedApprover
 from test_resume import Died, Disk, World
 
 from shikisha.checks.text_checks import PatternCheckSettings, build_pattern
@@ -43,7 +44,7 @@ from shikisha.core.run import Run
 from shikisha.core.secrets import MASK, SecretStore
 from shikisha.core.task import Task
 from shikisha.core.visibility import request_messages, view_hash
-from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.approvals import Decision
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder

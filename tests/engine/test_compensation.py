@@ -8,6 +8,7 @@ from operator import eq
 
 import pytest
 from edges import ONE, Strict, boss, killed
+from scripted_people import ScriptedApprover
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import FREE, Caps, Price
@@ -25,7 +26,7 @@ from shikisha.core.events import (
 )
 from shikisha.core.plan import Plan
 from shikisha.core.run import Run
-from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.approvals import Decision
 from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, AutonomyPolicy, OnFailure
 from shikisha.engine.compensation import RollbackOrder
 from shikisha.engine.pool import Member, Pool

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from edges import FOREIGN, KEY, ONE, Judged, Proposes, Strict, always, fault, stored
+from scripted_people import ScriptedApprover
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Caps, Price, Usage
@@ -16,7 +17,7 @@ from shikisha.core.events import AttemptStarted, CallRole, CheckStatus, Event, O
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import CheckVerdict
 from shikisha.core.secrets import SecretStore
-from shikisha.engine.approvals import ApprovalQuestion, Decision, ScriptedApprover
+from shikisha.engine.approvals import ApprovalQuestion, Decision
 from shikisha.engine.conductor import Proposal, Rejection, Situation
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Inspection, Member, OutputCheck

@@ -14,6 +14,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scripted_people import ScriptedApprover
 
 from shikisha.checks.text_checks import FixedCheck
 from shikisha.conductors.fixed_conductors import ScriptedConductor
@@ -35,7 +36,7 @@ from shikisha.core.events import (
 )
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import CheckVerdict, Run
-from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.approvals import Decision
 from shikisha.engine.pool import Check, Inspection, Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import ApprovalMode, Card, Reply, Request

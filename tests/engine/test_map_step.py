@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from scripted_people import ScriptedApprover
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Caps, Price
@@ -29,7 +30,7 @@ from shikisha.core.run import CheckVerdict, Run
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.core.visibility import request_messages
-from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.approvals import Decision
 from shikisha.engine.budget_ledger import BudgetLedger
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Inspection, Member, OutputCheck, Pool

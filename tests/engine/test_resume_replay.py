@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from edges import ONE, Judged, Proposes, Strict, always, boss, fault, killed, stored
+from scripted_people import ScriptedApprover
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Amount, Caps, Usage
@@ -29,7 +30,7 @@ from shikisha.core.events import (
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import CheckVerdict, Run
 from shikisha.core.task import Task
-from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.approvals import Decision
 from shikisha.engine.conductor import Proposal, Rejection, Situation
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Inspection, Member, OutputCheck

@@ -6,6 +6,7 @@ import weakref
 from dataclasses import dataclass, field, replace
 
 import pytest
+from scripted_people import ScriptedApprover
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.core.budget import Caps
@@ -24,7 +25,7 @@ from shikisha.core.events import (
 from shikisha.core.plan import Plan
 from shikisha.core.run import Run, new_run_id
 from shikisha.core.task import Task
-from shikisha.engine.approvals import Approver, Decision, ScriptedApprover
+from shikisha.engine.approvals import Approver, Decision
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool

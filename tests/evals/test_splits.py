@@ -12,8 +12,9 @@ from shikisha.core.task import Task
 from shikisha.evals.graders import ScriptedGrader
 from shikisha.evals.taskset import DEFAULT_SHARES, TaskItem, Taskset, TaskSplit, content_key, content_split
 from shikisha.evals.tasksets.contamination import TaskOverlap, find_contamination
-from shikisha.evals.tasksets.layouts import NUMBER, format_choice, with_instruction
+from shikisha.evals.tasksets.layouts import NUMBER, with_instruction
 from shikisha.evals.tasksets.taskset_loader import PlacedItem, assign_splits, split_from_file_name
+from shikisha_published.published_layouts import format_choice
 
 
 def item(prompt: str, task_id: str = "", given_split: TaskSplit | None = None) -> TaskItem:

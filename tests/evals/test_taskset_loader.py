@@ -96,7 +96,7 @@ def test_a_part_of_a_set(tmp_path: Path) -> None:
 def test_where_the_sets_are_is_told_or_in_the_environment() -> None:
     assert data_folder(Path("a"), {"SHIKISHA_DATA": "b"}) == Path("a")
     assert data_folder(None, {"SHIKISHA_DATA": "b"}) == Path("b")
-    with pytest.raises(ConfigError, match="expected --data DIR, SHIKISHA_DATA, or the set's name as NAME:PATH"):
+    with pytest.raises(ConfigError, match="expected SHIKISHA_DATA=FOLDER, or the set's name as NAME:PATH"):
         data_folder(None, {})
 
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from scripted_people import ScriptedApprover
 
 from shikisha.checks.text_checks import FixedCheck
 from shikisha.conductors.fixed_conductors import ScriptedConductor
@@ -23,7 +24,7 @@ from shikisha.core.messages import Attachment, ChatMessage, MediaKind, Speaker
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
 from shikisha.core.task import Task
-from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.approvals import Decision
 from shikisha.engine.conductor import Proposal, Rejection, Situation
 from shikisha.engine.pool import Member, OutputCheck
 from shikisha.engine.recorder import MemoryRecorder

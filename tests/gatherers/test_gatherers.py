@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from scripted_people import ScriptedGatherer
 from typer.testing import CliRunner
 
 from shikisha.cli import app
@@ -24,7 +25,7 @@ from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.engine import Engine
-from shikisha.engine.gatherer import AnswerStep, ContextPiece, GatheredContext, ScriptedGatherer
+from shikisha.engine.gatherer import AnswerStep, ContextPiece, GatheredContext
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.explain import explain, explain_text

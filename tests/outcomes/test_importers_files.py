@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from importing import command, document, imported, lines, refused, table
 from paths import ROOT
-from test_importers import CANDIDATES, ROUTED, WIDE, asked, verdicts
 from test_importers_usage import FULL, evaluation, export, span, spent
+from test_published_importers import CANDIDATES, ROUTED, WIDE, asked, verdicts
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.task import Task
@@ -269,13 +269,13 @@ def test_a_row_that_says_the_same_again_is_counted(tmp_path: Path) -> None:
 
 
 def test_score_that_nobody_has_is_said(tmp_path: Path) -> None:
-    said = refused("litellm", lines(tmp_path / "x.jsonl", [spent()]), options=["--score", "rating"])
+    said = refused("litellm", lines(tmp_path / "x.jsonl", [spent()]), options=["--column", "score=rating"])
     assert "expected scores under 'rating': none of 1 rows has one there; what stands there is " in said
     assert all(name in said for name in spent())
     row = spent() | {"metadata": {"a": {"rating": 1}, "user": "u"}}
-    said = refused("litellm", lines(tmp_path / "y.jsonl", [row]), options=["--score", "metadata.rating"])
+    said = refused("litellm", lines(tmp_path / "y.jsonl", [row]), options=["--column", "score=metadata.rating"])
     assert said.endswith("what stands there is metadata.a, metadata.user\n")
-    said = refused("litellm", lines(tmp_path / "z.jsonl", [row]), options=["--score", "metadata.a.score"])
+    said = refused("litellm", lines(tmp_path / "z.jsonl", [row]), options=["--column", "score=metadata.a.score"])
     assert said.endswith("what stands there is metadata.a.rating\n")
 
 
@@ -322,7 +322,7 @@ def test_a_table_of_ones_own_is_read_however_a_spreadsheet_saved_it(
 def test_a_table_of_ones_own_may_be_json_lines_with_odd_columns(tmp_path: Path) -> None:
     odd = {"question": "Q", "llm": "a", "rating": 0.5, "answer": 4, "tags": ["x"], "id": 7, "latency": 1.5}
     (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(json.dumps(odd).encode()))
-    command("table", str(tmp_path / "x.jsonl.gz"), "-o", str(tmp_path / "log"), "--score", "rating")
+    command("table", str(tmp_path / "x.jsonl.gz"), "-o", str(tmp_path / "log"), "--column", "score=rating")
     outcome = OutcomeLog.read(tmp_path / "log").find("7", "a")
     assert outcome is not None
     assert (outcome.score, outcome.answer, outcome.seconds) == (0.5, "4", 1.5)
@@ -377,7 +377,7 @@ def test_a_damaged_gzip_is_named(tmp_path: Path, cut: int) -> None:
 def test_a_log_without_scores_says_what_to_do_next(tmp_path: Path) -> None:
     _, said = command("litellm", str(lines(tmp_path / "x.jsonl", [spent()])), "-o", str(tmp_path / "log"))
     assert "next: no outcome has a score, so `learn` and `eval --log` have nothing to compare: import it again" in said
-    assert "--score NAME (the field that holds the score)" in said
+    assert "--column score=NAME (the field that holds the score)" in said
     ungraded = table(tmp_path / "y.csv", [{"prompt": "Q", "model": "a"}])
     _, said = command("table", str(ungraded), "-o", str(tmp_path / "other"))
     assert "next: no outcome has a score" in said
@@ -449,18 +449,18 @@ def test_lines_and_parquet_hold_the_same(tmp_path: Path) -> None:
 
 def test_without_pyarrow_lines_are_written_and_parquet_names_the_extra(tmp_path: Path) -> None:
     """Told to a Python whose libraries are all of ours but that one."""
-    file = table(tmp_path / "mmlu_x.csv", [verdicts("Q", True, False)])
+    file = table(tmp_path / "x.csv", OWN_ROWS)
     packages, libraries = tmp_path / "packages", Path(sysconfig.get_path("purelib"))
     packages.mkdir()
     for library in libraries.iterdir():
         if not library.name.startswith("pyarrow"):
             (packages / library.name).symlink_to(library)
-    bare = [sys.executable, "-S", "-m", "shikisha", "import", "outcomes", "routellm"]
+    bare = [sys.executable, "-S", "-m", "shikisha", "import", "outcomes", "table"]
     where = {"PYTHONPATH": f"{SOURCE}:{packages}"}
     told = [*bare, str(file), "-o", str(tmp_path / "log")]
     subprocess.run(told, check=True, capture_output=True, timeout=300, env=where)  # noqa: S603 - our own command
-    assert sorted(os.listdir(tmp_path / "log")) == ["outcomes.jsonl", "tasks.jsonl"]
-    told = [*bare, str(table(tmp_path / "x.parquet", WIDE)), "-o", str(tmp_path / "other")]
+    assert sorted(os.listdir(tmp_path / "log")) == ["outcomes.jsonl", "responses.jsonl", "tasks.jsonl"]
+    told = [*bare, str(table(tmp_path / "x.parquet", OWN_ROWS)), "-o", str(tmp_path / "other")]
     done = subprocess.run(told, capture_output=True, timeout=300, env=where, text=True, check=False)  # noqa: S603 - our own command
     assert (done.returncode, "needs the extra 'logs'" in done.stderr) == (3, True)
 
@@ -504,3 +504,9 @@ def test_a_worker_has_a_name(worker: str) -> None:
 def test_the_first_name_under_which_something_is_known_counts() -> None:
     row = SourceRow("here", {"a": None, "b": 2, "c": 3})
     assert (row.integer("a", "b", "c"), row.first_known("a", "b"), row.first_known("x", "y")) == (2, "b", "x")
+
+
+def test_an_unknown_kind_lists_the_known_ones(tmp_path: Path) -> None:
+    _, err = command("routelm", "x.csv", "-o", str(tmp_path / "log"), code=3)
+    assert "unknown kind of source 'routelm': known are journal, litellm" in err
+    assert "did you mean 'routellm'?" in err

@@ -10,6 +10,7 @@ import journals
 import pytest
 from importing import Imported, command, imported
 from paths import ROOT
+from scripted_people import ScriptedApprover
 from test_children import conducting
 from test_step import Wants
 
@@ -24,7 +25,7 @@ from shikisha.core.prompts import render_plan_lists
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.core.visibility import PART_NOW
-from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.approvals import Decision
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.pool import OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder

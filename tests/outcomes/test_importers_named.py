@@ -59,7 +59,7 @@ def test_request_tags_are_types_of_tasks_and_answers_are_found_in_responses(tags
 
 def test_a_field_without_types_is_refused(tmp_path: Path) -> None:
     file = lines(tmp_path / "spend.jsonl", [spend([], "42")])
-    with pytest.raises(ConfigError, match=r"expected types of tasks under 'metadata\.team' \(--domain\)"):
+    with pytest.raises(ConfigError, match=r"expected types of tasks under 'metadata\.team' \(--column domain=\)"):
         imported(tmp_path, "litellm", file, domain="metadata.team")
 
 
@@ -69,7 +69,16 @@ def test_a_table_s_columns_may_have_any_name(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, command)
     assert said.exit_code == 3
     assert "there are Frage, Wer, Punkte, Team; name yours with --column prompt=NAME" in " ".join(said.stderr.split())
-    named = ["--column", "prompt=Frage", "--column", "worker=Wer", "--column", "score=Punkte", "--domain", "Team"]
+    named = [
+        "--column",
+        "prompt=Frage",
+        "--column",
+        "worker=Wer",
+        "--column",
+        "score=Punkte",
+        "--column",
+        "domain=Team",
+    ]
     assert CliRunner().invoke(app, [*command, *named]).exit_code == 0
     log = OutcomeLog.read(tmp_path / "log")
     assert [(one.worker, one.score) for one in log.outcomes_of("cheap")] == [("cheap", 1.0)]

@@ -48,7 +48,7 @@ class TestSpendLogs:
         failed = spent(status="failure", response="{}", spend=0, prompt_tokens=0, completion_tokens=0, startTime=None)
         second = spent(spend=0.004, prompt_tokens=13, endTime="2025-03-01 12:00:00.5")
         graded = spent(response="Hum.", rating=0.5, startTime=0, endTime=1.0)
-        found = logged(tmp_path, failed, spent(), second, graded, options=("--score", "rating"))
+        found = logged(tmp_path, failed, spent(), second, graded, options=("--column", "score=rating"))
         (task_id,) = found.log.task_ids
         call = found.one(task_id, "gpt-4o")
         assert (call.score, call.usage, found.more("latency_s")) == (0.5, Usage(11, 5), [1.0])
@@ -59,7 +59,9 @@ class TestSpendLogs:
     def test_a_row_that_stands_there_twice_is_one_call(self, tmp_path: Path) -> None:
         """A proxy's export has rows twice, whatever else differs in them."""
         twice = spent(request_id="r", rating=1.0)
-        found = logged(tmp_path, twice, {**twice, "spend": None}, spent(rating=0.0), options=("--score", "rating"))
+        found = logged(
+            tmp_path, twice, {**twice, "spend": None}, spent(rating=0.0), options=("--column", "score=rating")
+        )
         assert (found.scores("gpt-4o"), found.more("samples")) == ([0.5], [2])
         assert found.told["left"] == {"calls that stand there twice": 1}
 
@@ -74,7 +76,7 @@ class TestSpendLogs:
     )
     def test_a_score_is_where_it_is_said_to_be(self, tmp_path: Path, place: str, values: Values, score: float) -> None:
         plain = spent(model_group="other", metadata={})
-        found = logged(tmp_path, spent(**values), plain, options=("--score", place))
+        found = logged(tmp_path, spent(**values), plain, options=("--column", f"score={place}"))
         assert (found.scores("gpt-4o"), found.scores("other")) == ([score], [None])
         assert found.told["graded"] == 1
 
@@ -339,13 +341,13 @@ class TestSpans:
 
     def test_one_evaluation_of_several_is_chosen(self, tmp_path: Path) -> None:
         call = export(span(FULL, evaluation(0.0), evaluation(1.0), evaluation(0.9, "Relevance"), evaluation(None)))
-        assert traced(tmp_path, call, options=("--score", "Correctness")).scores("gpt-4") == [0.5]
+        assert traced(tmp_path, call, options=("--column", "score=Correctness")).scores("gpt-4") == [0.5]
 
     @pytest.mark.parametrize(
         ("options", "problem"),
         [
-            ((), "choose one with --score: Correctness, Relevance"),
-            (("--score", "Truth"), "expected evaluations named 'Truth'; there are Correctness, Relevance"),
+            ((), "choose one with --column score=NAME: Correctness, Relevance"),
+            (("--column", "score=Truth"), "expected evaluations named 'Truth'; there are Correctness, Relevance"),
         ],
     )
     def test_it_must_be_clear_which_evaluation_is_meant(

@@ -125,7 +125,7 @@ def test_a_benchmark_finds_the_test_modules_that_it_imports_without_pytest() -> 
     for file in (*TESTS.rglob("*.py"), *ROOT.glob("plugins/*/tests/*.py")):
         homes.setdefault(file.stem, set()).add(file.parent.relative_to(ROOT).as_posix())
     lost = []
-    for script in (ROOT / "benchmarks").rglob("*.py"):
+    for script in (*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tests" / "night").glob("*.py")):
         parsed = ast.parse(script.read_text())
         del parsed.body[0]  # what it says of itself
         code = ast.unparse(parsed).replace("' / '", "/")

@@ -19,8 +19,8 @@ from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Card
-from shikisha.routing.fit.check_signal import apply_test_signal
 from shikisha.routing.fit.log_replay import replay
+from shikisha.routing.fit.missing_grades import apply_test_signal
 from shikisha.routing.fit.model_selection import (
     POLICY,
     TABLE,

@@ -22,9 +22,9 @@ from shikisha.routing.fit.drift_detection import (
     expected_by_outcomes,
     expected_by_policy,
     find_alarm,
+    reroute_policy,
 )
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
-from shikisha.routing.fit.worker_removal import reroute_policy
 from shikisha.routing.policy_data import Policy
 from shikisha.routing.policy_file import policy_version, serialize_policy
 from shikisha.routing.trade_off import OperatingTarget, TargetMetric

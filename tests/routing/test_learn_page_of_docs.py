@@ -18,7 +18,7 @@ from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.routing.fit.model_selection import MIN_TASKS, POLICY, TABLE
 from shikisha.routing.trade_off import TargetMetric
 
-SHELF = ("show", "add", "canary", "trial", "promote", "rollback", "watch")
+SHELF = ("show", "canary", "promote", "watch")
 PAGE = ROOT / "docs" / "how-to" / "learn.md"
 POOL = "".join(
     f'[workers.{name}]\nkind = "scripted"\nanswers = "A"\nprice = {{ call = 0.01 }}\n'

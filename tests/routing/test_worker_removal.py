@@ -15,10 +15,9 @@ from shikisha.core.errors import UnknownName
 from shikisha.engine.pool import Member, Pool
 from shikisha.evals.statistics import difference_interval
 from shikisha.outcomes.log_reader import OutcomeLog
-from shikisha.routing.fit.drift_detection import WorkerDrift
+from shikisha.routing.fit.drift_detection import WorkerDrift, remeasure_policy, reroute_policy
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
-from shikisha.routing.fit.worker_removal import remeasure_policy, reroute_policy
 from shikisha.routing.policy_data import Policy
 from shikisha.routing.policy_file import parse_policy, policy_version, serialize_policy
 from shikisha.routing.state import NO_ANSWER, NO_WORKER

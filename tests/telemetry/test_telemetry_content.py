@@ -4,6 +4,7 @@ import json
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
+from scripted_people import ScriptedApprover
 from telemetry_seen import Seen, said
 
 from shikisha.checks.opinion import OpinionCheckSettings, build_opinion
@@ -14,7 +15,7 @@ from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.events import OnCheckFailure
 from shikisha.core.secrets import MASK, SecretStore
 from shikisha.core.task import Task
-from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.approvals import Decision
 from shikisha.engine.pool import OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.telemetry.attributes import describe_worker

@@ -7,6 +7,7 @@ from time import time
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from scripted_people import ScriptedApprover
 from telemetry_seen import Seen, ids, said, tree
 
 from shikisha.checks.opinion import OpinionCheckSettings, build_opinion
@@ -33,7 +34,7 @@ from shikisha.core.events import (
 )
 from shikisha.core.plan import Plan
 from shikisha.core.secrets import SecretStore
-from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.approvals import Decision
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder

@@ -184,7 +184,7 @@ class TestFile:
     def test_a_name_a_path_and_what_is_neither(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"shikisha models pull smollm2-135m \(98 MB\)"):
             model_file(REAL, tmp_path)
-        with pytest.raises(ConfigError, match="expected a model of `shikisha models list`"):
+        with pytest.raises(ConfigError, match="expected a model of `shikisha models pull`"):
             model_file("no-such-model", tmp_path)
         own = tmp_path / "own.gguf"
         own.write_bytes(CONTENT)
@@ -305,7 +305,7 @@ def test_a_schema_holds_the_model_and_a_second_server_on_the_port_is_refused() -
 
 
 def test_models_are_listed_with_what_is_here(tmp_path: Path) -> None:
-    listed = CliRunner().invoke(app, ["models", "list"], env={"XDG_CACHE_HOME": str(tmp_path)})
+    listed = CliRunner().invoke(app, ["models", "pull"], env={"XDG_CACHE_HOME": str(tmp_path)})
     assert listed.exit_code == 0
     assert "SmolLM2, 135 M: weak" in listed.stdout
     assert "yes" not in listed.stdout

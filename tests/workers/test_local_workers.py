@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 import pytest
+from scripted_people import ScriptedApprover
 
 from shikisha.conductors.fixed_conductors import ScriptedConductor, fixed_conductor
 from shikisha.core.budget import Caps, Usage
@@ -14,7 +15,7 @@ from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.events import RunStatus
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
-from shikisha.engine.approvals import Decision, ScriptedApprover
+from shikisha.engine.approvals import Decision
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Member, Pool
 from shikisha.workers import human, scripted, vote

@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     ),
     "learn show": ("learning", "show", "Show what was learned from what, what it brought, and what would tell more."),
     "memory": ("memory", "memory", "Search notes of finished runs, or print all as JSON lines."),
-    "models": ("models", "group", "Models on this machine: list, pull and serve them."),
+    "models": ("models", "group", "Models on this machine: pull and serve them."),
     "policy": ("policy", "group", "Show, release and watch learned policies."),
     "runs approve": ("run", "approve", "Answer a question that a run waits for."),
     "runs feedback": ("runs", "feedback", "Grade the answer of a run."),
@@ -83,7 +83,9 @@ RENAMED: Mapping[str, str] = {
     "mcp": "serve --mcp",
     "memory export": "memory",
     "memory search": "memory",
+    "models list": "models pull",
     "plan": "run --plan",
+    "policy add": "policy canary",
     "policy rollback": "policy promote --back",
     "policy shadow": "policy canary --share 0",
     "policy shelf": "policy show",
@@ -119,13 +121,16 @@ RENAMED_OPTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
         ("policy", f"--{point}"): ("--at", f"{point.replace('-', '_')}=")
         for point in ("max-cost", "quality", "budget-per-1k", "lambda")
     },
+    **{("import", f"--{what}"): ("--column", f"{what}=") for what in ("domain", "score")},
 }
 DROPPED_FLAGS = frozenset({("tools", "--from-journal")})  # of which there is only one sense: they change nothing
 LEARNED_ELSEWHERE = frozenset({"learned", "notes", "practise", "skills", "tune"})
 # Commands and options that people may still type, and what to use now.
 REMOVED: Mapping[tuple[str, str], str] = {
     ("demo", "--office"): "`shikisha demo office`",
-    ("tools", "--seed"): "the split into halves has the seed 0",
+    **dict.fromkeys(((noun, "--seed") for noun in ("learn", "tools")), "the split into halves has the seed 0"),
+    ("eval", "--data"): "SHIKISHA_DATA=FOLDER in the environment, or --taskset NAME:PATH",
+    ("memory", "--count"): "`shikisha memory`, which prints all notes",
     **dict.fromkeys((("doctor", word) for word in ("-p", "--pool")), "pool = [...], in shikisha.toml"),
     **dict.fromkeys((("doctor", word) for word in ("-C", "--conductor")), 'conductor = "...", in shikisha.toml'),
     ("run", "--pool-size"): "--parse checks against the workers of --pool",

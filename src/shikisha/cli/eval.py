@@ -23,7 +23,6 @@ from shikisha.config.eval_tasks import EvaluationSetup
 from shikisha.config.evaluation import EvaluationRequest, run_evaluation
 from shikisha.core.errors import ConfigError
 from shikisha.evals.baselines import BaselineMode
-from shikisha.evals.entrant_metrics import EvaluationReport
 from shikisha.evals.html_report import render_html_report
 from shikisha.evals.report import dump_report
 from shikisha.evals.samples import RUNS_FILE
@@ -45,9 +44,6 @@ class EvalSubjectOptions:
     taskset: Annotated[
         str, typer.Option("--taskset", help="A taskset by name (NAME, NAME:PATH, NAME@hub), or a file of rows.")
     ] = ""
-    data: Annotated[
-        Path | None, typer.Option("--data", help="The folder of all tasksets; by default $SHIKISHA_DATA.")
-    ] = None
     split: Annotated[str, typer.Option("--split", help="train, dev or test (or heldout); by default all tasks.")] = ""
     tasks: Annotated[int | None, typer.Option("--tasks", min=1, help="How many tasks to take, sampled by --seed.")] = (
         None
@@ -141,7 +137,13 @@ def evaluate(
     unless you pass --controls all; the largest number of calls and their price are printed before the first. The same
     command continues where it was stopped, and pays for no call twice.
     """
-    _refuse_missing(outputs)
+    # What would be missing, or could not be written, after the last call is refused before the first.
+    require_extra("eval", "eval", "numpy")
+    if outputs.html is not None:
+        require_extra("eval", "eval --html")
+    for path in (outputs.json, outputs.html, outputs.frontier):
+        if path is not None and str(path) != output.STDOUT:
+            output.refuse_unwritable(path)
     setup = _build_setup(subject, limits, config, journal)
     request = EvaluationRequest(
         setup,
@@ -159,7 +161,12 @@ def evaluate(
     console = output.make_console()
     with redirect_stdout(sys.stderr):  # a grading function of the user may print, and the report must stay valid
         report = session.run_async(lambda: run_evaluation(request, console))
-    _write_report(report, outputs)
+    if outputs.json is not None and str(outputs.json) == output.STDOUT:
+        output.print_line(dump_report(report))
+    elif outputs.json is not None:
+        output.write_file(outputs.json, dump_report(report))
+    if outputs.html is not None:
+        output.write_file(outputs.html, render_html_report(report))
     if outputs.json is None or str(outputs.json) != output.STDOUT:
         print_report(report, output.make_console(to_stdout=True))
     return ExitCode.OK if report.complete else ExitCode.CAPPED
@@ -171,16 +178,6 @@ def _controls(name: str) -> BaselineMode | None:
     return BaselineMode(name) if name else None
 
 
-def _refuse_missing(outputs: EvalOutputOptions) -> None:
-    """Refuse before the first call what would be missing, or could not be written, after the last."""
-    require_extra("eval", "eval", "numpy")
-    if outputs.html is not None:
-        require_extra("eval", "eval --html")
-    for path in (outputs.json, outputs.html, outputs.frontier):
-        if path is not None and str(path) != output.STDOUT:
-            output.refuse_unwritable(path)
-
-
 def _build_setup(
     subject: EvalSubjectOptions, limits: EvalLimitOptions, config: Path | None, journal: str | None
 ) -> EvaluationSetup:
@@ -190,7 +187,6 @@ def _build_setup(
         keep="",
         log=str(subject.log) if subject.log else None,
         taskset=subject.taskset or None,
-        data=str(subject.data) if subject.data else None,
         split=parse_split(subject.split).value if subject.split else None,  # synonyms share one folder
         tasks=subject.tasks,
         seed=subject.seed,
@@ -224,12 +220,3 @@ def _write_frontier(path: Path, setup: EvaluationSetup, conductors: Sequence[str
         output.print_line(text)
     else:
         output.write_file(path, text)
-
-
-def _write_report(report: EvaluationReport, outputs: EvalOutputOptions) -> None:
-    if outputs.json is not None and str(outputs.json) == output.STDOUT:
-        output.print_line(dump_report(report))
-    elif outputs.json is not None:
-        output.write_file(outputs.json, dump_report(report))
-    if outputs.html is not None:
-        output.write_file(outputs.html, render_html_report(report))

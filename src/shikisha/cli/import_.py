@@ -20,32 +20,27 @@ KindName = Annotated[
     str,
     typer.Argument(
         metavar="KIND",
-        help="journal, litellm, llmrouter, mmlu-pro, openinference, otel, routellm, routerbench, zeroeval; "
-        "or table, your own rows.",
+        help="journal, litellm, openinference, otel, a plug-in's, or table: your own rows.",
     ),
 ]
 Sources = Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Files or folders; for journals also URLs.")]
 Source = Annotated[Path, typer.Argument(metavar="CONFIG", help="LiteLLM's config.yaml (or the same as JSON).")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file; by default to stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
-Score = Annotated[
-    str | None,
-    typer.Option("--score", metavar="NAME", help="litellm, table: the field, otel: the evaluation with the score."),
-]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportReadOptions:
     """Under which names things are found in the source."""
 
-    score: Score = None
-    domain: Annotated[
-        str | None,
-        typer.Option("--domain", metavar="FIELD", help="The field with the type of task, such as request_tags."),
-    ] = None
     column: Annotated[
         list[str] | None,
-        typer.Option("--column", metavar="WHAT=NAME", help="table: a column by what it holds; may be repeated."),
+        typer.Option(
+            "--column",
+            metavar="WHAT=NAME",
+            help="A field by what it holds: domain, the type of task (domain=request_tags); score (of traces the "
+            "evaluation with it); of a table any column. May be repeated.",
+        ),
     ] = None
     answers: Annotated[
         str | None,
@@ -78,7 +73,8 @@ class ImportReadOptions:
         if pairs and len(pairs) != 3:
             raise ConfigError(f"--pairs: expected three columns, A,B,WINNER, not {self.pairs!r}")
         shape = source_files.TableShape(self.scale, self.clip, wide, pairs)
-        return source_files.Sources(names, self.score, self.domain, columns, self.answers, shape=shape)
+        score, domain = columns.pop("score", None), columns.pop("domain", None)
+        return source_files.Sources(names, score, domain, columns, self.answers, shape=shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +98,8 @@ def outcomes(
     Reads the results of benchmarks, logs of proxies and traces, or journals. What was merged or left out is counted on
     stderr.
     """
-    written = import_outcomes(kind, reading.sources(sources), writing.to, as_lines=writing.jsonl, replace=writing.force)
+    given = reading.sources(sources)
+    written = import_outcomes(kind, given, writing.to, as_lines=writing.jsonl, replace=writing.force)
     if json:
         output.print_json({"written": str(writing.to), **_import_json(written)})
         return ExitCode.OK
@@ -110,9 +107,8 @@ def outcomes(
         output.print_note(note)
     if not written.graded:
         # What to do with a log in which no answer is graded.
-        score = reading.score
         named = SOURCE_KINDS[kind].scores
-        again = f"import it again with --score NAME ({named})" if named and score is None else ""
+        again = f"import it again with --column score=NAME ({named})" if named and given.score is None else ""
         again += f"{', or ' * bool(again)}grade the answers (`shikisha eval grade LOG --out GRADED`)"
         if kind == "journal":
             again = "grade runs (`shikisha runs feedback RUN SCORE`, or a taskset's graders in `shikisha eval`)"

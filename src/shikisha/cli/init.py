@@ -44,7 +44,14 @@ def init(
     each for its models. That costs nothing. Prices come from a catalogue that is dated.
     """
     if vapid:
-        return _print_vapid_key(as_json=json)
+        with import_errors_name_extra("phone"):
+            from shikisha.server.ops.push import new_vapid_key
+        if json:
+            output.print_json({"key": new_vapid_key()})
+            return ExitCode.OK
+        output.print_note("keep it in the environment variable that [push] key_env names; it is shown only once:")
+        output.print_answer(new_vapid_key())
+        return ExitCode.OK
     if schema:
         output.print_answer(render_schema())
         return ExitCode.OK
@@ -62,17 +69,6 @@ def init(
         return ExitCode.OK
     lacking = "it is an example: name your workers" if empty else "no price is known: write `price` of each worker"
     output.print_note(f"written: {file}. Next: {lacking}, then shikisha doctor")
-    return ExitCode.OK
-
-
-def _print_vapid_key(*, as_json: bool) -> ExitCode:
-    with import_errors_name_extra("phone"):
-        from shikisha.server.ops.push import new_vapid_key
-    if as_json:
-        output.print_json({"key": new_vapid_key()})
-        return ExitCode.OK
-    output.print_note("keep it in the environment variable that [push] key_env names; it is shown only once:")
-    output.print_answer(new_vapid_key())
     return ExitCode.OK
 
 

@@ -44,7 +44,6 @@ class LearnOptions:
         bool, typer.Option("--from-journal", help="Learn from a journal; without LOG the configured one.")
     ] = False
     workers: Annotated[str, typer.Option("--workers", "-w", help="Workers by name, as in a,b,c; by default all.")] = ""
-    seed: Annotated[int, typer.Option("--seed", help="The seed of the split into training and evaluation tasks.")] = 0
     second: Annotated[
         float, typer.Option("--second", min=0, metavar="DOLLARS", help="The worth of one second less of waiting.")
     ] = 0.0
@@ -109,14 +108,20 @@ def learn(
         return learn_runs(config, as_json=written.json is not None)
     if written.to is None:
         raise ConfigError("expected --out FILE: where the policy goes")
-    _refuse_missing(written)
+    # As `eval` does: what could not be written is refused before the fit.
+    require_extra("learn", "shikisha learn")
+    if written.page is not None:
+        require_extra("eval", "learn --page")
+    if len({path.absolute() for path in written.files}) < len(written.files):
+        raise ConfigError("--out, --page and --json: expected different files")
+    for path in written.files:
+        output.refuse_unwritable(path)
     with import_errors_name_extra("learn"):  # `learn --help` need not wait for numpy and scipy
         from shikisha.config.policy_builder import MAX_OUTCOMES, LearnRequest, learn_policy
     request = LearnRequest(
         log=None if options.from_journal else Path(log),
         journal=(log or load_config(config).journal_url()) if options.from_journal else "",
         workers=tuple(name.strip() for name in options.workers.split(",") if name.strip()),
-        seed=options.seed,
         second=options.second,
         rung=options.rung,
         test_signal=options.test_signal,
@@ -129,17 +134,6 @@ def learn(
         policy = learn_policy(request, progress)
     _write_policy(policy, request, written, written.to)
     return ExitCode.OK
-
-
-def _refuse_missing(written: LearnOutputOptions) -> None:
-    """Refuse before the fit what would be missing, or could not be written, after it."""
-    require_extra("learn", "shikisha learn")
-    if written.page is not None:
-        require_extra("eval", "learn --page")
-    if len({path.absolute() for path in written.files}) < len(written.files):
-        raise ConfigError("--out, --page and --json: expected different files")
-    for path in written.files:
-        output.refuse_unwritable(path)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
 from shikisha.core.task import Scope
 from shikisha.learned.journal_learner import JournalLearner
-from shikisha.learned.learning_files import LearningFiles, ScopeModels
+from shikisha.learned.learning_files import ScopeModels
 from shikisha.learned.outcome_model import OutcomeModel
 
 Version = Annotated[
@@ -83,7 +83,12 @@ def pin(shared: SharedOptions, version: Version = "", tenant: Tenant = "", label
         output.print_note("learning is off; `shikisha learn pin` switches it on again")
         return ExitCode.OK
     if version == "previous":
-        version = _version_before(files, scope)
+        known = next((one for one in files.index().scopes if one.scope == scope), None)
+        versions = [] if known is None else [one.version for one in known.versions]
+        at = versions.index(known.pinned or known.live) if known is not None else 0
+        if not at:
+            raise ConfigError("there is no earlier version to go back to")
+        version = versions[at - 1]
     if not version:
         files.switch("")
     if version or files.index().scopes:
@@ -94,16 +99,6 @@ def pin(shared: SharedOptions, version: Version = "", tenant: Tenant = "", label
         else "the newest version acts"
     )
     return ExitCode.OK
-
-
-def _version_before(files: LearningFiles, scope: Scope) -> str:
-    """Return the version before the one that acts."""
-    known = next((one for one in files.index().scopes if one.scope == scope), None)
-    versions = [] if known is None else [one.version for one in known.versions]
-    at = versions.index(known.pinned or known.live) if known is not None else 0
-    if not at:
-        raise ConfigError("there is no earlier version to go back to")
-    return versions[at - 1]
 
 
 def _report(container: Container, *, as_json: bool) -> ExitCode:

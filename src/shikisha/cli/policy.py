@@ -48,13 +48,20 @@ from shikisha.routing.trade_off import OperatingMix, TargetMetric, parse_target
 
 _WIDE = 90  # columns of a terminal that get wide gaps
 Shown = Annotated[Path, typer.Argument(metavar="FILE|SHELF", help="A policy file, or the folder of a policy registry.")]
-PolicyFile = Annotated[Path, typer.Argument(metavar="FILE", help="A policy file, as `learn --out` writes it.")]
 ShelfFolder = Annotated[Path, typer.Argument(metavar="SHELF", help="The folder of a policy registry.")]
 Version = Annotated[
     str,
     typer.Argument(
         metavar="VERSION",
         help="A policy of the registry: its version, the beginning of it, or its file.",
+        show_default=False,
+    ),
+]
+Candidacy = Annotated[
+    str,
+    typer.Argument(
+        metavar="POLICY",
+        help="A policy file, as `learn --out` writes it, which is added; or one of the registry.",
         show_default=False,
     ),
 ]
@@ -120,27 +127,9 @@ def _operating_point(policy: Policy, name: str, point: OperatingPointOptions) ->
     return rung, mix, "its best" if stated.aim is TargetMetric.BEST else f"{stated.aim}={stated.value:g}"
 
 
-def add(folder: ShelfFolder, file: PolicyFile, why: Why = "", json: JsonOption = False) -> ExitCode:
-    """Add a policy to a registry, which is created if necessary.
-
-    The first policy is live at once. Any other is inactive until it becomes a shadow, a canary or live.
-    """
-
-    version, held = add_policy(folder, file, sign_change(why))
-    if json:
-        output.print_json({"added": version, **shelf_json(held)})
-    elif version == held.live:
-        output.print_note(f"{version} is live. Use it: shikisha run --conductor policy:{folder} ...")
-    else:
-        output.print_note(
-            f"{version} is in the registry. Next: shikisha policy canary {folder} {version} --share 0, or more"
-        )
-    return ExitCode.OK
-
-
 def canary(
     folder: ShelfFolder,
-    version: Version = "",
+    policy: Candidacy = "",
     share: Share = None,
     off: Off = False,
     why: Why = "",
@@ -148,25 +137,39 @@ def canary(
 ) -> ExitCode:
     """Let a policy act for a share of the tasks, chosen by a hash of their content.
 
-    With --share 0 it acts for none: it is a shadow, whose decisions are only recorded, and which calls no worker.
+    With --share 0 it acts for none: it is a shadow, whose decisions are only recorded, and which calls no worker. A
+    file is added to the registry, which is created if necessary: the first policy is live at once, any other is
+    inactive without --share.
     """
-    by = sign_change(why)
+    by, file = sign_change(why), Path(policy)
     if off and share:
         raise TaskError("expected --share X, or --off, one of them")
-    if not off and (share is None or not version):
-        raise TaskError(
-            "expected the VERSION of a policy in the registry, and --share X"
-            if not version
-            else "expected --share X, or --off, one of them"
-        )
+    if not off and not policy:
+        raise TaskError("expected a POLICY, a file or one of the registry, and --share X")
 
-    def changed(held: PolicyRegistry) -> PolicyRegistry:
-        name = held.resolve(version) if version else ""
+    def changed(held: PolicyRegistry, name: str) -> PolicyRegistry:
         if off:
             return held.without_shadow(name, by) if name in held.shadows else held.without_canary(by)
+        if share is None:
+            return held
         return held.with_canary(name, share, by) if share else held.with_shadow(name, by)
 
-    return _change_shelf(folder, changed, json=json)
+    if off or not file.is_file():
+        if not off and share is None:
+            raise TaskError(f"expected --share X, or --off, one of them: {policy} is no file that could be added")
+        return _change_shelf(folder, lambda held: changed(held, held.resolve(policy) if policy else ""), json=json)
+    version, held = add_policy(folder, file, by, changed)
+    if json:
+        output.print_json({"added": version, **shelf_json(held)})
+    elif version == held.live:
+        output.print_note(f"{version} is live. Use it: shikisha run --conductor policy:{folder} ...")
+    elif share is None:
+        output.print_note(
+            f"{version} is in the registry. Next: shikisha policy canary {folder} {version} --share 0, or more"
+        )
+    else:
+        output.print_report("\n".join(_role_lines(held)))
+    return ExitCode.OK
 
 
 def sign_change(why: str) -> ChangeAuthor:
@@ -445,5 +448,5 @@ def _trial_summary(found: CanaryTrial) -> str:
 group = typer.Typer(
     help="Show, release and watch learned policies.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
 )
-for _act in (show, add, canary, promote, watch):
+for _act in (show, canary, promote, watch):
     group.command()(command(_act))

@@ -37,11 +37,11 @@ from shikisha.routing.fit.drift_detection import (
     WorkerStanding,
     WorkerState,
     assess_workers,
+    reroute_policy,
 )
 from shikisha.routing.fit.log_quality import FULL_SHARE, LogKind, measure_coverage
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
 from shikisha.routing.fit.policy_report import short_labels
-from shikisha.routing.fit.worker_removal import reroute_policy
 from shikisha.routing.policy_data import Policy
 from shikisha.routing.policy_file import load_policy, save_policy
 from shikisha.routing.policy_registry import REGISTRY_FILE, policy_path, read_registry
@@ -83,9 +83,8 @@ class PolicyWatchReport:
         shelf = self.watched.shelf or "SHELF"
         each = (
             f"show {self.file}",
-            f"add {shelf} {self.file}",
-            f"canary {shelf} {self.written} --share 0.1",
-            f"trial {shelf}",
+            f"canary {shelf} {self.file} --share 0.1",
+            f"promote {shelf}",
         )
         return tuple(f"shikisha policy {one}" for one in each)
 

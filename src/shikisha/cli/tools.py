@@ -59,9 +59,15 @@ def pin(shared: SharedOptions, names: Names = None, check: Check = False) -> Exi
     was added, removed or changed.
     """
     sources = session.run_async(lambda: _read_sources(load_config(shared.config), names or (), pinned=check))
-    report = {}
+    report: dict[str, Mapping[str, object]] = {}
     for name, (path, read, difference, server) in sources.items():
-        report[name] = _difference_json(difference, read)
+        report[name] = {
+            "added": list(difference.added),
+            "removed": list(difference.removed),
+            "changed": dict(difference.changed),
+            "server": difference.moved,
+            "refused": {each.name: each.reason for each in read.refused},
+        }
         if not shared.json:
             _print_difference(name, difference, read)
         if check:
@@ -107,16 +113,6 @@ def _chosen(container: Container, names: Sequence[str]) -> Sequence[str]:
         if name not in known:
             raise UnknownName("catalogue", name, known)
     return names or tuple(known)
-
-
-def _difference_json(difference: CatalogueDifference, read: ReadCatalogue) -> Mapping[str, object]:
-    return {
-        "added": list(difference.added),
-        "removed": list(difference.removed),
-        "changed": dict(difference.changed),
-        "server": difference.moved,
-        "refused": {each.name: each.reason for each in read.refused},
-    }
 
 
 def _print_difference(name: str, difference: CatalogueDifference, read: ReadCatalogue) -> None:

@@ -386,7 +386,7 @@ def _read_reader(file: Path, held: WeightFile) -> TaskReader:
     kinds = tuple(str(told["kinds"]).split())
     if tuple(str(told["wordings"]).split()) != _FEATURES:
         raise ConfigError(f"{file}: it was trained with other wordings than {', '.join(_FEATURES)}")
-    columns = _columns(kinds)
+    columns = 2 * len(kinds) + len(OTHER_ROLES) + len(REFERENCES) + 2
     sizes = tagger_sizes(len(kinds) + len(OTHER_ROLES), len(REFERENCES))
     return TaskReader(
         kinds,
@@ -404,7 +404,3 @@ def _read_known(held: WeightFile) -> ReadingRange:
     return ReadingRange(
         held.read("known.weights", (_KNOWN_ROWS, KNOWN_FEATURES // _KNOWN_ROWS)).ravel(), bias, threshold
     )
-
-
-def _columns(kinds: Sequence[str]) -> int:
-    return 2 * len(kinds) + len(OTHER_ROLES) + len(REFERENCES) + 2

@@ -128,7 +128,15 @@ class ConductorFactory:
                     f"{name}: value conductors were removed: write [learning] on = true, or learned:CONDUCTOR"
                 )
             case "pointer", _, rest if rest:
-                return self._pointer(name, rest, pool, depth)
+                require_extra("eval", name, "numpy")
+                from shikisha.conductors.pointer_conductor import PointerConductor, load_pointer, shipped_pointer
+
+                target, options = _split_options(rest)
+                if unknown := options.keys() - {"fallback"}:
+                    raise ConfigError(f"{name}: unknown option {min(unknown)!r}; known is fallback")
+                fallback = self.make(options["fallback"], pool, depth + 1) if options.get("fallback") else None
+                file = shipped_pointer() if target == SHIPPED else Path(target)
+                return PointerConductor(name, load_pointer(file), fallback=fallback)
             case "random", _, rest:
                 return RandomPlanConductor(_parse_seed(rest), name=name)
             case kind, ":", rest if rest and CONDUCTOR_KINDS.knows(kind):
@@ -182,18 +190,6 @@ class ConductorFactory:
 
     def _parts(self, name: str, pool: Pool | None, depth: int) -> ConductorParts:
         return ConductorParts(name, pool, lambda one: self.endpoint(one).member, partial(self.make, depth=depth + 1))
-
-    def _pointer(self, name: str, rest: str, pool: Pool | None, depth: int) -> Conductor:
-        """Return the conductor of `pointer:FILE`, or of `pointer:shipped`."""
-        require_extra("eval", name, "numpy")
-        from shikisha.conductors.pointer_conductor import PointerConductor, load_pointer, shipped_pointer
-
-        target, options = _split_options(rest)
-        if unknown := options.keys() - {"fallback"}:
-            raise ConfigError(f"{name}: unknown option {min(unknown)!r}; known is fallback")
-        fallback = self.make(options["fallback"], pool, depth + 1) if options.get("fallback") else None
-        file = shipped_pointer() if target == SHIPPED else Path(target)
-        return PointerConductor(name, load_pointer(file), fallback=fallback)
 
     def _lm(self, name: str, table: LmTable, pool: Pool | None, depth: int) -> LanguageModelConductor:
         endpoint = self.endpoint(table.endpoint)

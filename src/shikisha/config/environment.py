@@ -26,7 +26,7 @@ VARIABLES: Mapping[str, str] = {  # what `shikisha` reads besides the variables 
     CONFIG_VARIABLE: "the configuration file, where --config names none",
     DISCOVERY_VARIABLE: "what a run without a configuration looks for: all (the default), local, free or off",
     "SHIKISHA_KEY": "the virtual key whose budget `shikisha serve --mcp` uses",
-    "SHIKISHA_DATA": "the folder of all tasksets, where --data names none",
+    "SHIKISHA_DATA": "the folder of all tasksets that `--taskset NAME` names",
     "SHIKISHA_DEBUG": "1 shows the traceback of an unexpected error",
 }
 _MAX_BYTES = 64 * 2**10

@@ -89,9 +89,6 @@ class EvaluationStage:
         return Entrant(spec.name, conductor, pool, spec.part, spec.worker, spec.note, version, spec.cache_only)
 
     def _conductor(self, spec: EntrantSpec) -> Conductor:
-        found = self.tasks.conductor(spec)
-        if found is not None:
-            return found
         pool = self.tasks.pool
         if spec.part is EntrantRole.ONE_AGENT and pool is not None:
             if spec.repeats:
@@ -139,10 +136,11 @@ class EvaluationStage:
         return Pool([*pool, one, *counter])
 
     def _brought(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:
-        own, brought = self.tasks.bundled, self.tasks.pool_of(spec)
-        if own is None or not own.counted or not self._counts(spec):
-            return brought
-        return lambda item: _with_vote_counters(brought(item), answer_form(item), spec.weights)
+        if not self.tasks.bundled:
+            raise ConfigError(f"taskset {self.tasks.name}: there are no workers")
+        if not self._counts(spec):
+            return self.tasks.own_pool
+        return lambda item: _with_vote_counters(self.tasks.own_pool(item), answer_form(item), spec.weights)
 
     def _counted(self, pool: Pool, form: AnswerForm, weights: tuple[float, ...]) -> Pool:
         """Return the pool with the vote counters appended, by which fixed topologies may join answers."""

@@ -5,16 +5,14 @@ Invariant: the tasks to report on (`items`) and the tasks to choose by (`dev`) a
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from shikisha.config.container import Container
 from shikisha.core.errors import ConfigError
-from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Member, Pool
-from shikisha.evals.baselines import Baselines, BaselineSource, EntrantSpec
+from shikisha.evals.baselines import Baselines, BaselineSource
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit, parse_split
 from shikisha.evals.tasksets.contamination import TaskOverlap, find_contamination
@@ -46,7 +44,7 @@ class EvaluationSetup:
     evaluation: str = "evaluation"
     log: str | None = None
     taskset: str | None = None
-    data: str | None = None
+    data: str | None = None  # the folder of all sets, where $SHIKISHA_DATA is not it
     split: str | None = None
     tasks: int | None = None
     seed: int = 0
@@ -72,7 +70,7 @@ class EvaluationSetup:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationTasks:
-    """Tasks and workers. `pool` None: every task brings its own. `notes` are caveats for readers of the report."""
+    """Tasks and workers; `pool` None: tasks bring theirs, of workers `bundled`. `notes` are caveats for readers."""
 
     name: str
     version: str
@@ -81,50 +79,11 @@ class EvaluationTasks:
     casts: BaselineSource
     pool: Pool | None = None
     notes: tuple[str, ...] = ()
-    bundled: "BundledPools | None" = None
+    bundled: tuple[str, ...] = ()
 
-    def conductor(self, spec: EntrantSpec) -> Conductor | None:
-        """Return the conductor of a specification if this taskset brings it."""
-        return self.bundled.conductor(spec) if self.bundled else None
-
-    def pool_of(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:
-        """Return the function from a task to the pool of this entrant, where tasks bring their own."""
-        if self.bundled is None:
-            raise ConfigError(f"taskset {self.name}: there are no workers")
-        return self.bundled.pool_of(spec)
-
-
-class BundledPools(Protocol):
-    """The conductors and pools that a taskset brings; `counted`: its pools may get vote counters."""
-
-    @property
-    def counted(self) -> bool:
-        """Whether vote counters may be appended to its pools, for fixed topologies to join answers by."""
-        ...
-
-    def conductor(self, spec: EntrantSpec) -> Conductor | None:
-        """Return the conductor of a specification if the taskset brings it."""
-        ...
-
-    def pool_of(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:
-        """Return the function from a task to the pool of this entrant."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ItemPools:
-    """The pools that tasks bring, reduced to these workers."""
-
-    names: tuple[str, ...]
-    counted: bool = True
-
-    def conductor(self, spec: EntrantSpec) -> Conductor | None:  # noqa: ARG002 - the protocol's
-        """Return None: it brings no conductor."""
-        return None
-
-    def pool_of(self, spec: EntrantSpec) -> Callable[[TaskItem], Pool]:  # noqa: ARG002 - the protocol's
-        """Return the task's own pool."""
-        return lambda item: (item.pool or Pool(())).subset(self.names)
+    def own_pool(self, item: TaskItem) -> Pool:
+        """Return the pool that a task brings, reduced to the workers that are evaluated."""
+        return (item.pool or Pool(())).subset(self.bundled)
 
 
 def load_evaluation_tasks(setup: EvaluationSetup, composition: Container, tools: GraderTools) -> EvaluationTasks:
@@ -133,7 +92,21 @@ def load_evaluation_tasks(setup: EvaluationSetup, composition: Container, tools:
         raise ConfigError("expected --log DIR or --taskset NAME, one of them")
     if setup.log is not None:
         return _tasks_from_log(setup, composition, Path(setup.log))
-    return _tasks_from_taskset(setup, composition, tools)
+    wanted = TaskSelection(grader={"checker": setup.grader} if setup.grader else None)
+    whole = load_taskset(setup.taskset or "", Path(setup.data) if setup.data else None, wanted=wanted, tools=tools)
+    items, dev = split_dev(setup, whole)
+    if items[0].pool is not None:
+        names = items[0].pool.subset(setup.workers or items[0].pool.names).names
+        casts = Baselines(names, talk=False, seed=setup.seed)
+        brought = (_BUNDLED_NOTE, *whole.notes)
+        return EvaluationTasks(whole.name, whole.version, items, dev, casts, notes=brought, bundled=names)
+    pool = composition.pool(setup.workers)
+    notes: tuple[str, ...] = ()
+    if composition.simulated_pool is not None:
+        notes = ("Simulated workers answered.",)
+    casts = Baselines(pool.names, talk=True, seed=setup.seed)
+    dev = _sample_dev(dev, _MAX_DEV_TASKS, setup.seed)
+    return EvaluationTasks(whole.name, whole.version, items, dev, casts, pool, (*notes, *whole.notes))
 
 
 def split_named(name: str | None) -> TaskSplit | None:
@@ -168,24 +141,6 @@ def _tasks_from_log(setup: EvaluationSetup, composition: Container, folder: Path
         notes.append("This log has no costs.")
     casts = Baselines(names, talk=False, seed=setup.seed)
     return EvaluationTasks(f"log {folder.name}", whole.version, items, dev, casts, pool, tuple(notes))
-
-
-def _tasks_from_taskset(setup: EvaluationSetup, composition: Container, tools: GraderTools) -> EvaluationTasks:
-    wanted = TaskSelection(grader={"checker": setup.grader} if setup.grader else None)
-    whole = load_taskset(setup.taskset or "", Path(setup.data) if setup.data else None, wanted=wanted, tools=tools)
-    items, dev = split_dev(setup, whole)
-    if items[0].pool is not None:
-        names = items[0].pool.subset(setup.workers or items[0].pool.names).names
-        casts = Baselines(names, talk=False, seed=setup.seed)
-        brought = (_BUNDLED_NOTE, *whole.notes)
-        return EvaluationTasks(whole.name, whole.version, items, dev, casts, notes=brought, bundled=ItemPools(names))
-    pool = composition.pool(setup.workers)
-    notes: tuple[str, ...] = ()
-    if composition.simulated_pool is not None:
-        notes = ("Simulated workers answered.",)
-    casts = Baselines(pool.names, talk=True, seed=setup.seed)
-    dev = _sample_dev(dev, _MAX_DEV_TASKS, setup.seed)
-    return EvaluationTasks(whole.name, whole.version, items, dev, casts, pool, (*notes, *whole.notes))
 
 
 def split_dev(setup: EvaluationSetup, whole: Taskset) -> tuple[tuple[TaskItem, ...], tuple[TaskItem, ...]]:

@@ -123,7 +123,16 @@ def plan_grading(composition: Container, request: GradingRequest) -> GradingPlan
     if request.grader == JUDGE:
         plan.known = _scored_answers(log)
         plan.dollars = _estimate(composition, plan)
-        _refuse_over_limit(plan)
+        limit = plan.request.dollars
+        if plan.dollars is None:
+            raise ConfigError(f"{plan.describe()}: give [workers.{plan.request.judge}] a price (0 if it is free)")
+        if plan.dollars and limit is None:
+            enough = plan.dollars * 1.5
+            # As the option takes it, and never less than needed.
+            asked = f"{enough:.2g}" if enough < 1 else f"{ceil(enough)}"
+            raise ConfigError(f"{plan.describe()}: say how much it may spend (--dollars {asked})")
+        if limit is not None and plan.dollars > limit:
+            raise ConfigError(f"{plan.describe()}: more than --dollars {limit:g}; nothing was called")
     return plan
 
 
@@ -203,20 +212,6 @@ def _estimate(composition: Container, plan: GradingPlan) -> float | None:
         size = sum(len(message.text) for message in said)
         total += card.price.of(Usage(size // _TOKEN_CHARACTERS + 1, _VERDICT_TOKENS))
     return total
-
-
-def _refuse_over_limit(plan: GradingPlan) -> None:
-    limit = plan.request.dollars
-    if plan.dollars is None:
-        raise ConfigError(f"{plan.describe()}: give [workers.{plan.request.judge}] a price (0 if it is free)")
-    if plan.dollars and limit is None:
-        enough = plan.dollars * 1.5
-        asked = (
-            f"{enough:.2g}" if enough < 1 else f"{ceil(enough)}"
-        )  # as the option takes it, and never less than needed
-        raise ConfigError(f"{plan.describe()}: say how much it may spend (--dollars {asked})")
-    if limit is not None and plan.dollars > limit:
-        raise ConfigError(f"{plan.describe()}: more than --dollars {limit:g}; nothing was called")
 
 
 async def perform_grading(plan: GradingPlan, to: Path, report: Callable[[int], None]) -> LogSummary:

@@ -29,7 +29,6 @@ from shikisha.outcomes.log_reader import (
     sample_tasks,
 )
 from shikisha.plots.format import plural
-from shikisha.routing.fit.check_signal import apply_test_signal
 from shikisha.routing.fit.drift_detection import drop_outdated
 from shikisha.routing.fit.incumbents import (
     TaskScores,
@@ -40,7 +39,7 @@ from shikisha.routing.fit.incumbents import (
 )
 from shikisha.routing.fit.log_quality import LogKind, find_caveats, find_cost_oddities, find_gaps, measure_coverage
 from shikisha.routing.fit.log_replay import count_usage
-from shikisha.routing.fit.missing_grades import complete_grades
+from shikisha.routing.fit.missing_grades import apply_test_signal, complete_grades
 from shikisha.routing.fit.model_selection import (
     MIN_TASKS,
     POLICY_TASKS,

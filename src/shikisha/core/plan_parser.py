@@ -144,7 +144,19 @@ def parse_plan(text: str, pool_size: int, max_steps: int = MAX_STEPS) -> Plan:
     """Return the plan that the text ends with, for a pool of `pool_size` workers; PlanError says what is wrong."""
     if len(text) > MAX_CHARACTERS:
         raise PlanError(f"{len(text):,} characters are too many: at most {MAX_CHARACTERS:,} are read", "text")
-    found = _find_candidates(text)
+    found: list[_PlanCandidate] = []
+    broken_twins = 0
+    match = _START.search(text)
+    while match:
+        if match[0] == "{":
+            one = _read_json(text, match.start())
+            broken_twins += bool(one.problem)
+            if broken_twins > _MAX_BROKEN_TWINS:
+                _fail_at(f"more than {_MAX_BROKEN_TWINS} broken JSON plans", text, one.start)
+        else:
+            one = _read_list(text, match)
+        found.append(one)
+        match = _START.search(text, _skip(text, one.end))
     if not found:
         raise PlanError('expected model_id = [...], subtasks = [...], access_list = [...], or {"steps": [...]}', "text")
     rows = _json_plan_rows(text, found[-1]) if found[-1].name == _TWIN else _three_lists(text, found)
@@ -161,24 +173,6 @@ def parse_plan(text: str, pool_size: int, max_steps: int = MAX_STEPS) -> Plan:
     if len(rows) > max_steps:
         raise PlanError(f"{len(rows)} steps are too many: at most {max_steps} are allowed", "plan")
     return Plan(tuple([Step(_subtask(row), _ordinal(row, pool_size), *_access(row), row.kind) for row in rows]))
-
-
-def _find_candidates(text: str) -> list[_PlanCandidate]:
-    """Return every list and JSON plan in the text, whole or broken, in order."""
-    found: list[_PlanCandidate] = []
-    broken_twins = 0
-    match = _START.search(text)
-    while match:
-        if match[0] == "{":
-            one = _read_json(text, match.start())
-            broken_twins += bool(one.problem)
-            if broken_twins > _MAX_BROKEN_TWINS:
-                _fail_at(f"more than {_MAX_BROKEN_TWINS} broken JSON plans", text, one.start)
-        else:
-            one = _read_list(text, match)
-        found.append(one)
-        match = _START.search(text, _skip(text, one.end))
-    return found
 
 
 def _read_list(text: str, match: re.Match[str]) -> _PlanCandidate:

@@ -6,7 +6,6 @@ nowhere else, so no worker's output can approve anything (invariant 5). When no 
 waits. Deliberately absent: how people are reached (the CLI and the server each bring an Approver).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
@@ -102,19 +101,6 @@ class NoApprover:
 
     async def ask(self, question: ApprovalQuestion) -> Decision | None:
         """Return None."""
-
-
-class ScriptedApprover:
-    """The shipped fake: decisions by worker name, given in advance, and the questions that were asked."""
-
-    def __init__(self, decisions: Mapping[str, Decision]) -> None:
-        self._decisions = decisions
-        self.seen: list[ApprovalQuestion] = []
-
-    async def ask(self, question: ApprovalQuestion) -> Decision | None:
-        """Return what was scripted for the question's worker, if anything."""
-        self.seen.append(question)
-        return self._decisions.get(question.worker)
 
 
 def question_id(run: str, round_index: int, step: int | None, asks: QuestionKind, worker: str, view: str) -> str:

@@ -122,17 +122,6 @@ class ContextSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptedGatherer:
-    """The shipped fake: the same pieces for every task."""
-
-    pieces: tuple[ContextPiece, ...]
-
-    async def gather(self, task: Task, tokens: int) -> Sequence[ContextPiece]:  # noqa: ARG002 - the protocol's
-        """Return the pieces."""
-        return self.pieces
-
-
-@dataclass(frozen=True, slots=True)
 class AnswerStep:
     """A change of answers, by name: it returns the answer as it is where there is nothing to change."""
 

@@ -148,7 +148,13 @@ async def _next_plan(conducted: ConductedRun) -> Proposal | RunEnding:
     if context.cancelled():
         raise asyncio.CancelledError  # a conductor that swallowed it gets no round performed for that
     if isinstance(proposed, Fault):
-        return _end_without_plan(conducted, proposed)
+        if proposed.kind is FaultKind.CAP:
+            reached = conducted.context.ledger.reached
+            return RunEnding(RunStatus.CAPPED, proposed.message, reached.cap if reached else "budget", proposed)
+        if proposed.kind is FaultKind.WAITING:
+            return RunEnding(RunStatus.SUSPENDED, "the conductor waits for a person")
+        status = RunStatus.DONE if conducted.answer() else RunStatus.FAILED
+        return RunEnding(status, f"the conductor made no plan: {proposed}", fault=proposed)
     if proposed.plan.ships:
         conducted.keeps = proposed.keeps
         if conducted.partial and conducted.answer() is None:
@@ -392,16 +398,6 @@ def ship_answer(conducted: ConductedRun, why: str, cap: str | None = None) -> Ru
             RunStatus.DONE, f"{why}; round {answer[0]}'s answer is kept, the last step failed: {fault}", cap, fault
         )
     return RunEnding(RunStatus.DONE, why, cap)
-
-
-def _end_without_plan(conducted: ConductedRun, fault: Fault) -> RunEnding:
-    if fault.kind is FaultKind.CAP:
-        reached = conducted.context.ledger.reached
-        return RunEnding(RunStatus.CAPPED, fault.message, reached.cap if reached else "budget", fault)
-    if fault.kind is FaultKind.WAITING:
-        return RunEnding(RunStatus.SUSPENDED, "the conductor waits for a person")
-    status = RunStatus.DONE if conducted.answer() else RunStatus.FAILED
-    return RunEnding(status, f"the conductor made no plan: {fault}", fault=fault)
 
 
 def _plan_rejected(conducted: ConductedRun, index: int, rejection: Rejection) -> PlanRejected:

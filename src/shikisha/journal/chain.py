@@ -241,7 +241,17 @@ class EventBatch:
         if self.fence is not None and connection is not None:
             self.fence(connection)
         if self.entries:
-            self._extend(store, head)
+            seq, last = head.count, head.hash
+            rows: list[tuple[object, ...]] = []
+            for run, kind, at, data, tail, _ in self.entries:
+                last = chain_hash(last, seq, tail)
+                rows.append((seq, run, kind, at, data, last))
+                seq += 1
+            self.end = ChainHead(seq, last)
+            if bodies := _bodies(self.entries):
+                execute_rows(store, _BODY, bodies)
+            execute_rows(store, _EVENT, rows)
+            execute_rows(store, _MOVE, [(seq, last)])
         else:
             execute_rows(store, _FORGET_BATCHES, [(time.time() - _STALE,)])
             execute_rows(store, _NOTE_BATCH, [(self.writer, self.number, time.time())])
@@ -259,19 +269,6 @@ class EventBatch:
                     _LOG.error("the store refuses a work, which is left out: %s", getattr(error, "orig", error))
         elif self.works or self.fence is not None:
             raise TypeError("works and fences are done through SQLAlchemy's connection")
-
-    def _extend(self, store: Store, head: ChainHead) -> None:
-        seq, last = head.count, head.hash
-        rows: list[tuple[object, ...]] = []
-        for run, kind, at, data, tail, _ in self.entries:
-            last = chain_hash(last, seq, tail)
-            rows.append((seq, run, kind, at, data, last))
-            seq += 1
-        self.end = ChainHead(seq, last)
-        if bodies := _bodies(self.entries):
-            execute_rows(store, _BODY, bodies)
-        execute_rows(store, _EVENT, rows)
-        execute_rows(store, _MOVE, [(seq, last)])
 
     def stored(self, store: Store) -> bool:
         """Whether the last try stored the batch, even if its answer was lost."""

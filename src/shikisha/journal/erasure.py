@@ -99,7 +99,15 @@ class Eraser:
         texts = _texts_of(connection, self._family)
         shared_since = _shared(connection, self._family, texts) - self._doubtful  # not surveyed: such a text stays
         removed = texts - shared_since - self._used
-        self._record(connection, removed)
+        at, events = time.time(), []
+        for run in self._family:
+            page = event_rows(connection, EVENTS.c.run == run)
+            own = removed & {key for row in page for key in body_references(row.kind, row.data).values()}
+            plans = _plans(connection, page, at)
+            events.append(BodiesErased(run=run, at=at, actor=self.actor, why=self.why, removed=len(own), plans=plans))
+        if events:
+            self._batch = EventBatch([encode_event(event) for event in events])
+            self._batch.append(connection)
         for keys in in_chunks(removed):
             connection.execute(delete(BODIES).where(BODIES.c.hash.in_(keys)))
         forget_texts(connection, self._family)
@@ -117,18 +125,6 @@ class Eraser:
         for row, keys in uses:
             if row.run not in erasures or row.seq > erasures[row.run].seq:
                 self._used |= keys
-
-    def _record(self, connection: Connection, removed: set[str]) -> None:
-        """Append the event of each run that says what was erased of it."""
-        at, events = time.time(), []
-        for run in self._family:
-            page = event_rows(connection, EVENTS.c.run == run)
-            own = removed & {key for row in page for key in body_references(row.kind, row.data).values()}
-            plans = _plans(connection, page, at)
-            events.append(BodiesErased(run=run, at=at, actor=self.actor, why=self.why, removed=len(own), plans=plans))
-        if events:
-            self._batch = EventBatch([encode_event(event) for event in events])
-            self._batch.append(connection)
 
 
 def _texts_of(connection: Connection, runs: Sequence[str]) -> set[str]:

@@ -191,7 +191,12 @@ def _from_parquet(file: Path, columns: Sequence[ColumnSpec], only: RowFilter | N
             for column in columns:
                 _check_type(file, column, schema)
             for batch in opened.iter_batches(columns=[column.name for column in there], use_threads=False):
-                rows = _matching_rows(batch, only)
+                rows: Sequence[int] = range(batch.num_rows)
+                for name, wanted in (only or {}).items():
+                    encoded = batch.column(name).dictionary_encode()
+                    taken = [word in wanted for word in encoded.dictionary.to_pylist()]
+                    places = encoded.indices.to_pylist()
+                    rows = [row for row in rows if places[row] is not None and taken[places[row]]]
                 length += len(rows)
                 for column in columns:
                     known = column.name in schema.names
@@ -202,17 +207,6 @@ def _from_parquet(file: Path, columns: Sequence[ColumnSpec], only: RowFilter | N
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: not a parquet file that can be read: {error}") from None
     return _split(file, length, columns, values)
-
-
-def _matching_rows(batch: "pa.RecordBatch", only: RowFilter | None) -> Sequence[int]:
-    """Return which rows are taken."""
-    rows: Sequence[int] = range(batch.num_rows)
-    for name, wanted in (only or {}).items():
-        encoded = batch.column(name).dictionary_encode()
-        taken = [word in wanted for word in encoded.dictionary.to_pylist()]
-        places = encoded.indices.to_pylist()
-        rows = [row for row in rows if places[row] is not None and taken[places[row]]]
-    return rows
 
 
 def _check_type(file: Path, column: ColumnSpec, schema: "pa.Schema") -> None:

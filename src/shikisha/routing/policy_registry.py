@@ -235,7 +235,9 @@ def read_registry(folder: Path) -> PolicyRegistry:
         stat = path.stat()
         return _parse_registry(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino))
     except OSError as error:
-        raise ConfigError(f"{path}: no policy registry: {error.strerror} (`shikisha policy add` creates one)") from None
+        raise ConfigError(
+            f"{path}: no policy registry: {error.strerror} (`shikisha policy canary SHELF FILE` creates one)"
+        ) from None
 
 
 def update_registry(folder: Path, by: Callable[[PolicyRegistry], PolicyRegistry]) -> PolicyRegistry:
@@ -244,8 +246,16 @@ def update_registry(folder: Path, by: Callable[[PolicyRegistry], PolicyRegistry]
         return _apply_change(folder, by)
 
 
-def add_policy(folder: Path, file: Path, by: ChangeAuthor) -> tuple[str, PolicyRegistry]:
-    """Add a policy file to the registry, creating it if needed; return its version and the new registry."""
+def add_policy(
+    folder: Path,
+    file: Path,
+    by: ChangeAuthor,
+    then: Callable[[PolicyRegistry, str], PolicyRegistry] = lambda held, _: held,
+) -> tuple[str, PolicyRegistry]:
+    """Add a policy file to the registry, creating it if needed; return its version and the new registry.
+
+    `then` changes the registry with the new version in the same step: where it raises, the policy is not in it either.
+    """
     try:
         data = read_policy_bytes(file)
         parse_policy(data, str(file))
@@ -257,7 +267,8 @@ def add_policy(folder: Path, file: Path, by: ChangeAuthor) -> tuple[str, PolicyR
         if not policy_path(folder, version).exists():
             _write_atomically(policy_path(folder, version), data)
         return version, _apply_change(
-            folder, lambda shelf: shelf.with_policy(RegisteredPolicy(version=version, name=file.name), by)
+            folder,
+            lambda shelf: then(shelf.with_policy(RegisteredPolicy(version=version, name=file.name), by), version),
         )
 
 

@@ -104,7 +104,7 @@ class ChatSettings(BaseModel):
     model: Annotated[str, Field(min_length=1)] = Field(description="the name of the model at its endpoint")
     base_url: endpoint.ChatUrl = Field(
         default=endpoint.OPENAI_URL,
-        description="the base URL of an OpenAI-compatible API; local: performs `model`, a name of `models list` or "
+        description="the base URL of an OpenAI-compatible API; local: performs `model`, a name of `models pull` or "
         "the path of a GGUF file, on this machine",
     )
     api_key_env: str | None = Field(

@@ -89,7 +89,7 @@ def model_file(model: str, folder: Path) -> Path:
         path = Path(model).expanduser()
         if not path.is_file():
             raise ConfigError(
-                f"{model}: expected a model of `shikisha models list` ({', '.join(known_models())}) or the path of a "
+                f"{model}: expected a model of `shikisha models pull` ({', '.join(known_models())}) or the path of a "
                 "GGUF file"
             )
         with path.open("rb") as file:

@@ -154,9 +154,7 @@ def parse_taskset_name(name: str) -> TasksetName:
 def data_folder(data: Path | None, environ: Mapping[str, str]) -> Path:
     """Return the folder of all sets; ConfigError when neither option nor variable gives one."""
     if data is None and not environ.get(DATA_VARIABLE):
-        raise ConfigError(
-            f"where are the tasksets? expected --data DIR, {DATA_VARIABLE}, or the set's name as NAME:PATH"
-        )
+        raise ConfigError(f"where are the tasksets? expected {DATA_VARIABLE}=FOLDER, or the set's name as NAME:PATH")
     return data or Path(environ[DATA_VARIABLE])
 
 

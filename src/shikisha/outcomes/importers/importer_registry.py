@@ -2,7 +2,7 @@
 
 An importer is a function that reads sources into a LogBuilder. Invariant: the log is written when everything was read,
 or not at all. The user names the kind; nothing is guessed from the files. To add a kind, write its function in a module
-of this package and one line in `SOURCE_KINDS`.
+of this package and one line in `SOURCE_KINDS`, or a plug-in: `plugins/published` has those of published answers.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,10 @@ from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.kinds import Registry
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.outcomes.importers.answer_table import import_table
-from shikisha.outcomes.importers.benchmark_results import import_mmlu_pro, import_zeroeval
 from shikisha.outcomes.importers.journal_runs import import_journals
 from shikisha.outcomes.importers.litellm_spend import import_litellm
 from shikisha.outcomes.importers.openinference import import_openinference
 from shikisha.outcomes.importers.otel import import_otel
-from shikisha.outcomes.importers.router_benchmarks import import_llmrouter, import_routellm, import_routerbench
 from shikisha.outcomes.importers.source_files import Sources, TableShape
 from shikisha.outcomes.log_writer import LogBuilder, LogSummary, RepeatPolicy, check_folder_empty
 
@@ -27,9 +25,9 @@ _MERGED = RepeatPolicy.MERGED
 
 
 class SourceKind(NamedTuple):
-    """A kind of source: its importer, what a second answer of one worker to one task is, and what --score names.
+    """A kind of source: its importer, what a second answer of one worker to one task is, and what `score=` names.
 
-    `typed`: --domain names where types of tasks are found.
+    `typed`: --column domain= names where types of tasks are found.
     """
 
     read: Callable[[Sources, LogBuilder], None]
@@ -45,17 +43,13 @@ SOURCE_KINDS: Registry[SourceKind] = Registry(
     {
         "journal": SourceKind(import_journals, _MERGED),
         "litellm": SourceKind(import_litellm, _MERGED, "the field that holds the score", typed=True),
-        "llmrouter": SourceKind(import_llmrouter, _MERGED),
-        "mmlu-pro": SourceKind(import_mmlu_pro),
         "openinference": SourceKind(
             import_openinference, _MERGED, "the evaluation or column with the score", typed=True
         ),
         "otel": SourceKind(import_otel, _MERGED, "the evaluation to take the score from", typed=True),
-        "routellm": SourceKind(import_routellm, _MERGED),
-        "routerbench": SourceKind(import_routerbench),
         "table": SourceKind(import_table, _MERGED, "the column that holds the score", typed=True),
-        "zeroeval": SourceKind(import_zeroeval),
     },
+    dict.fromkeys(("llmrouter", "mmlu-pro", "routellm", "routerbench", "zeroeval"), "shikisha-published"),
 )
 
 
@@ -68,9 +62,9 @@ def import_outcomes(
     """
     source = SOURCE_KINDS[kind]
     if given.score is not None and not source.scores:
-        raise ConfigError(f"{kind}: expected no name for scores: this source has one kind of score")
+        raise ConfigError(f"{kind}: expected no --column score=NAME: this source has one kind of score")
     if given.domain is not None and not source.typed:
-        raise ConfigError(f"{kind}: expected no --domain: this source has types of its own, or none")
+        raise ConfigError(f"{kind}: expected no --column domain=NAME: this source has types of its own, or none")
     if given.columns and kind != "table":
         raise ConfigError(f"{kind}: expected no --column: only a table's columns have names of your own")
     if given.shape != TableShape() and kind != "table":
@@ -85,6 +79,7 @@ def import_outcomes(
     given.count_bad(log)
     if given.domain is not None and not log.typed:
         raise ConfigError(
-            f"{', '.join(given.names)}: expected types of tasks under {given.domain!r} (--domain): no row has one there"
+            f"{', '.join(given.names)}: expected types of tasks under {given.domain!r} (--column domain=): "
+            "no row has one there"
         )
     return log.write(folder, as_lines=as_lines)

@@ -4,8 +4,8 @@ A row an LLM span, as parquet, CSV, JSON or JSON Lines: its attributes stand in 
 in one object `attributes`, flat or nested; or a line is an OTLP document. The worker is the model asked for, else the
 one that answered. Messages are `llm.input_messages` and `llm.output_messages`, as a list or numbered, else
 `input.value` and `output.value`. A score is the column `eval.NAME.score` that Phoenix adds, or any column or attribute
-named by --score. Invariants: equal chats are the same task, and each further call is another sample; other spans and
-calls without a prompt are left out, and counted; a failed call is an outcome without a response.
+named by --column score=NAME. Invariants: equal chats are the same task, and each further call is another sample; other
+spans and calls without a prompt are left out, and counted; a failed call is an outcome without a response.
 """
 
 from collections.abc import Iterator, Mapping
@@ -160,7 +160,9 @@ def _score(values: SourceRow, wanted: str | None) -> float | None:
     columns = [name for name in values.values if name.startswith(_SCORE_START) and name.endswith(_SCORE_END)]
     if len(columns) > 1:
         names = ", ".join(name.removeprefix(_SCORE_START).removesuffix(_SCORE_END) for name in columns)
-        raise ConfigError(f"{values.where}: there are evaluations of several names: choose one with --score: {names}")
+        raise ConfigError(
+            f"{values.where}: there are evaluations of several names: choose one with --column score=NAME: {names}"
+        )
     return values.score(columns[0]) if columns else None
 
 

@@ -282,6 +282,8 @@ class _EvaluationScores:
         """Raise ConfigError when it was not clear which evaluation is wanted, or there was none of that name."""
         there = ", ".join(sorted(self._names)) or "none"
         if self._wanted is None and len(self._names) > 1:
-            raise ConfigError(f"{where}: there are evaluations of several names: choose one with --score: {there}")
+            raise ConfigError(
+                f"{where}: there are evaluations of several names: choose one with --column score=NAME: {there}"
+            )
         if self._wanted is not None and self._wanted not in self._names:
             raise ConfigError(f"{where}: expected evaluations named {self._wanted!r}; there are {there}")

@@ -6,22 +6,30 @@ Shin, Ramdas and Rinaldo, arXiv 2203.03532). Expected success comes from the pol
 tasks; otherwise from an earlier stretch of the same traffic, since graded outcomes then come from tasks chosen by other
 answers. Invariants: while a worker is as good as expected, on average at least FALSE_ALARM_INTERVAL of its outcomes
 pass before an alarm, for any order of types and any scores in [0, 1]; outcomes that set the expectation are not judged
-by it; a fall ends when the latest outcomes say so. Improvements are not detected.
+by it; a fall ends when the latest outcomes say so. Improvements are not detected. `reroute_policy` goes on without
+workers that fell, when nothing can be refitted: rules keep their settings, operating points are measured again, and
+evidence and usage of the earlier policy are dropped, since they describe another one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
+from shikisha.core.errors import UnknownName
 from shikisha.evals.statistics import score_interval
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.fit.fit_table import build_table
+from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.policy_data import Policy
 from shikisha.routing.state import UNKNOWN_TYPE
 from shikisha.routing.table_rule import TableRule
+from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
+
+_REMEASURED_NOTE = "the trade-off was measured again on tasks that the policy was fitted on, so it is too optimistic"
+
 
 # At least this many outcomes of a worker pass between false alarms on average.
 FALSE_ALARM_INTERVAL = 20_000
@@ -318,3 +326,46 @@ def _build_standings(
             yield usual_standing
         else:
             yield replace(standing, state=WorkerState.FEW if early + judged + aside else WorkerState.NONE)
+
+
+def reroute_policy(policy: Policy, fallen: Sequence[WorkerDrift], matrix: OutcomeMatrix | None = None) -> Policy:
+    """Return the policy that never asks these workers.
+
+    `matrix` are tasks on which to measure the operating points again; without it, costs and accuracies stay as they
+    were.
+    """
+    if not fallen:
+        return policy
+    why = {
+        drift.worker: f"{drift.worker} fell from {drift.usual:.3f} to {drift.found:.3f} from {drift.since} on"
+        for drift in fallen
+    }
+    workers = tuple(replace(one, shunned=why.get(one.name, one.shunned)) for one in policy.workers)
+    candidates = tuple(replace(candidate, evidence=None) for candidate in policy.rungs)
+    about = replace(policy.about, notes=(*policy.about.notes, *why.values()), verdict=None)
+    adjusted = replace(policy, about=about, workers=workers, rungs=candidates, habits=None)
+    return adjusted if matrix is None else remeasure_policy(adjusted, matrix)
+
+
+def remeasure_policy(policy: Policy, matrix: OutcomeMatrix) -> Policy:
+    """Return the policy with operating points measured on this matrix, of the workers that both have.
+
+    UnknownName where the matrix lacks a worker of the policy.
+    """
+    for name in policy.names:
+        if name not in matrix.workers:
+            raise UnknownName("worker of the policy in the log to measure on", name, matrix.workers)
+    panel = matrix.select_workers(policy.names)
+    available = policy.may_ask(tuple(name for index, name in enumerate(policy.names) if panel.there[:, index].any()))
+    candidates = []
+    for candidate in policy.rungs:
+        unit, points = candidate.dial.unit or 1.0, []
+        for index in sorted({point.part for point in candidate.dial.points}):
+            for setting in range(policy.parts[index].settings):
+                played = replay(policy.parts[index], setting, panel, available)
+                cost, won = float(played.paid.mean()) / unit, float(played.won.mean())
+                points.append(OperatingPoint(index, setting, cost, won, float(played.won.std()) / len(played) ** 0.5))
+        dial = TradeOff(upper_hull(points), candidate.dial.unit, candidate.dial.best_single)
+        candidates.append(replace(candidate, dial=dial))
+    about = replace(policy.about, notes=(*policy.about.notes, _REMEASURED_NOTE))
+    return replace(policy, about=about, rungs=tuple(candidates))

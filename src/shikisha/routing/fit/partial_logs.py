@@ -83,36 +83,31 @@ def fit_partial_log(matrix: OutcomeMatrix, seed: int = 0, about: PolicyOrigin | 
     if few > 0:
         why = f"{len(drawn)} tasks are too few: at least {MIN_EFFECTIVE_TASKS:.0f} are needed"
         return _unproved_policy(drawn, origin, why, ceil(few)), why
-    return _judge_table(drawn, seed, origin)
-
-
-def _judge_table(matrix: OutcomeMatrix, seed: int, about: PolicyOrigin) -> tuple[Selection, str]:
-    """Judge the table's settings, and single workers, by inverse propensities."""
-    folds, expected = assign_folds(matrix.hashes, f"partial {seed}"), expected_outcomes(matrix)
-    unit = best_worker(_known_workers(matrix, expected)).dollars or _highest_dollars(matrix)
-    every, cells = np.arange(len(matrix)), supported_outcomes(matrix)
+    folds, expected = assign_folds(drawn.hashes, f"partial {seed}"), expected_outcomes(drawn)
+    unit = best_worker(_known_workers(drawn, expected)).dollars or _highest_dollars(drawn)
+    every, cells = np.arange(len(drawn)), supported_outcomes(drawn)
     whole = table_from_outcomes(expected, unit)
-    picks = np.zeros((len(matrix), whole.settings), np.int64)
+    picks = np.zeros((len(drawn), whole.settings), np.int64)
     for fold in np.unique(folds).tolist():
         own = np.flatnonzero(folds == fold)
-        rest = replace(expected_outcomes(matrix.at(np.setdiff1d(every, own))), cells=cells)
-        part, batch = table_from_outcomes(rest, unit), matrix.at(own).batch
+        rest = replace(expected_outcomes(drawn.at(np.setdiff1d(every, own))), cells=cells)
+        part, batch = table_from_outcomes(rest, unit), drawn.at(own).batch
         picks[own] = np.stack([part.choose(batch, setting) for setting in range(part.settings)], axis=1)
-    table, refused = _weigh_settings(whole, picks, matrix, (cells, unit))
-    known = _known_workers(matrix, expected)
+    table, refused = _weigh_settings(whole, picks, drawn, (cells, unit))
+    known = _known_workers(drawn, expected)
     named = [place for place, worker in enumerate(known) if 2 * worker.tasks >= max(one.tasks for one in known)]
-    alone = np.broadcast_to(np.array(named), (len(matrix), len(named)))
+    alone = np.broadcast_to(np.array(named), (len(drawn), len(named)))
     single_part = replace(whole, bonus=np.eye(len(known))[named] * 10.0, prices=np.zeros(len(named)))
-    singles, unknown = _weigh_settings(single_part, alone, matrix, (cells, unit))
+    singles, unknown = _weigh_settings(single_part, alone, drawn, (cells, unit))
     if table is None or singles is None:
         nearest = max(refused or unknown, key=lambda one: one.effective)
-        return _unproved_policy(matrix, about, nearest.reason, nearest.needs), nearest.reason
+        return _unproved_policy(drawn, origin, nearest.reason, nearest.needs), nearest.reason
     best = float(singles.won.mean(axis=0).max())
-    empty = TradeOff((), unit if matrix.paid.any() else 0.0, best)
-    board = SettingBoard((table, singles), (TABLE, "random mix"), (TABLE,), matrix.hashes)
+    empty = TradeOff((), unit if drawn.paid.any() else 0.0, best)
+    board = SettingBoard((table, singles), (TABLE, "random mix"), (TABLE,), drawn.hashes)
     fitted = judge_board(board, empty)
-    note = f"by inverse propensities over {len(matrix):,} first asks"
-    return finish_selection(fitted, (TABLE,), (matrix, known, unit), about, note), ""
+    note = f"by inverse propensities over {len(drawn):,} first asks"
+    return finish_selection(fitted, (TABLE,), (drawn, known, unit), origin, note), ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,18 +85,14 @@ def call_items(
     for place, call in enumerate(client_tool_calls(asked)):
         name, agent = f"{asked.run}_{asked.question}_{place}", names.agent(asked.worker)
         if call.name in custom:
-            text = _free_text(call.arguments)
+            # A model that knows the tool may call its one text something else.
+            given = json.loads(call.arguments)  # an object: calls are checked with their reply
+            texts = [each for each in given.values() if isinstance(each, str)]
+            text = texts[0] if len(texts) == 1 else call.arguments
             yield CustomToolCallItem(id=f"ctc_{name}", call_id=call.id, name=call.name, input=text, agent=agent)
         else:
             said = call.arguments
             yield FunctionCallItem(id=f"fc_{name}", call_id=call.id, name=call.name, arguments=said, agent=agent)
-
-
-def _free_text(arguments: str) -> str:
-    """Return the input of a custom tool; a model that knows the tool may call its one text something else."""
-    given = json.loads(arguments)  # an object: calls are checked with their reply
-    texts = [each for each in given.values() if isinstance(each, str)]
-    return texts[0] if len(texts) == 1 else arguments
 
 
 def approval_item(asked: QuestionAsked, names: AgentNames) -> ApprovalItem:

@@ -212,7 +212,13 @@ async def roll_back(request: Request, run: RunIdPath, by: ApproverPrincipal) -> 
     """Make the compensating calls, newest first, and return the outcome for every effect."""
     service: RunService = request.app.state.service
     said = validate_as(await read_json(request), RollbackRequest)
-    past = await _own_run(service, by, run)
+    try:
+        check_tenant(by, (await service.find_served(root_run_id(run))).tenant, f"run {run}")
+        past = await service.read_run(run)
+    except UnknownRun:
+        raise ApiError(404, f"there is no run {run}", "not_found") from None
+    if run != root_run_id(run):
+        raise ApiError(409, f"{run} is a child run of {root_run_id(run)}: roll that one back", "child_run")
     requested = RollbackOrder(by.actor, service.container.secret_store.scrub(said.remark), again=True)
     return rollback_info(await roll_back_run(service, by, past, requested, said.dollars))
 
@@ -260,14 +266,3 @@ def _effect_info(event: EffectUndone | EffectKept) -> EffectInfo:
         fault=kept.fault if kept else None,
         message=kept.message if kept else "",
     )
-
-
-async def _own_run(service: RunService, by: Principal, run: str) -> Run:
-    try:
-        check_tenant(by, (await service.find_served(root_run_id(run))).tenant, f"run {run}")
-        past = await service.read_run(run)
-    except UnknownRun:
-        raise ApiError(404, f"there is no run {run}", "not_found") from None
-    if run != root_run_id(run):
-        raise ApiError(409, f"{run} is a child run of {root_run_id(run)}: roll that one back", "child_run")
-    return past

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shikisha.core.budget import Price, Usage
+from shikisha.outcomes.importers.importer_registry import SourceKind
 from shikisha.outcomes.importers.source_files import (
     JSON_LINES_ENDINGS,
     SourceRow,
@@ -33,7 +34,7 @@ from shikisha.outcomes.importers.source_files import (
     read_source_rows,
 )
 from shikisha.outcomes.log_reader import ReferenceAnswer
-from shikisha.outcomes.log_writer import CostKind, LogBuilder, LoggedAnswer
+from shikisha.outcomes.log_writer import CostKind, LogBuilder, LoggedAnswer, RepeatPolicy
 
 _KINDS = {"em_mc": "choice", "GSM8K": "number"}
 
@@ -234,3 +235,8 @@ def _join_listed(text: str) -> str:
     if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
         return text
     return "\n\n".join(parts)
+
+
+LLMROUTER = SourceKind(import_llmrouter, RepeatPolicy.MERGED)
+ROUTELLM = SourceKind(import_routellm, RepeatPolicy.MERGED)
+ROUTERBENCH = SourceKind(import_routerbench)

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import ascii_uppercase
 
+from shikisha.outcomes.importers.importer_registry import SourceKind
 from shikisha.outcomes.importers.source_files import SourceRow, Sources, format_options, read_source_rows
 from shikisha.outcomes.log_reader import ReferenceAnswer
 from shikisha.outcomes.log_writer import LogBuilder, LoggedAnswer
@@ -183,3 +184,7 @@ def _same_letter(answer: str, right: str) -> bool:
 
 
 _RIGHT = {"number": _same_number, "text": _same_text, "choice": _same_letter}
+
+
+MMLU_PRO = SourceKind(import_mmlu_pro)
+ZEROEVAL = SourceKind(import_zeroeval)

@@ -1,6 +1,6 @@
 """Every write, sync, cut and unlink of a served journal made to fail, or to be the last thing that the server does.
 
-    python benchmarks/night_failpoints.py [--minutes 20] [--json]
+    python tests/night/night_failpoints.py [--minutes 20] [--json]
 
 A library between SQLite and the C library (`night_disk.c`) lets operations of the server's journal fail (input/output
 error, full disk, half a write and then a full disk, a disk that is full for a while) or kills the process right before
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+sys.path += [str(Path(__file__).parents[2] / folder) for folder in ("benchmarks", "tests/support")]
 
 from common import Figure, report
 from night_story import Acknowledged, Endpoint, House, Mode, Shim, Story, audit, build_shim, end_when_told

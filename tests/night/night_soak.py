@@ -1,6 +1,6 @@
 """A long time of everything at once: does a server that serves all its routes keep its memory, files and threads?
 
-    python benchmarks/night_soak.py [--minutes 30] [--rate 8] [--json]
+    python tests/night/night_soak.py [--minutes 30] [--rate 8] [--json]
 
 One `shikisha serve` process on SQLite gets mixed traffic at a steady rate: runs, chats, streams that are read and
 streams that are left, background runs that are cancelled, approvals, feedback, keys that are made, used and revoked,
@@ -25,6 +25,8 @@ from time import monotonic
 import httpx2
 import numpy as np
 import psutil
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from common import Figure, report
 from night_failpoints import endpoint, scratch

@@ -12,7 +12,7 @@ judge_attacks_read.py (by somebody who has read the judge's code) each on tests 
 for the documented limits. With --old, the root of another checkout, the same is graded by its code, side by side, and
 --time compares the time of honest programs, in pairs, one after the other.
 
-python benchmarks/hostile_programs.py [--data DIR] [--old ROOT [--time]] [--attacks-only] [--json]
+python plugins/code/tests/hostile_programs.py [--data DIR] [--old ROOT [--time]] [--attacks-only] [--json]
 """
 
 import ast
@@ -27,17 +27,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from common import Figure, report
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 from hostile_attacks import HONEST_PROGRAMS, LIMITS, TASKS, attacks
+from judge_attacks import CHEATS, ORACLES
+from judge_attacks_read import KINDS
+from judge_attacks_read import cheats as reader_cheats
+
+from common import Figure, report
 from shikisha.evals.graders import GradeMark, GraderTools
 from shikisha.sandbox import SandboxLimits
 from shikisha.sandbox.process_sandbox import ProcessSandbox
 from shikisha_code.code_grader import CodeSettings, build_code_grader
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "plugins" / "code" / "tests"))
-from judge_attacks import CHEATS, ORACLES
-from judge_attacks_read import KINDS
-from judge_attacks_read import cheats as reader_cheats
 
 CHECK = """
 def check(candidate):

@@ -1,7 +1,7 @@
 # ruff: noqa: E501, SIM905 - programs and lists as they are, one a line
 """A policy that learns to cheat: random and hill-climbed programs against the code grader, for as long as one gives it.
 
-    python benchmarks/cheating_policy.py --seconds 1800 [--seed N] [--json]
+    python plugins/code/tests/cheating_policy.py --seconds 1800 [--seed N] [--json]
 
 No program here computes what its task asks. Each is put together of gadgets: an object that claims to be equal, ordered,
 empty or anything else; an exception; a change of arguments, files, environment and library; names that shadow those of
@@ -14,8 +14,11 @@ import asyncio
 import re
 import sys
 from collections import Counter
+from pathlib import Path
 from random import Random
 from time import monotonic
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 from common import Figure, report
 from shikisha.evals.graders import GradeMark, GraderTools

@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of all that reads foreign input: plans, streams, policies, importers, tasksets, configs.
 
-    python benchmarks/night_fuzz.py [--minutes 60] [--targets plan,sse] [--keep FOLDER] [--json]
-    python benchmarks/night_fuzz.py --replay TARGET FILE
+    python tests/night/night_fuzz.py [--minutes 60] [--targets plan,sse] [--keep FOLDER] [--json]
+    python tests/night/night_fuzz.py --replay TARGET FILE
 
 Each target has a process of its own, in which atheris (libFuzzer) guides mutations by the edges of our code that they
 reach; JSON and JSON Lines are mutated as values besides. The property of every target: what is no input of its kind is
@@ -38,9 +38,17 @@ if TYPE_CHECKING:  # what the readers import is imported where it is instrumente
 
     from shikisha.core.messages import Json
 
-HERE = Path(__file__).parent
-SEEDS = ("tests/support", "tests/outcomes", "tests/evals", "plugins/code/tests")  # where inputs to begin with are
-sys.path += [str(HERE), *(str(HERE.parent / folder) for folder in SEEDS)]
+ROOT = Path(__file__).parents[2]
+# Where inputs to begin with are.
+SEEDS = (
+    "benchmarks",
+    "tests/support",
+    "tests/outcomes",
+    "tests/evals",
+    "plugins/code/tests",
+    "plugins/published/tests",
+)
+sys.path += [str(ROOT / folder) for folder in SEEDS]
 
 MOST_SECONDS = 1.0  # of processor time that an input may take
 MOST_MEMORY = 200 * 2**20  # bytes that it may add
@@ -279,8 +287,8 @@ def _zip(name: str, content: bytes) -> bytes:
 
 
 def _routellm() -> list[dict[str, bytes]]:
-    from test_importers import verdicts
     from test_importers_files import BATTLE
+    from test_published_importers import verdicts
 
     rows = [verdicts("Q", True, False), verdicts('Q "2"', "False", 1)]
     battle = {**BATTLE, "prompt": '["Hi", "More?"]', "response_a": '["Ho", null]', "response_b": "x", "winner_tie": 0}
@@ -288,13 +296,13 @@ def _routellm() -> list[dict[str, bytes]]:
 
 
 def _routerbench() -> list[dict[str, bytes]]:
-    from test_importers import WIDE
+    from test_published_importers import WIDE
 
     return [{"a.csv": _csv(WIDE)}, {"a.parquet": _parquet(WIDE)}]
 
 
 def _llmrouter() -> list[dict[str, bytes]]:
-    from test_importers import CANDIDATES, ROUTED
+    from test_published_importers import CANDIDATES, ROUTED
 
     scores = {"question": "Q", "scores": {"a": 1.0, "b": 0.25}}
     code = {"metric": "code_eval", "choices": "['assert f() == 1']", "ground_truth": ["assert f() == 1"]}
@@ -307,14 +315,14 @@ def _llmrouter() -> list[dict[str, bytes]]:
 
 
 def _mmlu_pro() -> list[dict[str, bytes]]:
-    from test_importers import asked
+    from test_published_importers import asked
 
     rows = json.dumps([asked(70, "B"), asked(71, None)]).encode()
     return [{"a.json": rows}, {"a.zip": _zip("two.json", rows)}]
 
 
 def _zeroeval() -> list[dict[str, bytes]]:
-    from test_importers import said
+    from test_published_importers import said
 
     rows = [
         {"id": 4, "question": "Q?", "answer": right, "dataset": dataset, "output": [output]}
@@ -506,9 +514,9 @@ def register_tasksets() -> None:
 
         def rows(known: str = known) -> list[Mapping[str, object]]:
             import test_code_layouts
-            import test_layouts
+            import test_published_layouts
 
-            prose = [each.row for each in test_layouts.PROSE if each.name == known]
+            prose = [each.row for each in test_published_layouts.PROSE if each.name == known]
             return prose + [each.row for each in test_code_layouts.SETS if each.name == known]
 
         taskset(known, rows)

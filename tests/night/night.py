@@ -1,6 +1,6 @@
 """`make night`: what is too long for every push, one part after another, and one summary; not zero on any finding.
 
-    python benchmarks/night.py [--minutes 150] [--keep FOLDER] [--models FOLDER]
+    python tests/night/night.py [--minutes 150] [--keep FOLDER] [--models FOLDER]
 
 Of the time, two fifths go to coverage-guided fuzzing (`night_fuzz`), and a fifth each to failpoints at every write of
 a served journal (`night_failpoints`), power loss (`night_power`) and a soak (`night_soak`). Each part is a process of
@@ -19,6 +19,7 @@ from pathlib import Path
 from time import monotonic
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 PARTS = {"night_failpoints": 0.2, "night_power": 0.2, "night_soak": 0.2, "night_fuzz": 0.4}
 
 
@@ -51,8 +52,8 @@ def live_replay(models: Path, folder: Path) -> dict[str, int]:
     if find_spec("xllamacpp") is None or not any(models.glob("*.gguf")):
         print(f"live_replay is left out: it needs the package xllamacpp and GGUF files in {models}", flush=True)
         return {}
-    command = [sys.executable, str(HERE / "live_replay.py"), str(models), "--models", "2", "--learn", "60"]
-    bounds = ["--keep", str(folder / "live"), "--minutes", "45"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "live_replay.py"), str(models), "--models", "2"]
+    bounds = ["--learn", "60", "--keep", str(folder / "live"), "--minutes", "45"]
     done = subprocess.run([*command, *bounds], check=False)  # noqa: S603 - our own script
     return {"live_replay": 0 if done.returncode == 3 else done.returncode}  # 3: the next night goes on with it
 
@@ -61,7 +62,7 @@ def main() -> int:
     """Run the night and say how it went."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=150)
-    parser.add_argument("--keep", type=Path, default=HERE.parent / "nights")
+    parser.add_argument("--keep", type=Path, default=ROOT / "nights")
     parser.add_argument("--models", type=Path, default=Path.home() / ".cache" / "real-models")
     options = parser.parse_args()
     ends = night(options.minutes, options.keep) | live_replay(options.models, options.keep)

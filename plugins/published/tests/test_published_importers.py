@@ -283,12 +283,6 @@ def test_the_command_says_what_it_did(tmp_path: Path) -> None:
     assert err == "merged: 4 samples in rows of several (means; the column samples says of how many)\n"
 
 
-def test_an_unknown_kind_lists_the_known_ones(tmp_path: Path) -> None:
-    _, err = command("routelm", "x.csv", "-o", str(tmp_path / "log"), code=3)
-    assert "unknown kind of source 'routelm': known are journal, litellm" in err
-    assert "did you mean 'routellm'?" in err
-
-
 def test_a_score_is_named_only_where_there_are_several(tmp_path: Path) -> None:
     file = table(tmp_path / "mmlu_x.csv", [verdicts("Q", True, True)])
-    assert "routellm: expected no name for scores" in refused("routellm", file, options=["--score", "x"])
+    assert "routellm: expected no --column score=NAME" in refused("routellm", file, options=["--column", "score=x"])

@@ -1,6 +1,6 @@
 """Power loss: what a served journal's disk may hold at any moment, opened again.
 
-    python benchmarks/night_power.py [--minutes 20] [--seed 1] [--json]
+    python tests/night/night_power.py [--minutes 20] [--seed 1] [--json]
 
 A library between SQLite and the C library (`night_disk.c`) records every write, sync, cut, creation and unlink of a
 served story (`night_story`). The log is then replayed up to a point anywhere in it: what was synced is there; of what
@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import monotonic
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from sqlalchemy import Connection, select
 

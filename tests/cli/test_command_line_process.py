@@ -103,6 +103,21 @@ def test_importing_it_imports_nothing_heavy(module: str) -> None:
     assert done.stdout == "[]\n"
 
 
+def test_no_table_of_the_configuration_is_compiled_before_one_is_read() -> None:
+    code = """
+from shikisha.config import container, template
+from shikisha.core.toml import Table
+
+def below(model):
+    return [model, *(each for heir in model.__subclasses__() for each in below(heir))]
+
+models = below(Table)
+print(len(models) > 40, [each.__name__ for each in models if each.__pydantic_complete__])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout == "True []\n"
+
+
 def test_a_run_into_a_journal_of_this_version_imports_no_sqlalchemy_and_draws_nothing_into_a_pipe(folder: Path) -> None:
     call(folder, "run", "q", "-p", "quick")  # makes the journal
     command = [sys.executable, "-X", "importtime", *COMMAND[1:], "run", "q", "-p", "quick"]

@@ -237,6 +237,20 @@ async def test_a_proxy_is_asked_for_the_whole_address(monkeypatch: pytest.Monkey
     assert server.requests[0].headers["proxy-authorization"].startswith("Basic ")
 
 
+async def test_certificates_are_read_only_where_something_is_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read(url: str) -> bool:
+        client = HttpClient(Card("w"), url, 1000, {}, VAULT)
+        connector = client._session.connector
+        assert isinstance(connector, aiohttp.TCPConnector)
+        await client.aclose()
+        return connector._ssl is http_client.trusted_certificates()
+
+    monkeypatch.setenv("no_proxy", "")
+    assert (await read("http://a.invalid"), await read("https://a.invalid")) == (False, True)
+    monkeypatch.setenv("http_proxy", "https://proxy.invalid")
+    assert await read("http://a.invalid")
+
+
 def test_certificates_are_verified() -> None:
     context = http_client.trusted_certificates()
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)

@@ -9,12 +9,13 @@ us. Deliberately absent: scores, and asking twice.
 import json
 import re
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.errors import UnknownName
 from shikisha.core.events import CheckStatus
 from shikisha.core.kinds import Kind
 from shikisha.core.run import CheckVerdict
+from shikisha.core.toml import Table
 from shikisha.engine.pool import Inspection
 from shikisha.evals.graders.judge import Verdict, parse_verdict, verdict_schema
 
@@ -27,10 +28,8 @@ For example, to the part "How many are 3 times 4?" and the answer "15":
 {"reason": "3 times 4 is 12.", "verdict": "wrong"}"""
 
 
-class OpinionCheckSettings(BaseModel):
+class OpinionCheckSettings(Table):
     """The worker that is asked, by name, and what the answer must be."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     worker: str = Field(description="the worker that judges the answer")
     criterion: str = Field(

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import CheckStatus
@@ -20,15 +20,14 @@ from shikisha.core.json_schema import Schema, SchemaCheck, parse_json, storable_
 from shikisha.core.kinds import Kind
 from shikisha.core.run import CheckVerdict
 from shikisha.core.text import fenced_blocks
+from shikisha.core.toml import Table
 from shikisha.engine.pool import Inspection
 from shikisha.evals.graders.text_match import compile_pattern, search_pattern
 from shikisha.sandbox import Execution, Sandbox, SandboxLimits
 
 
-class LengthCheckSettings(BaseModel):
+class LengthCheckSettings(Table):
     """The least and the most, both included."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     min_characters: int = Field(default=0, ge=0, description="the least characters of an answer")
     max_characters: int | None = Field(default=None, ge=0, description="the most characters of an answer")
@@ -74,10 +73,8 @@ class LengthCheck:
         return CheckVerdict(self.name, CheckStatus.PASS)
 
 
-class PatternCheckSettings(BaseModel):
+class PatternCheckSettings(Table):
     """The pattern; whether it must cover the whole answer; whether it must not occur; the most seconds it may take."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     pattern: str = Field(description="a regular expression")
     whole: bool = Field(default=False, description="whether the pattern must match the whole answer")
@@ -116,10 +113,10 @@ class PatternCheck:
         return CheckVerdict(self.name, CheckStatus.FAIL, f"the answer {rule} {self._settings.pattern}")
 
 
-class JsonSchemaCheckSettings(BaseModel):
+class JsonSchemaCheckSettings(Table):
     """The schema itself or the file that holds it; the most seconds that judging one answer may take."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     json_schema: dict[str, JsonValue] | None = Field(
         default=None, alias="schema", description="the JSON Schema that an answer must match; either this or file"
@@ -174,10 +171,8 @@ def _read_schema(file: Path, name: str) -> Schema:
     return schema
 
 
-class PredicateCheckSettings(BaseModel):
+class PredicateCheckSettings(Table):
     """The expression (`len(answer.splitlines()) == 3`), what to say when it is False, the seconds it may take."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     expression: str = Field(
         description="an expression over `answer` and `question`, as in len(answer.splitlines()) == 3"
@@ -229,10 +224,8 @@ class PredicateCheck:
         return self._settings.reason or f"the answer must satisfy {expression}"
 
 
-class FixedCheckSettings(BaseModel):
+class FixedCheckSettings(Table):
     """Verdicts in turn (the last one stays) and the reason they carry."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     verdicts: tuple[CheckStatus, ...] = Field(
         default=(CheckStatus.PASS,), min_length=1, description="verdicts in turn; the last one repeats"

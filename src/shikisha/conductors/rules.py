@@ -27,13 +27,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.conductors.topologies import TopologyOptions
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, PlanError
 from shikisha.core.task import Task
+from shikisha.core.toml import Table
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 
 RuleWord = Annotated[str, Field(min_length=1)]
@@ -42,10 +43,8 @@ RuleWords = Annotated[
 ]
 
 
-class RoutingRule(BaseModel):
+class RoutingRule(Table):
     """Conditions, and what follows: `worker` or `topology`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = ""
     domain: RuleWords = ()
@@ -109,10 +108,8 @@ class RoutingRule(BaseModel):
         return f"language {language!r}" if language in self.language else None
 
 
-class RuleFile(BaseModel):
+class RuleFile(Table):
     """The file: rules in order."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     rule: tuple[RoutingRule, ...] = Field(min_length=1)
 

@@ -112,7 +112,7 @@ class ChildRunSettings(ConfigTable):
     pool: tuple[str, ...] | None = Field(
         default=None, min_length=1, description="the workers of the child run; by default all workers but child runs"
     )
-    budgets: BudgetTable = Field(default=BudgetTable(), description="hard caps of the child run")
+    budgets: BudgetTable = Field(default=BudgetTable.model_construct(), description="hard caps of the child run")
 
 
 CHILD_RUN = WorkerKind(settings=ChildRunSettings, any_task=True, uncalled="it calls the others")

@@ -4,17 +4,18 @@ import warnings
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, model_validator
+from pydantic import ConfigDict, Discriminator, Field, model_validator
+
+from shikisha.core.toml import Table
 
 
-class ConfigTable(BaseModel):
+class ConfigTable(Table):
     """A table of the file: frozen, and closed to unknown keys.
 
     `renamed_keys` maps an earlier key to the present one. The earlier key is still accepted, with a FutureWarning.
     `removed_keys` maps a key that is gone to what to write instead.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     renamed_keys: ClassVar[Mapping[str, str]] = {}
     removed_keys: ClassVar[Mapping[str, str]] = {}
 
@@ -38,7 +39,7 @@ class ConfigTable(BaseModel):
 class PluggedTable(ConfigTable):
     """A table of a kind that a plug-in brings. Its other keys are the kind's; `adapters.read_plugged` checks them."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow")
 
     kind: str = Field(description="a kind that a plug-in brings")
 

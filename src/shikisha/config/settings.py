@@ -15,10 +15,10 @@ from datetime import date
 from enum import StrEnum
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from shikisha.config.autonomy_settings import AutonomyTable
 from shikisha.config.conductor_settings import ConductorTable
@@ -30,10 +30,13 @@ from shikisha.core.call import ApprovalMode
 from shikisha.core.events import OnCheckFailure
 from shikisha.core.plan import MOST_ITEMS, MOST_STEPS
 from shikisha.core.secrets import SecretStore
+from shikisha.core.toml import Table
 from shikisha.core.tools import ToolEffect
 from shikisha.evals.reward import RewardWeights
 from shikisha.telemetry.export_settings import ExportSettings, export_settings
 from shikisha.tools.catalogue_settings import CatalogueTable
+
+T = TypeVar("T", bound=ConfigTable)
 
 
 class LearningTable(ConfigTable):
@@ -99,10 +102,8 @@ BROWSER_PUSH_SERVICES = (
 )
 
 
-class PushTable(BaseModel):
+class PushTable(Table):
     """[push]: web push. Only the push services that are named here are ever called."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     key_env: str = Field(
         default="SHIKISHA_VAPID_KEY",
@@ -564,6 +565,12 @@ class RewardTable(ConfigTable):
         return RewardWeights(**dict(self))
 
 
+def _section(table: type[T], description: str) -> T:
+    """Return the field of a table that may be missing: its default is made without compiling the table's schema."""
+    default: T = Field(default=table.model_construct(), description=description)
+    return default
+
+
 class ShikishaSettings(ConfigTable):
     """The whole file."""
 
@@ -596,24 +603,22 @@ class ShikishaSettings(ConfigTable):
     checks: dict[ConfigName, dict[str, object]] = Field(
         default={}, description="checks on the answers of workers, by name"
     )
-    budgets: BudgetTable = Field(default=BudgetTable(), description="hard caps of one run")
+    budgets: BudgetTable = _section(BudgetTable, "hard caps of one run")
     plans: dict[ConfigName, dict[str, object]] = Field(
         default={}, description="rate plans: what requests of keys bring, and the margin that the server keeps, by name"
     )
-    autonomy: AutonomyTable = Field(
-        default=AutonomyTable(), description="how much runs may do on their own, by class of task"
-    )
-    journal: JournalTable = Field(default=JournalTable(), description="where runs are recorded")
-    learning: LearningTable = Field(default=LearningTable(), description="whether runs teach later runs who does what")
-    turns: TurnsTable = Field(default=TurnsTable(), description="which worker makes each turn of an agent")
-    memory: MemoryTable = Field(default=MemoryTable(), description="notes of finished runs, found again by a search")
-    context: ContextTable = Field(default=ContextTable(), description="what workers see besides the task")
-    answer: AnswerTable = Field(default=AnswerTable(), description="what happens to an answer before it ships")
-    labels: LabelsTable = Field(default=LabelsTable(), description="which data labels are guarded")
-    server: ServerTable = Field(default=ServerTable(), description="the server that `shikisha serve` starts")
-    telemetry: TelemetryTable = Field(default=TelemetryTable(), description="export of traces and metrics")
+    autonomy: AutonomyTable = _section(AutonomyTable, "how much runs may do on their own, by class of task")
+    journal: JournalTable = _section(JournalTable, "where runs are recorded")
+    learning: LearningTable = _section(LearningTable, "whether runs teach later runs who does what")
+    turns: TurnsTable = _section(TurnsTable, "which worker makes each turn of an agent")
+    memory: MemoryTable = _section(MemoryTable, "notes of finished runs, found again by a search")
+    context: ContextTable = _section(ContextTable, "what workers see besides the task")
+    answer: AnswerTable = _section(AnswerTable, "what happens to an answer before it ships")
+    labels: LabelsTable = _section(LabelsTable, "which data labels are guarded")
+    server: ServerTable = _section(ServerTable, "the server that `shikisha serve` starts")
+    telemetry: TelemetryTable = _section(TelemetryTable, "export of traces and metrics")
     push: PushTable | None = Field(default=None, description="notifications to phones; by default none")
     webhooks: tuple[WebhookTable, ...] = Field(
         default=(), description="receivers of signed POST requests about questions, finished runs and budgets"
     )
-    reward: RewardTable = Field(default=RewardTable(), description="the weights of a run's reward")
+    reward: RewardTable = _section(RewardTable, "the weights of a run's reward")

@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from shikisha.core.errors import MOST_LISTED, ConfigError, close_name, describe_invalid
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=BaseModel)
 Loc = tuple[int | str, ...]
+
+
+class Table(BaseModel):
+    """A table that people write: frozen, closed to unknown keys, and compiled when one is read for the first time."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
 
 _MAX_BYTES = 1_000_000
 _MAX_ERRORS = 20

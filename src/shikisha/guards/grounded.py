@@ -10,10 +10,11 @@ A guard for some tools of a catalogue: those whose names match a pattern such as
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.kinds import Kind
 from shikisha.core.text import one_line
+from shikisha.core.toml import Table
 from shikisha.engine.guards import PASSED, Guard, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
 from shikisha.guards.evidence import (
     CONTENT,
@@ -49,10 +50,8 @@ class ToolFilter:
 _MAX_NAMED = 5  # identifiers that a refusal names
 
 
-class GroundedSettings(BaseModel):
+class GroundedSettings(Table):
     """What must have been shown, and who may have shown it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     arguments: tuple[str, ...] = Field(
         default=(), description="further arguments whose text must have been shown, as in `subject`"

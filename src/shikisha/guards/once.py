@@ -8,18 +8,17 @@ calls of other runs (an idempotency key at the service is for that), and reads, 
 import json
 from collections.abc import Mapping
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.kinds import Kind
 from shikisha.core.messages import Json, dump_json
+from shikisha.core.toml import Table
 from shikisha.engine.guards import PASSED, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
 from shikisha.guards.evidence import CONTENT, is_refusal
 
 
-class OnceSettings(BaseModel):
+class OnceSettings(Table):
     """What makes two calls the same."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     arguments: tuple[str, ...] = Field(
         default=(), description="the arguments that make two calls the same; by default all of them"

@@ -15,12 +15,13 @@ import json
 from collections.abc import Mapping
 from typing import cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.errors import WorkerError
 from shikisha.core.kinds import Kind
 from shikisha.core.messages import Json
 from shikisha.core.text import one_line
+from shikisha.core.toml import Table
 from shikisha.engine.guards import PASSED, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
 from shikisha.guards.evidence import CONTENT, NAVIGATION, is_refusal
 from shikisha.guards.expression import GuardExpression, GuardExpressionError
@@ -28,10 +29,8 @@ from shikisha.guards.expression import GuardExpression, GuardExpressionError
 CALL_NAMES = ("call", "question", "subtask", "calls")  # what every expression of a guard may read
 
 
-class ProbeSettings(BaseModel):
+class ProbeSettings(Table):
     """A tool that reads, and an expression for each of its arguments: `{ order_id = "call.order_id" }`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tool: str = Field(min_length=1, description="the name of a tool that reads")
     arguments: Mapping[str, str] = Field(
@@ -89,10 +88,8 @@ def call_names(call: GuardedCall, situation: GuardSituation) -> dict[str, Json]:
 _NAMES = (*CALL_NAMES, "result")
 
 
-class ReachesSettings(BaseModel):
+class ReachesSettings(Table):
     """The read-back, what must be true of it, and how patiently it is looked for."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     expression: str = Field(
         description="what must be true after the call: an expression over `probe`, `call`, `result`"
@@ -143,10 +140,8 @@ class ReachesGuard:
         return GuardDecision(passed=False, reason=reason, failure=CONTENT)
 
 
-class ExpectsSettings(BaseModel):
+class ExpectsSettings(Table):
     """What must hold, what is looked at for it, and what the agent is told where it does not."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     expression: str = Field(
         description="what must be true before the call, over `call`, `probe`, `question`, `subtask` and `calls`"
@@ -192,10 +187,8 @@ class ExpectsGuard:
         return PASSED
 
 
-class UnchangedSettings(BaseModel):
+class UnchangedSettings(Table):
     """What is looked at, and which of its members count."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     probe: ProbeSettings = Field(description="the tool with which the agent looks, and the guard looks again")
     members: tuple[str, ...] = Field(

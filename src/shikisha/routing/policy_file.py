@@ -19,11 +19,11 @@ from math import isfinite, prod
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.task import scope_as_json
-from shikisha.core.toml import first_invalid
+from shikisha.core.toml import Table, first_invalid
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.boosted_scorer import NUM_CANDIDATE_FEATURES, BoostedTrees
@@ -210,10 +210,8 @@ def _shape_mismatch(name: str, array: Floats | Ints | Flags, shape: tuple[int, .
     return f"{name}: expected the shape {shape}, found {array.shape}"
 
 
-class _PolicyFile(BaseModel):
+class _PolicyFile(Table):
     """The content of `policy.json`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: int
     kept: str

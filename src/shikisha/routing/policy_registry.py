@@ -17,10 +17,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from shikisha.core.errors import ConfigError, UnknownName
-from shikisha.core.toml import first_invalid
+from shikisha.core.toml import Table, first_invalid
 from shikisha.routing.policy_file import parse_policy, policy_version, read_policy_bytes
 
 # Shortest prefix that may name a version.
@@ -49,11 +49,7 @@ _TRAFFIC_ACTIONS = frozenset(
 )
 
 
-class _RegistryRecord(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ChangeAuthor(_RegistryRecord):
+class ChangeAuthor(Table):
     """Who changes the registry, when (Unix time), and why."""
 
     who: str
@@ -61,7 +57,7 @@ class ChangeAuthor(_RegistryRecord):
     why: str = ""
 
 
-class RegistryEntry(_RegistryRecord):
+class RegistryEntry(Table):
     """A change: by whom, what, of which policy. `share` is a canary's; `forced`: against the trial's verdict."""
 
     by: ChangeAuthor
@@ -71,21 +67,21 @@ class RegistryEntry(_RegistryRecord):
     forced: bool = False
 
 
-class Canary(_RegistryRecord):
+class Canary(Table):
     """The policy that acts for a share of the tasks."""
 
     version: str
     share: float = Field(gt=0, lt=1)
 
 
-class RegisteredPolicy(_RegistryRecord):
+class RegisteredPolicy(Table):
     """A policy in the registry, and the name of its original file."""
 
     version: str = Field(pattern=r"^[0-9a-f]{12}$")
     name: str
 
 
-class PolicyRegistry(_RegistryRecord):
+class PolicyRegistry(Table):
     """The content of `shelf.json`. `live` is empty before the first policy is added."""
 
     format: Literal[1] = 1

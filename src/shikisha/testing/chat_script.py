@@ -19,9 +19,10 @@ from pathlib import Path
 from time import time
 from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.toml import Table
 
 
 class InjectedFault(StrEnum):
@@ -105,13 +106,11 @@ def black_hole() -> Iterator[str]:
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class ScriptedToolCall(BaseModel):
+class ScriptedToolCall(Table):
     """A call of one of the request's tools; arguments that are a text are sent as they are, JSON or not."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     name: str
-    arguments: str | dict[str, JsonValue] = {}
+    arguments: str | dict[str, JsonValue] = Field(default={})
     id: str = ""
 
     @property
@@ -120,7 +119,7 @@ class ScriptedToolCall(BaseModel):
         return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments)
 
 
-class ScriptedAnswer(BaseModel):
+class ScriptedAnswer(Table):
     """One scripted answer, or the fault that comes instead.
 
     It fits requests whose last message contains `when` and whose first contains `first`, at most `times` times; with
@@ -129,8 +128,6 @@ class ScriptedAnswer(BaseModel):
     before the first byte, `pace` seconds between two pieces of a stream. `cost` is dollars, as some gateways report
     them in `usage`.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: str = "ok"
     calls: tuple[ScriptedToolCall, ...] = ()

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from shikisha.core.call import ApprovalMode
+from shikisha.core.toml import Table
 from shikisha.core.tools import ToolEffect
 from shikisha.workers.endpoint import (
     AddressRule,
@@ -36,10 +37,8 @@ def _check_source(source: str) -> str:
     return check_url(source) if origin(source) else source
 
 
-class CatalogueOptions(BaseModel):
+class CatalogueOptions(Table):
     """The keys that every kind of catalogue shares."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     lock: Path | None = Field(
         default=None,

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.call import Card
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.messages import object_schema
+from shikisha.core.toml import Table
 from shikisha.core.tools import FIND_TOOLS, Tool, ToolEffect, catalogue_sha256
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Json, Worker, WorkerKind
@@ -34,10 +35,8 @@ _EXPRESSION = object_schema(expression=_text("what to calculate, as in 12 * (3 +
 _SUBTASK = object_schema(subtask=_text("what to do, with everything needed to do it"))
 
 
-class AgentSettings(BaseModel):
+class AgentSettings(Table):
     """The model that decides, its tools, and the bounds of its loop."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     endpoint: Annotated[str, Field(min_length=1)] = Field(
         description="a chat worker with tools = true, or structured_output = true: it decides which tools are called"

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator
 
 from shikisha.core.budget import Amount, Usage, byte_length
 from shikisha.core.call import ClientOptions, depth_headers
@@ -36,6 +36,7 @@ from shikisha.core.messages import (
     tool_name,
 )
 from shikisha.core.secrets import SecretStore
+from shikisha.core.toml import Table
 from shikisha.core.visibility import output_limit, request_messages
 from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
@@ -96,10 +97,8 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 _EFFORTS = get_args(Effort)  # the least first
 
 
-class ChatSettings(BaseModel):
+class ChatSettings(Table):
     """How one model of one endpoint is called."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Annotated[str, Field(min_length=1)] = Field(description="the name of the model at its endpoint")
     base_url: endpoint.ChatUrl = Field(

@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import BaseModel, Field, StrictInt, StrictStr, ValidationError
 
 from shikisha.core.budget import Usage
 from shikisha.core.call import depth_headers
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
+from shikisha.core.toml import Table
 from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
 from shikisha.workers.chat_usage import with_minimum_tokens
@@ -32,10 +33,8 @@ MAX_TEXTS = 256
 _MAX_DIMENSIONS = 65_536
 
 
-class EmbeddingSettings(BaseModel):
+class EmbeddingSettings(Table):
     """One embedding model of one endpoint."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Annotated[str, Field(min_length=1)] = Field(description="the name of the embedding model at its endpoint")
     base_url: endpoint.EndpointUrl = Field(
@@ -59,10 +58,8 @@ def build(settings: EmbeddingSettings, card: Card, secret_store: SecretStore) ->
 KIND = WorkerKind(settings=EmbeddingSettings, build=build, billed=True)
 
 
-class EmbeddingTask(BaseModel):
+class EmbeddingTask(Table):
     """A task of this worker, which is written as the prompt of a task."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     input: Annotated[list[Annotated[StrictStr, Field(min_length=1)]], Field(min_length=1, max_length=MAX_TEXTS)]
     dimensions: Annotated[StrictInt, Field(ge=1, le=_MAX_DIMENSIONS)] | None = None

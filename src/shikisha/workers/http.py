@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
 
 from shikisha.core.call import depth_headers
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.secrets import SecretStore
+from shikisha.core.toml import Table
 from shikisha.engine.worker import Card, Json, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
 from shikisha.workers.endpoint import ToolArguments, redact_and_clip
@@ -28,10 +29,8 @@ def _check_pointer(pointer: str) -> str:
     return pointer
 
 
-class HttpSettings(BaseModel):
+class HttpSettings(Table):
     """One tool: where it is, what it takes, and which part of its reply is the answer."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: endpoint.EndpointUrl = Field(description="the URL of the tool")
     method: Literal["GET", "POST", "PUT"] = Field(

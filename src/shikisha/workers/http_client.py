@@ -201,11 +201,13 @@ class ScreeningResolver(AbstractResolver):
 def open_session(
     check: Callable[[URL], object],
     resolver: AbstractResolver | None = None,
+    *,
+    encrypted: bool = True,
     **more: Any,  # noqa: ANN401 - aiohttp's own
 ) -> aiohttp.ClientSession:
     """Return a session that passes the URL of each request to `check`, which raises to refuse it.
 
-    `more` are parameters of aiohttp's session.
+    `encrypted`: whether any connection uses TLS, so certificates are read. `more`: parameters of aiohttp's session.
     """
 
     async def send(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
@@ -220,7 +222,10 @@ def open_session(
 
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
-            limit=0, ssl=trusted_certificates(), keepalive_timeout=_KEEPALIVE_SECONDS, resolver=resolver
+            limit=0,
+            ssl=trusted_certificates() if encrypted else True,
+            keepalive_timeout=_KEEPALIVE_SECONDS,
+            resolver=resolver,
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
         middlewares=[send],
@@ -255,6 +260,7 @@ class HttpClient:
             self._check,
             # A proxy may well be inside, and it resolves names itself.
             None if self._proxy or rule is None else ScreeningResolver(rule),
+            encrypted=any(urlsplit(each).scheme != "http" for each in (url, self._proxy) if each),
             timeout=aiohttp.ClientTimeout(total=None, connect=min(_MAX_CONNECT_SECONDS, card.timeout / 2)),
             headers={**headers, **_FIXED_HEADERS},
             auto_decompress=False,

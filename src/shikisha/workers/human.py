@@ -5,18 +5,17 @@ hash of the exact call and journals the answer, so a person is asked once, whate
 how people are reached (see `engine.approvals`), and any time limit on them.
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.messages import dump_json
 from shikisha.core.secrets import SecretStore
+from shikisha.core.toml import Table
 from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 
 
-class HumanSettings(BaseModel):
+class HumanSettings(Table):
     """The text before the subtask, if any."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     instruction: str = Field(default="", description="what the person reads before the subtask")
 

@@ -22,10 +22,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
+from shikisha.core.toml import Table
 from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.evals.graders.quantities import Unit, parse_unit
 
@@ -34,10 +35,8 @@ LOCAL_TOOLS: tuple[LocalTool, ...] = ("sql", "search", "units", "dates", "calcul
 FILE_TOOLS = frozenset({"sql", "search"})
 
 
-class LocalToolSettings(BaseModel):
+class LocalToolSettings(Table):
     """Which of the small tools, and the folder whose files it may read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tool: LocalTool = Field(description="calculator, dates, units, sql (over CSV files) or search (in text files)")
     folder: Path = Field(default=Path(), description="the folder whose files sql and search may read")

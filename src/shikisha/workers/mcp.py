@@ -18,12 +18,13 @@ from importlib.util import find_spec
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Self, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from shikisha.core.errors import ConfigError, FaultKind, MissingExtra, WorkerError
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
+from shikisha.core.toml import Table
 from shikisha.engine.gatherer import ContextPiece
 from shikisha.engine.worker import Card, Json, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
@@ -109,10 +110,8 @@ _LOOK_AGAIN_SECONDS = 30.0
 _IDEMPOTENCY_KEY = "shikisha/idempotency-key"
 
 
-class McpServerOptions(BaseModel):
+class McpServerOptions(Table):
     """One server: either `command` (stdio) or `url` (streamable HTTP)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     command: str | None = Field(default=None, description="the program that serves MCP over stdio; either this or url")
     args: list[str] = Field(default=[], description="arguments of the program")

@@ -24,12 +24,12 @@ from typing import IO
 from urllib.parse import urljoin
 from zipfile import BadZipFile, ZipFile
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.errors import ConfigError, UnknownName, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.core.text import one_line
-from shikisha.core.toml import validate_model
+from shikisha.core.toml import Table, validate_model
 from shikisha.engine.worker import Card
 
 _CHUNK = 2**20
@@ -38,10 +38,8 @@ _MAX_REDIRECTS = 5
 _PULL_SECONDS = 3600.0
 
 
-class KnownModel(BaseModel):
+class KnownModel(Table):
     """Where a model comes from. `parts`: the number of packages that hold its file, one piece each."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str
     file: str

@@ -16,21 +16,17 @@ from importlib import resources
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from shikisha.core.errors import ConfigError, FaultCause
-from shikisha.core.toml import validate_model
+from shikisha.core.toml import Table, validate_model
 
 M = TypeVar("M")
 Words = tuple[str, ...]
 CauseWords = dict[FaultCause, Words]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ReasoningFacts(_Table):
+class ReasoningFacts(Table):
     """Where thoughts stand in a message, and whether they go back with a turn that calls tools."""
 
     fields: Words = ()
@@ -38,7 +34,7 @@ class ReasoningFacts(_Table):
     back: Literal["required", "accepted", "refused"] = "accepted"
 
 
-class CallFacts(_Table):
+class CallFacts(Table):
     """Limits of tools. `id` is a pattern of the call ids that are taken, whoever made them."""
 
     id: str = "[a-zA-Z0-9]{9}"
@@ -46,7 +42,7 @@ class CallFacts(_Table):
     max_tools: int | None = None
 
 
-class RequestFacts(_Table):
+class RequestFacts(Table):
     """How a request is written: the name of the output limit, and which of our own additions are refused."""
 
     limit: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
@@ -54,7 +50,7 @@ class RequestFacts(_Table):
     schema_mode: bool = False  # held to a JSON Schema by the endpoint itself, in OpenAI's strict mode
 
 
-class UsageFacts(_Table):
+class UsageFacts(Table):
     """Where usage stands in a chunk, and its words for each kind of tokens, as dotted paths.
 
     `beside`: words for input that leave out what was read from a cache or written to one.
@@ -78,15 +74,15 @@ class UsageFacts(_Table):
     more_output: Words = ()
 
 
-class ErrorFacts(_Table):
+class ErrorFacts(Table):
     """What errors are called: codes and types, phrases in messages, and where the seconds to wait stand."""
 
-    codes: CauseWords = {}
-    phrases: CauseWords = {}
+    codes: CauseWords = Field(default={})
+    phrases: CauseWords = Field(default={})
     waits: Words = ()  # dotted paths in the body of an error: seconds, or a text such as "21s"
 
 
-class FinishFacts(_Table):
+class FinishFacts(Table):
     """Words for how an answer ended."""
 
     complete: Words = ()
@@ -97,19 +93,19 @@ class FinishFacts(_Table):
     malformed: Words = ()  # what the model wrote cannot be read as a call
 
 
-class ProviderProfile(_Table):
+class ProviderProfile(Table):
     """One provider; `hosts` are the last labels of its addresses, `names` its names in `config.providers`."""
 
     title: str
     names: Words
     hosts: Words = ()
     sources: Words
-    reasoning: ReasoningFacts = ReasoningFacts()
-    calls: CallFacts = CallFacts()
-    request: RequestFacts = RequestFacts()
-    usage: UsageFacts = UsageFacts()
-    errors: ErrorFacts = ErrorFacts()
-    finish: FinishFacts = FinishFacts()
+    reasoning: ReasoningFacts = ReasoningFacts.model_construct()
+    calls: CallFacts = CallFacts.model_construct()
+    request: RequestFacts = RequestFacts.model_construct()
+    usage: UsageFacts = UsageFacts.model_construct()
+    errors: ErrorFacts = ErrorFacts.model_construct()
+    finish: FinishFacts = FinishFacts.model_construct()
     end: Literal["[DONE]", "close"] = "[DONE]"
     cache_seconds: float | None = None  # how long a prefix is kept at least after its last use, where that is stated
 
@@ -154,7 +150,7 @@ def provider_profiles() -> Mapping[str, ProviderProfile]:
     }
 
 
-UNKNOWN_ENDPOINT = ProviderProfile(title="any other endpoint", names=(), sources=())
+UNKNOWN_ENDPOINT = ProviderProfile.model_construct(title="any other endpoint", names=(), sources=())
 
 
 def profile_named(name: str) -> ProviderProfile:

@@ -6,25 +6,24 @@ for a step that has none), which is what a Request holds and nothing else (2). D
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.core.text import fenced_blocks
+from shikisha.core.toml import Table
 from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.sandbox import DEFAULT_LIMITS, Execution, Sandbox, SandboxLimits
 
 _MAX_PARTIAL = 2_000
 
 
-class PythonSettings(BaseModel):
+class PythonSettings(Table):
     """The sandbox, and the limits of one execution: seconds, bytes of memory, characters of output.
 
     `monty` runs small pure code at once; the others run full Python. Without `memory` each sandbox uses its own
     default. `image` is for containers.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     sandbox: Literal["monty", "jail", "bubblewrap", "container"] = Field(
         default="monty", description="where the code runs; monty takes a subset of Python, the others run full Python"

@@ -9,22 +9,21 @@ from math import ceil
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.budget import Price, Usage
 from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import FaultKind, UnknownName, WorkerError
 from shikisha.core.secrets import SecretStore
+from shikisha.core.toml import Table
 from shikisha.engine.worker import WorkerKind
 from shikisha.outcomes.log_reader import Outcome, OutcomeLog, open_log
 
 ReplayContent: TypeAlias = Literal["answer", "response", "both"]
 
 
-class ReplaySettings(BaseModel):
+class ReplaySettings(Table):
     """The log, the recorded worker (by default the one of the same name), and which text is the answer."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     log: Path = Field(description="the folder of the outcome log")
     worker: str | None = Field(default=None, description="the name in the log; by default this worker's own")

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.budget import Price, Usage
 from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.core.text import one_line
+from shikisha.core.toml import Table
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.worker import WorkerKind
 
@@ -28,10 +29,8 @@ ScriptedAnswers: TypeAlias = str | Sequence[str] | Mapping[str, str] | Callable[
 ScriptedFault: TypeAlias = FaultKind | WorkerError | None
 
 
-class ScriptedSettings(BaseModel):
+class ScriptedSettings(Table):
     """A script: `answers` is one text, texts in turn (the last one stays), or texts by subtask."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     answers: str | tuple[str, ...] | dict[str, str] = Field(
         default="done", description="one text, texts in turn (the last one repeats), or texts by subtask"

@@ -7,11 +7,12 @@ the earliest answer wins; a step without a result has no vote.
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat
+from pydantic import Field, NonNegativeFloat
 
 from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
+from shikisha.core.toml import Table
 from shikisha.engine.worker import WorkerKind
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 
@@ -19,10 +20,8 @@ from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 VoteForm: TypeAlias = AnswerForm
 
 
-class VoteSettings(BaseModel):
+class VoteSettings(Table):
     """How answers are compared, and the weights of the first, second, … granted result (1 beyond the list)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     by: VoteForm = Field(default=VoteForm.TEXT, description="the canonical form in which answers are compared")
     weights: tuple[NonNegativeFloat, ...] = Field(

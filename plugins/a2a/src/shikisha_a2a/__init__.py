@@ -16,11 +16,12 @@ from typing import Annotated
 from urllib.parse import urljoin, urlsplit
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.call import depth_headers
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
+from shikisha.core.toml import Table
 from shikisha.core.visibility import request_messages
 from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
@@ -36,10 +37,8 @@ _WORKING = frozenset({"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"})
 _ASKING = frozenset({"TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED"})
 
 
-class A2ASettings(BaseModel):
+class A2ASettings(Table):
     """One agent: where its card is, and what opens it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: endpoint.EndpointUrl = Field(description="the agent's address, under which its card is, or the card's own URL")
     api_key_env: str | None = Field(

@@ -16,7 +16,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.budget import format_dollars, wilson
 from shikisha.core.errors import ConfigError
@@ -26,6 +26,7 @@ from shikisha.core.messages import Json
 from shikisha.core.run import Run
 from shikisha.core.task import Scope, join_scopes
 from shikisha.core.text import one_line
+from shikisha.core.toml import Table
 from shikisha.core.tools import ToolEffect, load_offer
 from shikisha.engine.autonomy import AutonomyClass, AutonomyMode, EscalationRules, review_reasons
 from shikisha.evals.statistics import quantile
@@ -438,10 +439,8 @@ def _read_class(row: Json, width: int) -> TaskClass:
     )
 
 
-class ConfirmedSettings(BaseModel):
+class ConfirmedSettings(Table):
     """What `[autonomy]` says of proposed classes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     proposed: Path = Field(description="the file of `shikisha classes propose`")
 

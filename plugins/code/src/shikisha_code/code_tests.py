@@ -32,8 +32,9 @@ from fractions import Fraction
 from pathlib import Path
 from types import GeneratorType
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
+from shikisha.core.toml import Table
 from shikisha_code.instrumented_tests import TestInstrumenter
 from shikisha_code.program_extraction import bound_names, parse_python, prompt_preamble, syntax_problem
 
@@ -63,14 +64,12 @@ class CodeTestStyle(StrEnum):
     UNITTEST = "unittest"  # a unittest.TestCase
 
 
-class InputOutputPair(BaseModel):
+class InputOutputPair(Table):
     """One test by its input and output.
 
     `stdio`: two texts. `function`: a list of arguments and the value; or, as LiveCodeBench writes them, two texts, the
     first with one JSON value a line and the second with one JSON value.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     input: str | list[JsonValue]
     output: JsonValue
@@ -89,7 +88,7 @@ class InputOutputPair(BaseModel):
         return value
 
 
-class CodeSettings(BaseModel):
+class CodeSettings(Table):
     """The tests of one task; all must pass.
 
     `entry`: the function that the task names (not for `stdio`). `prompt`: code that the answer may complete, and whose
@@ -98,8 +97,6 @@ class CodeSettings(BaseModel):
     `memory` (bytes; None: the sandbox's limit) are for one test. `tolerance`: None compares exactly; otherwise
     numbers within it (relative to an expected number above 1) are equal however they are written ("1.0" and "1").
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     style: CodeTestStyle
     pairs: tuple[InputOutputPair, ...] = ()

@@ -17,13 +17,12 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from shikisha.context.git_history import LARGEST_FILE, MOST_BYTES, MOST_FILES
 from shikisha.core.call import Card
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.kinds import Kind
 from shikisha.core.task import Task
+from shikisha.core.toml import Table
 from shikisha.engine.pool import Member, Pool
 from shikisha.evals.graders import Grade, Grader, GraderTools, ScriptedGrader, ungraded_grade
 from shikisha.evals.taskset import GradeRigour, TaskDimensions, TaskEnvironment, TaskItem, Taskset
@@ -158,10 +157,8 @@ def write_snapshot(place: Path, tree: dict[str, bytes]) -> None:
             archive.writestr(zipfile.ZipInfo(name), tree[name], zipfile.ZIP_DEFLATED)
 
 
-class RepositorySettings(BaseModel):
+class RepositorySettings(Table):
     """`tasks` is the folder of tasks (`shikisha import repository`), `instance` the task's instance_id."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tasks: Path
     instance: str

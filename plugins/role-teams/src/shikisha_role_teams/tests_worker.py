@@ -11,13 +11,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.call import Card, GrantedStep, Reply, Request
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
 from shikisha.core.json_schema import parse_json
 from shikisha.core.messages import Json
 from shikisha.core.secrets import SecretStore
+from shikisha.core.toml import Table
 from shikisha.engine.worker import WorkerKind
 from shikisha.evals.graders import GradeMark, GraderTools
 from shikisha.sandbox import Sandbox
@@ -39,10 +40,8 @@ REPORT_SCHEMA: Mapping[str, Json] = {
 }
 
 
-class CodeTestsSettings(BaseModel):
+class CodeTestsSettings(Table):
     """Where the program and the tests are: a role and a field of what it hands over."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     program: str = Field(
         default="programmer.code",

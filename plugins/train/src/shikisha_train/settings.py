@@ -14,9 +14,10 @@ from math import cos, pi
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from shikisha.core import toml
+from shikisha.core.toml import Table
 from shikisha.evals.reward import RewardWeights
 
 # Beyond these ranges float32 overflows, or memory does, in mid-training.
@@ -51,13 +52,7 @@ _REMOVED: dict[str, tuple[object, str]] = {
 }
 
 
-class SettingsTable(BaseModel):
-    """A table of the file: frozen, and closed to unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ModelTable(SettingsTable):
+class ModelTable(Table):
     """Where the model comes from; `lora` is the rank of adapters (0: none, all weights are trained)."""
 
     start: Annotated[str, Field(min_length=1)]
@@ -66,7 +61,7 @@ class ModelTable(SettingsTable):
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 
-class TasksTable(SettingsTable):
+class TasksTable(Table):
     """Which tasks are learned from; `judged` tasks of the development split validate, `every` so many steps.
 
     `sets` are tasksets in addition to `set`. Of all together, `count` tasks are learned from (0: all), in equal shares
@@ -83,7 +78,7 @@ class TasksTable(SettingsTable):
     most: Count = 8
 
 
-class GrpoTable(SettingsTable):
+class GrpoTable(Table):
     """GRPO; defaults as in arXiv 2512.04388: no KL, clip 0.2, cosine, 3 % warm-up."""
 
     steps: Steps = 200
@@ -103,7 +98,7 @@ class GrpoTable(SettingsTable):
     least_spread: Weight = 0.0  # a lower bound of that standard deviation
 
 
-class SecondTable(SettingsTable):
+class SecondTable(Table):
     """Recursion: a share of a batch's tasks continues with a second round, whose plans are compared with each other.
 
     `discount` is taken off the rewards of a first round that a second one follows; `across`: all rounds of a task are
@@ -117,14 +112,14 @@ class SecondTable(SettingsTable):
     across: bool = False
 
 
-class CurriculumTable(SettingsTable):
+class CurriculumTable(Table):
     """Which tasks are drawn: those near a 50 % success rate more often; `floor` is the share of an even draw."""
 
     near_half: bool = True
     floor: Share = 0.3
 
 
-class TrainingRewardTable(SettingsTable):
+class TrainingRewardTable(Table):
     """The reward's parts (`reward.Weights`)."""
 
     format: SignedWeight = 1.0
@@ -138,14 +133,14 @@ class TrainingRewardTable(SettingsTable):
         return RewardWeights(**dict(self))
 
 
-class SpendTable(SettingsTable):
+class SpendTable(Table):
     """What the calls of workers may cost, and how many runs go on at once."""
 
     dollars: Dollars | None = None
     at_once: Count = 64
 
 
-class TrlTable(SettingsTable):
+class TrlTable(Table):
     """TRL's machine: vLLM, and `rows` completions at once through the model on each device (0: all)."""
 
     rows: CountOrZero = 0
@@ -153,7 +148,7 @@ class TrlTable(SettingsTable):
     server: str = "http://127.0.0.1:8000"  # where `trl vllm-serve` listens
 
 
-class KeepTable(SettingsTable):
+class KeepTable(Table):
     """Checkpoints: one before the first step, after `every` so many steps, and after so many `minutes`.
 
     The `last` so many stay. By the clock (0: never) at most a twentieth of the time is spent on writing them.
@@ -164,7 +159,7 @@ class KeepTable(SettingsTable):
     minutes: Minutes = 5.0
 
 
-class TrainSettings(SettingsTable):
+class TrainSettings(Table):
     """The file."""
 
     seed: Seed = 0

@@ -8,10 +8,11 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import field_validator
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.kinds import Kind
+from shikisha.core.toml import Table
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade
 from shikisha.evals.graders.answer_extraction import normalize_words, stated_answers, strip_reasoning
 from shikisha.evals.graders.canonical_form import AnswerForm, extract_choice
@@ -28,14 +29,12 @@ _MMLU_PRO_NAMED = re.compile(r"[aA]nswer:\s*([A-J])")
 _MMLU_PRO_ANY = re.compile(r"\b[A-J]\b")
 
 
-class ChoiceSettings(BaseModel):
+class ChoiceSettings(Table):
     """The right letter; how many options there are, or their texts in order; the `rule` by which a letter is read.
 
     `mmlu-pro` is that set's own evaluator: the first "answer is (X)", else the last "answer: X" of a line, else
     the last letter of all. Its scores are defined by it.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     answer: str
     options: int | tuple[str, ...] | None = None

@@ -19,10 +19,11 @@ from importlib import import_module
 from threading import Thread
 from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from shikisha.core.errors import PROCESS_STOPS, ConfigError
 from shikisha.core.kinds import Kind
+from shikisha.core.toml import Table
 from shikisha.evals.graders import Grade, GradeMark, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
 
 GradingFunction: TypeAlias = Callable[[str, str, JsonValue], object]
@@ -33,10 +34,8 @@ _SHOWN = 500
 _GRACE = 1.0
 
 
-class EntryPointSettings(BaseModel):
+class EntryPointSettings(Table):
     """The function (`package.module:function`), its further arguments, and its time limit in seconds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     function: Annotated[str, Field(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*$")]
     gold: JsonValue = None

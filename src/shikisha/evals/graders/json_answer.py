@@ -10,11 +10,12 @@ import asyncio
 import json
 import re
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
 from shikisha.core.json_schema import Schema, SchemaCheck, parse_json
 from shikisha.core.kinds import Kind
 from shikisha.core.text import fenced_blocks
+from shikisha.core.toml import Table
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.canonical_form import AnswerForm
 
@@ -28,10 +29,10 @@ _TRY = 50
 _OPENING = re.compile(r"\{(?=\s{0,99}[\"}])|\[(?=\s{0,99}[{\[])")
 
 
-class JsonSchemaSettings(BaseModel):
+class JsonSchemaSettings(Table):
     """The schema; the time limit in seconds for one answer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     json_schema: dict[str, JsonValue] = Field(alias="schema")
     seconds: float = Field(default=1.0, gt=0, le=60)

@@ -13,13 +13,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from shikisha.core.errors import ConfigError, WorkerError
 from shikisha.core.json_schema import Schema
 from shikisha.core.kinds import Kind
 from shikisha.core.messages import ChatMessage, Speaker, object_schema
 from shikisha.core.prompts import QUOTE, quote_lines
+from shikisha.core.toml import Table
 from shikisha.evals.graders import Grade, GradeMark, GraderTools, JudgeAsk, grade_from_score, ungraded_grade
 from shikisha.evals.graders.json_answer import find_document
 
@@ -50,14 +51,12 @@ For example, to the question "How many are 3 times 4?" and an answer that ends w
 {example}"""
 
 
-class JudgeSettings(BaseModel):
+class JudgeSettings(Table):
     """What is judged and how.
 
     `prompt` is the task's question, `gold` a right answer where there is one, `rubric` (in place of our own) says what
     makes an answer right. `scale` 1 asks for right or wrong, N for a whole number from 0 to N, which counts as N-ths.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     prompt: str
     gold: str | None = None

@@ -29,11 +29,12 @@ from enum import StrEnum
 from functools import lru_cache
 from importlib.util import find_spec
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shikisha.core.errors import ConfigError, MissingExtra
 from shikisha.core.fair_work import FairExecutor
 from shikisha.core.kinds import Kind
+from shikisha.core.toml import Table
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.answer_extraction import strip_reasoning
 from shikisha.evals.graders.canonical_form import (
@@ -58,10 +59,8 @@ _MEMORY_BYTES = 2**30
 _LIMIT_SIGNALS = frozenset({-signal.SIGPROF, -signal.SIGSEGV, -signal.SIGABRT})  # out of time, of stack, of memory
 
 
-class MathSettings(BaseModel):
+class MathSettings(Table):
     """The right expression, in LaTeX or plain."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     answer: str = Field(min_length=1)
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.kinds import Kind
+from shikisha.core.toml import Table
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.graders.quantities import Quantity, Unit, extract_quantity
@@ -50,10 +51,8 @@ def _as_text(given: object) -> object:
     return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
 
 
-class NumberSettings(BaseModel):
+class NumberSettings(Table):
     """The right number (as text it may hold its unit); its unit; whether an answer must give one; tolerances."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     answer: Annotated[str, BeforeValidator(_as_text)]
     unit: str = ""

@@ -15,10 +15,11 @@ import asyncio
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.kinds import Kind
+from shikisha.core.toml import Table
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.graders.answer_extraction import canonicalize_text, normalize_words, stated_text, strip_quotes
 from shikisha.evals.graders.canonical_form import AnswerForm
@@ -41,10 +42,8 @@ class TextComparison(StrEnum):
     NORMALISED = "normalised"
 
 
-class TextSettings(BaseModel):
+class TextSettings(Table):
     """The accepted answer, or several; how they are compared."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     answer: tuple[str, ...]
     mode: TextComparison = TextComparison.NORMALISED
@@ -119,10 +118,8 @@ def _python_value(text: str) -> str | None:
     return repr(value) if isinstance(value, str | bytes | list | tuple) else None
 
 
-class RegexSettings(BaseModel):
+class RegexSettings(Table):
     """The pattern; whether it must match the whole answer (except surrounding space); its time limit in seconds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     pattern: str
     whole: bool = False

@@ -126,7 +126,7 @@ def settings(model: Path | str = "start", /, **tables: Mapping[str, object] | ob
     given: dict[str, object] = {
         "model": {"start": str(model)},
         "tasks": {"set": "turns", "judged": 4, "every": 3},
-        "grpo": {"steps": 6, "tasks": 4, "group": 16, "rate": 1e-3, "kl": 0.05, "longest": 2},
+        "grpo": {"steps": 6, "tasks": 2, "group": 8, "rate": 1e-3, "kl": 0.05, "longest": 2},
         "keep": {"every": 2, "last": 2},
     }
     for name, table in tables.items():

@@ -18,17 +18,18 @@ async def test_a_provider_is_read_as_it_documents_itself(name: str, situation: s
         pytest.skip("the provider has no such thing")
 
 
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", range(2))
 async def test_a_providers_clients_hear_the_same_at_every_door(part: int, tmp_path: Path) -> None:
+    """Each pair of provider, situation and door is played: a door knows no provider, only what a worker returned."""
     wrong, played = {}, 0
     async with ProviderDoors().opened(tmp_path) as doors:
-        for name in list(PROVIDERS)[part::6]:
-            for situation in SITUATIONS:
-                for door in DOORS:
-                    try:
-                        played += await doors.play(name, situation, door)
-                    except (AssertionError, KeyError, ValueError) as error:
-                        wrong[name, situation, door] = str(error)
+        for row, name in list(enumerate(PROVIDERS))[part::2]:
+            for column, situation in enumerate(SITUATIONS):
+                door = DOORS[(row + column) % len(DOORS)]
+                try:
+                    played += await doors.play(name, situation, door)
+                except (AssertionError, KeyError, ValueError) as error:
+                    wrong[name, situation, door] = str(error)
     assert not wrong
     assert played >= 100
 

@@ -132,7 +132,7 @@ async def test_a_reader_of_the_judges_code_finds_nothing(jail: ProcessSandbox, t
     for right in task[1]:
         assert (grade_ := await judged_by(jail, task[0], right)).mark is GradeMark.RIGHT, (right, grade_.evidence)
     wrong = [*cheats(task)]
-    for cheat in wrong[:: len(wrong) // 4 + 1]:  # all of them: plugins/code/tests/hostile_programs.py
+    for cheat in wrong[:: len(wrong) // 2 + 1]:  # all of them: plugins/code/tests/hostile_programs.py
         assert (await judged_by(jail, task[0], cheat)).mark is GradeMark.WRONG, cheat
 
 

@@ -55,7 +55,7 @@ every = 2
 [grpo]
 steps = 4
 tasks = 2
-group = 8
+group = 4
 rate = 1e-3
 longest = 2
 [keep]
@@ -225,7 +225,7 @@ def test_a_diverging_run_ends_with_1_and_says_what_is_kept(training: Training) -
         (("turns.jsonl", "nothing.jsonl"), "nothing.jsonl"),
         (("turns.jsonl", "rehersal"), "tasks.set: unknown taskset 'rehersal'"),
         (('start = "start"', 'start = "./gone"'), "model.start: ./gone: expected a folder with a model"),
-        (("[keep]", "[spend]\ndollars = 0.5\n[keep]"), "$0.5 are not likely to suffice for one group, at $0.61"),
+        (("[keep]", "[spend]\ndollars = 0.2\n[keep]"), "$0.2 are not likely to suffice for one group, at $0.3"),
         (("[keep]", '[trl]\nvllm = "nowhere"\n[keep]'), "trl.vllm"),
         (("[model]", 'backend = "plain"\n[model]'), "backend: TRL is the one training loop: remove the key"),
         (("[keep]", "[warm]\nsteps = 9\n[keep]"), "warm: a model from scratch left with the own training loop"),

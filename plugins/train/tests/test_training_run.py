@@ -305,8 +305,8 @@ async def refused(order: TrainingJob, told: str) -> None:
         ({"grpo": {"steps": 0}}, "grpo.steps: expected 1 or more, found 0"),
         ({"model": {"start": "./nowhere"}}, r"model.start: ./nowhere: expected a folder with a model, or a name"),
         (
-            {"spend": {"dollars": 0.4}},
-            r"\$0.4 are not likely to suffice for one group, at \$0.48. Estimated from prices",
+            {"spend": {"dollars": 0.2}},
+            r"\$0.2 are not likely to suffice for one group, at \$0.24. Estimated from prices",
         ),
     ],
 )

@@ -128,7 +128,7 @@ def test_money_that_is_spent_ends_it() -> None:
 @pytest.mark.parametrize(
     ("tables", "told"),
     [
-        ({"trl": {"rows": 5}}, "trl.rows: expected a divisor of the 64 completions of a step, found 5"),
+        ({"trl": {"rows": 5}}, "trl.rows: expected a divisor of the 16 completions of a step, found 5"),
         ({"grpo": {"kl": 0.1}}, "grpo.kl: a divergence needs the model that training began with"),
     ],
 )
@@ -183,7 +183,7 @@ def test_second_rounds_follow_wrong_first_rounds_and_right_ones() -> None:
 
 @pytest.mark.full
 async def test_adapters_that_were_broken_off_go_on_as_the_unbroken_ones(tmp_path: Path) -> None:
-    tables = {"second": {"share": 0.5}, "model": {"lora": 4}}  # all weights: test_training_run.py
+    tables = {"second": {"share": 0.5}, "model": {"lora": 4}, "grpo": {"steps": 4}}  # all weights: test_training_run.py
     order = TrainingJob(settings(start(tmp_path / "start"), **tables), ground(), tmp_path / "run")
 
     def broken(step: StepMetrics) -> None:

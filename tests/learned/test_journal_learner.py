@@ -4,20 +4,21 @@ import asyncio
 import json
 import threading
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from learning_world import CAPS, TERMS, WORKERS, DrawnPlanner, chance, graded, learning_files, world_pool, world_task
+from sqlalchemy import insert
 
 from shikisha.conductors.learned_conductor import LearnedConductor
-from shikisha.core.errors import ConfigError
+from shikisha.core.errors import ConfigError, JournalUnavailable
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.core.run import Run
 from shikisha.core.task import OPERATOR, Scope, Task
 from shikisha.engine.engine import Engine
 from shikisha.journal import Journal, open_journal
+from shikisha.journal.schema import SERVED
 from shikisha.learned import journal_learner
 from shikisha.learned.journal_learner import JournalLearner, runs_between_fits
 from shikisha.learned.learned_file import read_learned, write_learned
@@ -123,7 +124,8 @@ async def test_labeled_runs_teach_only_tasks_that_bear_the_label(tmp_path: Path)
     assert more.version == secret.version
 
 
-async def test_the_model_after_an_erasure_is_the_one_without_the_erased_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("erased", [slice(20), slice(40, 42)])  # runs of all versions, and of the newest only
+async def test_the_model_after_an_erasure_is_the_one_without_the_erased_runs(tmp_path: Path, erased: slice) -> None:
     files, without = learning_files(tmp_path / "erased"), learning_files(tmp_path / "without")
     async with open_journal(str(tmp_path / "a.db")) as journal, open_journal(str(tmp_path / "b.db")) as other:
         learner = JournalLearner(files, journal, TERMS)
@@ -134,11 +136,11 @@ async def test_the_model_after_an_erasure_is_the_one_without_the_erased_runs(tmp
             runs.append(run)
             await learner.look()
         first = files.model(OPERATOR)
-        gone = [run.id for run in runs[:20]]
+        gone = [run.id for run in runs[erased]]
         await journal.erase(gone, actor="me", why="asked")
         after = files.model(OPERATOR)
-        for run in runs[20:]:
-            for event in await journal.read(run.id):
+        for run in runs:
+            for event in await journal.read(run.id) if run.id not in gone else ():
                 other.add(event)
         await other.flush()
         await JournalLearner(without, other, TERMS).look(force=True)
@@ -146,7 +148,7 @@ async def test_the_model_after_an_erasure_is_the_one_without_the_erased_runs(tmp
     assert first is not None
     assert after is not None
     assert same is not None
-    assert after.learning.runs == 30
+    assert after.learning.runs == 50 - len(gone)
     for name in ("shared", "own", "root", "roots"):
         assert np.array_equal(getattr(after, name), getattr(same, name))
     left = "".join(file.read_text() for file in (tmp_path / "erased").glob("*.json"))
@@ -164,17 +166,28 @@ async def test_a_server_that_starts_after_an_erasure_learns_without_the_erased_r
         assert not any(run.id in left for run in runs[:5])
 
 
-async def test_of_a_long_journal_only_the_newest_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_learner, "MOST_RUNS", 20)
+@pytest.mark.parametrize("bound", ["MOST_RUNS", "MOST_STEPS"])
+async def test_of_a_long_journal_the_newest_runs_are_kept_and_none_of_a_small_tenants_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(journal_learner, bound, 20)
+    monkeypatch.setattr(journal_learner, "_FOLDED", 4)
     files = learning_files(tmp_path / "learning")
     async with open_journal(str(tmp_path / "j.db")) as journal:
+        small = [await journaled(journal, world_task(number, tenant="small")) for number in range(4)]
         runs = [await journaled(journal, world_task(number, tenant="")) for number in range(45)]
+        row = {column.name: 0 for column in SERVED.c if not column.nullable} | {"tenant": "small", "state": "ended"}
+        rows = [{**row, "run": run.id, "key": "k"} for run in small]
+        await journal.write(lambda connection: connection.execute(insert(SERVED), rows))
         learner = JournalLearner(files, journal, TERMS)
-        (model,) = await learner.look(force=True)
-        assert model.learning.runs == 20
-        assert set(learner._evidence) == {run.id for run in runs[-20:]}
-        new = await journal.query(partial(journal_learner._touched_runs, first=-1, kinds=("run.finished",), most=20))
-        assert set(new) == {run.id for run in runs[-20:]}  # of a journal of any length
+        assert [model.learning.runs for model in await learner.look(force=True)] == [16, 4]
+        assert set(learner._evidence) == {run.id for run in [*small, *runs[-16:]]}
+        late = [await journaled(journal, world_task(number, tenant="")) for number in range(45, 47)]
+        assert [model.learning.runs for model in await learner.look(force=True)] == [16]
+        assert set(learner._evidence) == {run.id for run in [*small, *runs[-14:], *late]}
+        again = JournalLearner(files, journal, TERMS)
+        await again.look(force=True)
+        assert set(again._evidence) == set(learner._evidence)
 
 
 def version_count(files: LearningFiles) -> int:
@@ -235,13 +248,25 @@ async def test_a_model_of_another_version_is_an_error_until_it_is_made_again(tmp
             if not broken:  # of the form that was before this one
                 write_learned(file, replace(learned, content={**learned.content, "shares": [0.5, 0.25]}))
             fresh = learning_files(tmp_path / "learning")
-            with pytest.raises(ConfigError, match=r"expected|shikisha learn|no learned file"):
+            with pytest.raises(ConfigError, match=r"expected|shikisha learn|no learned file") as raised:
                 fresh.model(OPERATOR)
+            conductor = LearnedConductor("learned:drawn", DrawnPlanner(), fresh.model, TERMS)
+            plain = await Engine(journal).run(world_task(0, tenant=""), world_pool(), conductor, CAPS)
+            assert plain.answer == run.answer  # no run fails of it, and each says so
+            assert str(raised.value) in plain.rounds[0].proposed.note  # type: ignore[union-attr]
+            await journal.erase([plain.id], actor="me")
             again = JournalLearner(fresh, journal, TERMS)
+            assert await again.is_due()
             assert [one.learning.runs for one in await again.look()] == [1]  # nothing new is needed
             assert fresh.model(OPERATOR).version == model.version  # type: ignore[union-attr]
             assert await again.look(force=True) == []
             (file,) = (tmp_path / "learning").glob(f"*-{fresh.index().scopes[0].live}.json")
+        assert not await again.is_due()
+        index = (tmp_path / "learning" / "index.json").read_bytes()
+        (tmp_path / "learning" / "index.json").write_bytes(index[:-9])
+        with pytest.raises(JournalUnavailable, match="no index of what was learned"):
+            await JournalLearner(learning_files(tmp_path / "learning"), journal, TERMS).forget()
+        (tmp_path / "learning" / "index.json").write_bytes(index)
         file.write_text("not JSON")
         journal.on_erased(JournalLearner(learning_files(tmp_path / "learning"), journal, TERMS).forget)
         await journal.erase([run.id], actor="me", why="asked")

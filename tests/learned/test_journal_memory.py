@@ -48,18 +48,18 @@ async def test_the_index_follows_the_journal_through_grades_and_erasure(tmp_path
         pool = Pool([Member(Card("solo"), Says())])
         run = await Engine(journal).run(Task("When does the ferry leave?", labels=("travel",)), pool, Single(), Caps())
         with MemoryIndex(tmp_path / "memory.db") as memory:
-            assert (await sync_memory(memory, journal)).added == 1
+            assert (await sync_memory(memory, journal))[1] == 1
             assert memory.recall("ferry", tenant="", labels=()) == []  # it bears a label
             (fact,) = memory.recall("ferry", tenant="", labels=("travel",))
             assert (fact.note.kind, fact.note.evidence) == ("fact", (run.id,))
-            assert (await sync_memory(memory, journal)).runs == 0
+            assert (await sync_memory(memory, journal))[0] == 0
             mark = AnswerGraded(run=run.id, at=1.0, checker="x", mark=GradeMark.RIGHT, score=1.0, actor="me")
             journal.add(mark)
-            assert (await sync_memory(memory, journal)).added == 2
+            assert (await sync_memory(memory, journal))[1] == 2
             kinds = {one.note.kind for one in memory.recall("ferry", tenant="", labels=("travel",))}
             assert kinds == {"fact", "plan"}
             await journal.erase([run.id], actor="me", why="asked to")
-            assert (await sync_memory(memory, journal)).gone == 2
+            assert (await sync_memory(memory, journal))[2] == 2
             assert len(memory) == 0
         assert b"ferry" not in read_all(tmp_path)
 

@@ -1,6 +1,7 @@
 """Learned files: what is read is what was written, and what was changed by hand is refused."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +11,14 @@ from shikisha.core.errors import ConfigError
 from shikisha.core.task import EVERYBODY, OPERATOR, Scope, join_scopes
 from shikisha.learned.learned_file import (
     LearnedFile,
-    LearnedGain,
     decode_array,
     encode_array,
     read_learned,
     write_learned,
 )
 
-GAIN = LearnedGain("right", 0.1, 0.02, 0.18, 200, "measured")
 SECRET = Scope("", frozenset({"secret"}))
-LEARNED = LearnedFile("thing", {"text": "é", "numbers": [1, 2.5]}, ("run-1", "run-2"), SECRET, GAIN, 1.0)
+LEARNED = LearnedFile("thing", {"text": "é", "numbers": [1, 2.5]}, ("run-1", "run-2"), SECRET, 1.0)
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
@@ -27,12 +26,18 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     found = read_learned(tmp_path / "made" / "a.json", "thing")
     assert found == LEARNED
     assert found.version == version
-    assert found.gain is not None
-    assert found.gain.excludes_harm
+
+
+def test_a_file_of_before_that_has_a_gain_is_read(tmp_path: Path) -> None:
+    gain = {"measure": "right", "mean": 0.1, "low": 0.0, "high": 0.2, "tasks": 9, "basis": "measured"}
+    body = {**LEARNED.as_json(), "gain": gain}
+    version = sha256(json.dumps({**body, "made": 0.0}, sort_keys=True).encode()).hexdigest()
+    (tmp_path / "a.json").write_text(json.dumps({**body, "format": "shikisha-thing/2", "version": version}))
+    assert read_learned(tmp_path / "a.json") == LEARNED
 
 
 def test_the_time_is_no_part_of_the_version() -> None:
-    later = LearnedFile("thing", LEARNED.content, LEARNED.evidence, LEARNED.scope, GAIN, 2.0)
+    later = LearnedFile("thing", LEARNED.content, LEARNED.evidence, LEARNED.scope, 2.0)
     assert later.version == LEARNED.version
 
 
@@ -65,11 +70,11 @@ def test_a_file_of_an_earlier_version_is_refused_since_it_kept_no_tenant(tmp_pat
     [
         (lambda body: body["content"].update(text="e"), "changed by hand"),
         (lambda body: body.update(evidence=["run-1"]), "changed by hand"),
-        (lambda body: body["gain"].update(low=0.1), "changed by hand"),
+        (lambda body: body.update(gain=0.1), "changed by hand"),
         (lambda body: body.update(format="shikisha-other/2"), "expected the format"),
         (lambda body: body.pop("content"), "KeyError"),
         (lambda body: body.update(scope="secret"), "expected tenant, labels and shared"),
-        (lambda body: body["gain"].update(mean="much"), "expected a number"),
+        (lambda body: body.update(made="soon"), "expected a number"),
     ],
 )
 def test_a_file_that_was_edited_is_refused(tmp_path: Path, change: object, said: str) -> None:

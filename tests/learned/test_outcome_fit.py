@@ -182,18 +182,37 @@ def test_a_worker_that_gives_no_answers_is_not_right() -> None:
     assert chance(fit_outcomes(runs, TERMS, OPERATOR, None), "dead", "") < 0.2
 
 
-def test_a_worker_that_fell_is_another_one_since_then() -> None:
+@pytest.mark.parametrize("rises", [False, True])
+def test_a_worker_that_fell_or_rose_is_another_one_since_then(rises: bool) -> None:
     before = drawn_runs(150, seed=5)
+    worker = "writer" if rises else "adder"  # of sums
 
     def run(at: int) -> RunEvidence:
-        unit = StepUnit("Add up the invoices of Name .", "sum", (StepAnswer("adder", (False,), planned=True),), 0)
-        return RunEvidence(f"z{at}", 1_000 + at, (unit,), at == 12, GradeBasis.PERSON, OPERATOR)
+        unit = StepUnit("Add up the invoices of Name .", "sum", (StepAnswer(worker, (False,), planned=True),), 0)
+        return RunEvidence(f"z{at}", 1_000 + at, (unit,), (at == 12) != rises, GradeBasis.PERSON, OPERATOR)
 
     evidence = [*evidence_of(before), *(run(at) for at in range(25))]
     model = fit_outcomes(evidence, TERMS, OPERATOR, shipped_encoder().encode)
-    assert model.figures["adder"].since in [one.run for one in evidence[140:]]
-    assert chance(model, "adder", "sum") < 0.4
-    assert not any(fitted(before).figures[name].since for name in WORKERS)  # nobody fell here
+    assert model.figures[worker].since in [one.run for one in evidence[140:]]
+    assert (chance(model, worker, "sum") > 0.6) if rises else (chance(model, worker, "sum") < 0.4)
+    assert not any(fitted(before).figures[name].since for name in WORKERS)  # nobody changed here
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_worker_whose_endpoint_names_another_model_is_a_new_one_unless_it_alternates(comes_back: bool) -> None:
+    def run(at: int) -> RunEvidence:
+        model = "b" if at >= 200 and not (comes_back and at % 2) else "a"
+        units = [
+            StepUnit("Do it .", "", (StepAnswer("one", (), planned=False, dollars=0.001, model=model),), 0),
+            StepUnit("Do that .", "", (StepAnswer("other", (), planned=False, dollars=0.001),), 0),
+        ]
+        return RunEvidence(f"r{at:03}", at, tuple(units[:1] if at % 2 else units), at >= 200, None, OPERATOR)
+
+    model = fit_outcomes([run(at) for at in range(203)], LearningTerms(), OPERATOR, None)
+    assert model.figures["one"].since == ("" if comes_back else "r200")
+    assert model.is_new("one", 2) is not comes_back  # with its part of the free runs
+    assert (chance(model, "one", "") > 0.3) is not comes_back
+    assert not model.figures["other"].since
 
 
 def test_what_acting_brought_is_compared_with_standing_by() -> None:
@@ -210,10 +229,9 @@ def test_what_acting_brought_is_compared_with_standing_by() -> None:
     assert gain is not None
     assert gain.low > 0
     assert better.acts > 0.9
-    worse = fit_outcomes(runs(True, 0.3, 200) + runs(False, 0.6, 60), TERMS, OPERATOR, None).learning
-    assert worse.acts == 0.5
-    few = fit_outcomes(runs(True, 0.3, 200) + runs(False, 0.6, 20), TERMS, OPERATOR, None).learning
-    assert few.acts > 0.9
+    for standing_by, acts in ((10, 0.93), (20, 0.5), (60, 0.07)):  # nothing, then equal arms, then a verdict
+        worse = fit_outcomes(runs(True, 0.3, 200) + runs(False, 0.6, standing_by), TERMS, OPERATOR, None).learning
+        assert worse.acts == acts
 
 
 def test_a_model_comes_back_from_its_file_and_one_of_another_form_is_refused(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ async def test_no_word_of_a_client_is_in_any_byte_of_the_data_folder(tmp_path: P
                 newest = (await client.get("/runs")).json()["data"][0]["id"]
             write_classes(tmp_path, newest, word)
             with MemoryIndex(tmp_path / "memory.db") as memory:
-                assert (await sync_memory(memory, at.service.journal)).added
+                assert (await sync_memory(memory, at.service.journal))[1]
             before = set[str]().union(*(word.found(data) for data in bytes_of(tmp_path).values()))
             assert before >= {"prompt*", "file name", "header domain", "header session", "header labels", "arguments"}
             assert before >= LEARNED

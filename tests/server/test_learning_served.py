@@ -4,6 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import httpx2
 from serving import served
 
 from shikisha.core.task import Scope
@@ -60,6 +61,15 @@ async def test_a_server_learns_from_what_it_serves_and_from_feedback_and_forgets
             json={"model": "shikisha", "messages": [{"role": "user", "content": "Add up the invoices of Bo."}]},
         )
         assert "model" in json.dumps(route.json())
+        async with httpx2.AsyncClient(base_url=at.url, timeout=30) as pages:
+            await pages.post("/ui/login", data={"key": at.key})
+            assert "as planned, to measure what the learner brings" in (await pages.get("/ui/overview")).text
+            pinned = files.pin(scope, files.index().scopes[0].live)  # which nothing makes again
+            files.file(pinned, pinned.pinned).write_text("cut")
+            files._loaded.clear()
+            assert "Its file cannot be read" in (await pages.get("/ui/overview")).text
+            await ask(200)  # no run fails of it
+            files.pin(scope, "")
         runs = [run["id"] for run in (await client.get("/runs", params={"limit": 200})).json()["data"]]
         own = at.key.split("-")[2]
         await client.post("/admin/erase", json={"key": own})

@@ -130,7 +130,8 @@ def _show_model(one: ScopeModels, model: OutcomeModel) -> None:
     brought = (
         "What it brought is not known yet: too few graded runs went the present way."
         if gain is None
-        else f"What it brought: {gain.describe()} (a right answer's worth less the dollars of steps)."
+        else f"What it brought: {gain.mean:+.4f} dollars a run [{gain.low:+.4f}, {gain.high:+.4f}], measured on "
+        f"{gain.tasks} runs (a right answer's worth less the dollars of steps)."
     )
     output.print_line(brought)
     if learning.acts < 0.9:

@@ -60,9 +60,9 @@ def _synchronized(shared: SharedOptions) -> MemoryIndex:
 
     async def main() -> None:
         async with session.open_existing_journal(shared) as journal:
-            done = await sync_memory(memory, journal)
-            if done.runs:
-                output.print_note(f"{table.file}: {done.runs} runs read, {done.added} notes added, {done.gone} gone")
+            runs, added, gone = await sync_memory(memory, journal)
+            if runs:
+                output.print_note(f"{table.file}: {runs} runs read, {added} notes added, {gone} gone")
 
     try:
         session.run_async(main)

@@ -8,7 +8,8 @@ round the model sees what came back, and asks a step again where that is worth i
 
 Invariants: the same task, model and rounds lead to the same proposal; workers outside the pool, tools, people, agents,
 approvals and workers that add labels are never assigned (1), and where a task bears labels nothing is explored; what
-the proposer planned, what was chosen and drawn, and the model's version are in the proposal.
+the proposer planned, what was chosen and drawn, and the model's version are in the proposal. A model that cannot be
+read changes no plan, and the proposal says why.
 """
 
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import numpy as np
 from shikisha.conductors.plan_search import StepTable, is_searchable
 from shikisha.conductors.step_redo import StepRedo
 from shikisha.core.budget import format_dollars
+from shikisha.core.errors import ConfigError
 from shikisha.core.plan import Plan
 from shikisha.core.task import Scope
 from shikisha.engine.conductor import Conductor, Proposal, Situation
@@ -48,9 +50,13 @@ class LearnedConductor:
     async def propose(self, situation: Situation) -> Proposal:
         """Return the proposer's plan in the way of highest worth, another one to learn from, or the plan as it is."""
         began = situation.rounds[0].version if situation.rounds else ""
-        model = self.source(situation.task.scope, began)
+        try:
+            model, unread = self.source(situation.task.scope, began), ""
+        except ConfigError as error:  # what runs teach may stop none
+            model, unread = None, f"performed as planned: {error}"
         if model is None or not model.scope.admits(situation.task.scope):
-            return await self.proposer.propose(situation)
+            plain = await self.proposer.propose(situation)
+            return replace(plain, note=_joined(plain.note, unread)) if unread else plain
         acts = _fraction("acts", model, situation) < model.learning.acts and not bool(
             situation.task.tools or situation.task.attachments
         )

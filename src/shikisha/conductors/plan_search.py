@@ -61,11 +61,9 @@ class PlanChoice:
 
 
 class StepTable:
-    """What a model says of all workers at all steps of a plan; `draw` None takes the mean weights, else a sample."""
+    """What a model says of all workers at all steps of a plan."""
 
-    def __init__(
-        self, model: OutcomeModel, situation: Situation, plan: Plan, draw: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, model: OutcomeModel, situation: Situation, plan: Plan) -> None:
         self.model, self.plan = model, plan
         self.names = [card.name for card in situation.cards]
         cards = situation.cards
@@ -80,7 +78,7 @@ class StepTable:
         )
         silent = silent_workers(situation)
         self._trust = np.array([_SILENT if name in silent else 1.0 for name in self.names])
-        self.sample(draw)
+        self.sample(None)
 
     def sample(self, draw: np.random.Generator | None) -> None:
         """Take the mean weights, or draw them."""

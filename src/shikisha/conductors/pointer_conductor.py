@@ -7,7 +7,7 @@ Invariants: it names only workers of the pool (1); the same task and cards give 
 numpy alone. Where a task has no part that it can tell, the fallback plans, and the plan says so (9).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -38,7 +38,7 @@ from shikisha.conductors.task_reader import OTHER_ROLES, REFERENCES, WORDS_BUCKE
 from shikisha.conductors.weight_file import WeightFile, open_weights, state_metadata, write_weights
 from shikisha.core.errors import ConfigError
 from shikisha.core.prompts import WORDINGS
-from shikisha.core.task import Scope, Task
+from shikisha.core.task import Task
 from shikisha.core.text import one_line
 from shikisha.engine.conductor import Conductor, NoPlan, Proposal, Situation
 from shikisha.engine.worker import Card
@@ -69,10 +69,6 @@ class PoolKnowledge:
         by_kind = np.zeros((workers, kinds), np.float32)
         by_wording = np.zeros((workers, kinds, 2 ** len(_FEATURES)), np.float32)
         return cls(by_kind, by_kind, by_wording, by_wording, np.full(workers, -1))
-
-
-# Given the pool's cards and the task's scope: what is known of the workers.
-KnowledgeSource = Callable[[Sequence[Card], Scope], PoolKnowledge]
 
 
 @dataclass(frozen=True)
@@ -216,7 +212,7 @@ def likeliest_choices(
 
 
 class PointerConductor:
-    """Plans by a pointer model; `knowledge` is what outcomes say of the pool.
+    """Plans by a pointer model; `known` is what outcomes say of the pool.
 
     `tells`: it adds to subtasks what it learned to tell the simulated office's workers, which is no help elsewhere.
     """
@@ -225,13 +221,13 @@ class PointerConductor:
         self,
         name: str,
         model: PointerModel,
-        knowledge: KnowledgeSource | None = None,
+        known: PoolKnowledge | None = None,
         fallback: Conductor | None = None,
         *,
         tells: bool = False,
     ) -> None:
         self.name, self.fallback = name, fallback
-        self._model, self._knowledge, self._tells = model, knowledge, tells
+        self._model, self._known, self._tells = model, known, tells
 
     @property
     def purpose(self) -> str:
@@ -258,12 +254,7 @@ class PointerConductor:
         if not len(read.parts) or not places or (read.whole and self.fallback is not None):
             return await self._fall_back(situation)
         cards = [situation.cards[at] for at in places]
-        kinds = len(self._model.reader.kinds)
-        known = (
-            PoolKnowledge.nothing(len(cards), kinds)
-            if self._knowledge is None
-            else self._knowledge(cards, situation.task.scope)
-        )
+        known = self._known or PoolKnowledge.nothing(len(cards), len(self._model.reader.kinds))
         plan = self._model.decide(read, cards, known)
         policy = (plan if self._tells else replace(plan, told=np.zeros_like(plan.told))).policy()
         votes = next((at for at, card in enumerate(situation.cards) if card.kind == VOTE_KIND), None)

@@ -11,8 +11,9 @@ Deliberately absent: plans with checks, votes, tools or steps over lists; what t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeAlias
 
 from shikisha.conductors.plan_search import StepTable
 from shikisha.core.plan import Plan, Step
@@ -46,11 +47,8 @@ class _Answer:
     round: int
 
 
-@dataclass(slots=True)
-class _RedoProgress:
-    """Answers by step of the first plan, that of its own worker first."""
-
-    answers: dict[int, list[_Answer]] = field(default_factory=dict)
+# Answers by step of the first plan, that of its own worker first.
+_RedoProgress: TypeAlias = dict[int, list[_Answer]]
 
 
 class StepRedo:
@@ -82,9 +80,7 @@ class StepRedo:
 
     def decide(self, rounds: Sequence[RoundResult]) -> RedoDecision:
         """Return what comes after these rounds; the first of them performed the plan."""
-        progress = _RedoProgress()
-        for index in self.main:
-            progress.answers[index] = []
+        progress: _RedoProgress = {at: [] for at in self.main}
         self._absorb_first(progress, rounds[0])
         for number, turn in enumerate(rounds[1:], 1):
             made = self._next(progress, number - 1, past=True)
@@ -95,19 +91,17 @@ class StepRedo:
                 spoken = [verdict.status == "fail" for verdict in result.verdicts if verdict.status in ("pass", "fail")]
                 inputs = tuple(values[self._moved[seen]][0] for seen in self.base.steps[at].access)
                 failed = any(spoken) if spoken else None
-                progress.answers[at].append(
-                    _Answer(self._place(result.worker, step.worker), text, failed, inputs, number)
-                )
+                progress[at].append(_Answer(self._place(result.worker, step.worker), text, failed, inputs, number))
                 values[at] = (text, 0.0)
         return self._next(progress, len(rounds) - 1)
 
     def expects_redo(self) -> bool:
         """Whether a step would be asked again if all steps gave answers that nothing more is known of."""
-        progress = _RedoProgress({at: [] for at in self.main})
+        progress: _RedoProgress = {at: [] for at in self.main}
         for at in self.main:
             step = self.base.steps[at]
             inputs = tuple(f"result {self._moved[seen]}" for seen in step.access)
-            progress.answers[at].append(_Answer(step.worker, f"result {at}", None, inputs, 0))
+            progress[at].append(_Answer(step.worker, f"result {at}", None, inputs, 0))
         return bool(self._next(progress, 0).plan.steps)
 
     def _absorb_first(self, progress: _RedoProgress, turn: RoundResult) -> None:
@@ -118,7 +112,7 @@ class StepRedo:
             answer = _Answer(
                 self._place(result.worker, step.worker), texts[at], any(spoken) if spoken else None, inputs, 0
             )
-            mine = progress.answers[self._moved[at]]
+            mine = progress[self._moved[at]]
             mine.insert(0, answer) if at == self._moved[at] else mine.append(answer)
 
     def _place(self, worker: str, planned: int) -> int:
@@ -137,7 +131,7 @@ class StepRedo:
         inputs = tuple(values[self._moved[seen]][0] for seen in self.base.steps[at].access)
         if None in inputs:
             return []
-        return [one for one in progress.answers[at] if one.inputs == inputs and one.text is not None]
+        return [one for one in progress[at] if one.inputs == inputs and one.text is not None]
 
     def _states(
         self, progress: _RedoProgress, at: int, values: dict[int, tuple[str | None, float]]
@@ -161,7 +155,7 @@ class StepRedo:
             states = self._states(progress, at, values)
             rest = chance / values[at][1] if values[at][1] else 0.0
             follows = sum(self.table.prices[self.base.steps[one].worker] for one in self._dependents(at))
-            asked = {one.worker for one in progress.answers[at]}
+            asked = {one.worker for one in progress[at]}
             gain, worker = self._best_gain(at, states, rest, follows, asked)
             if gain > best:
                 best, pick = gain, (at, worker)
@@ -192,7 +186,7 @@ class StepRedo:
 
     def _worker_for(self, progress: _RedoProgress, at: int) -> int:
         """Return who does a step again: who did it, or the best other one where that one gave no answer."""
-        silent = {one.worker for one in progress.answers[at] if one.text is None}
+        silent = {one.worker for one in progress[at] if one.text is None}
         planned = self.base.steps[at].worker
         if planned not in silent:
             return planned
@@ -204,7 +198,7 @@ class StepRedo:
         """Return the chance that the first round's answer is right, whatever is believed of its steps now."""
         values, found = dict[int, tuple[str | None, float]](), 1.0
         for at in self.main:
-            first = progress.answers[at][0]
+            first = progress[at][0]
             states = self._states(progress, at, values)
             values[at] = (first.text, states.get(first.text, 0.0) if first.text is not None else 0.0)
             found *= values[at][1] if at in self.needed else 1.0

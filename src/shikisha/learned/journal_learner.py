@@ -5,7 +5,7 @@ again after 25 new or newly graded runs (a 40th of them from 1,000 on, at most 1
 version, in a thread, and becomes live at once.
 
 Invariants: a model is a function of the journal's runs, so that the one after an erasure is the one without the erased
-runs; memory is bounded by `MOST_RUNS`; of several processes one learns at a time.
+runs; memory is bounded, and no tenant takes another's part of it; of several processes one learns at a time.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ from time import time
 
 from sqlalchemy import Connection, func, select
 
+from shikisha.core.errors import ConfigError, JournalUnavailable
 from shikisha.core.events import AnswerGraded, BodiesErased, RunFinished
-from shikisha.core.run import root_run_id
 from shikisha.core.task import Scope
 from shikisha.journal import Journal
 from shikisha.journal.queries import count_events
-from shikisha.journal.schema import EVENTS
+from shikisha.journal.schema import EVENTS, SERVED
 from shikisha.learned.learning_files import LearningFiles
-from shikisha.learned.outcome_fit import LearningTerms, choose_evidence, fit_outcomes
+from shikisha.learned.outcome_fit import MOST_UNITS, LearningTerms, choose_evidence, fit_outcomes
 from shikisha.learned.outcome_model import OutcomeModel
 from shikisha.learned.step_evidence import RunEvidence, run_evidence
 
-MOST_RUNS = 20_000  # newest runs that are kept in mind
+MOST_RUNS, MOST_STEPS = 20_000, 2 * MOST_UNITS  # newest runs, and steps of them, that are kept in memory
 _LOG = logging.getLogger(__name__)
-_AT_ONCE = 500  # runs that one look reads
+_AT_ONCE, _FOLDED = 500, 50  # runs that one look reads, and that are in memory whole at a time
 _TELLING = (RunFinished.kind, AnswerGraded.kind)
 _MOST_SCOPES = 20  # sets of labels of a tenant, the frequent ones, that have models
 
@@ -45,13 +45,15 @@ class JournalLearner:
     terms: LearningTerms
     _evidence: dict[str, RunEvidence] = field(default_factory=dict)
     _touched: dict[str, int] = field(default_factory=dict)  # by run: position of what was journaled of it last
-    _unread: dict[str, int] = field(default_factory=dict)
+    _unread: dict[str, tuple[str, int]] = field(default_factory=dict)  # by run: whose it is, and that position
     _seen: int = -1
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def is_due(self) -> bool:
-        """Whether enough runs ended since the models were made, without reading any."""
+        """Whether enough runs ended since the models were made, without reading any, or a model cannot be read."""
         scopes = self.files.index().scopes
+        if not all(self.files.reads(one.scope) for one in scopes):
+            return True
         first = min((one.position for one in scopes), default=-1)
         made = max((one.versions[-1].runs for one in scopes), default=0)
         new = await self.journal.query(partial(_touched_runs, first=first, kinds=_TELLING, most=100))
@@ -75,8 +77,11 @@ class JournalLearner:
             last = await self.journal.query(count_events)
             if last == self._seen:
                 return
-            if await self._take(last, everything=True):
-                await self._fit(last, force=True)
+            try:
+                if await self._take(last, everything=True):
+                    await self._fit(last, force=True)
+            except ConfigError as error:
+                raise JournalUnavailable(f"{error}: then erase again") from None
 
     async def _take(self, last: int, *, everything: bool) -> bool:
         """Read the runs that were touched since the last look, newest first, some at a time.
@@ -85,28 +90,42 @@ class JournalLearner:
         """
         gone = await self.journal.query(partial(_touched_runs, first=self._seen, kinds=(BodiesErased.kind,), most=None))
         found = await self.journal.query(partial(_touched_runs, first=self._seen, kinds=_TELLING, most=MOST_RUNS))
-        self._unread |= {run: at for run, at in found.items() if root_run_id(run) == run}
+        self._unread = found | {run: of for run, of in self._unread.items() if run not in found}
         for run in gone:
             for kept in (self._unread, self._evidence, self._touched):
                 kept.pop(run, None)
-        newest = sorted(self._unread, key=lambda run: -self._unread[run])
-        for run in newest[MOST_RUNS:]:
-            del self._unread[run]
-        for run in newest[: MOST_RUNS if everything else _AT_ONCE]:
-            at = self._unread.pop(run)
-            (read,) = await self.journal.fold_runs([run])
-            one = run_evidence(read, self.terms.phrases)
-            self._evidence.pop(run, None)
-            if one is not None:
-                self._evidence[run] = one
-                self._touched[run] = at
+        dropped = bool(gone) and bool(await asyncio.to_thread(self.files.drop, frozenset(gone)))
+        left = len(self._unread) if everything or dropped else _AT_ONCE
+        while self._unread and left > 0:
+            runs = list(self._unread)[: min(left, _FOLDED)]
+            left -= len(runs)
+            for read in await self.journal.fold_runs(runs):
+                one = run_evidence(read, self.terms.phrases)
+                at = self._unread.pop(read.id)[1]
+                self._evidence.pop(read.id, None)
+                if one is not None:
+                    self._evidence[read.id], self._touched[read.id] = one, at
+            self._forget_oldest()
             await asyncio.sleep(0)
-        if len(self._evidence) > MOST_RUNS:
-            oldest = sorted(self._evidence, key=lambda run: self._evidence[run].at)
-            for run in oldest[: len(self._evidence) - MOST_RUNS]:
-                del self._evidence[run], self._touched[run]
         self._seen = last
-        return bool(gone) and bool(await asyncio.to_thread(self.files.drop, frozenset(gone)))
+        return dropped
+
+    def _forget_oldest(self) -> None:
+        """Drop what is too much for memory: the runs touched longest ago, of whichever tenant has the most steps."""
+        total = sum(len(one.units) for one in self._evidence.values())
+        if len(self._evidence) <= MOST_RUNS and total <= MOST_STEPS:
+            return
+        held, steps, until = defaultdict[str | None, list[str]](list), Counter[str | None](), dict[str | None, int]()
+        for run in sorted(self._evidence, key=lambda run: -self._touched[run]):
+            held[self._evidence[run].scope.tenant].append(run)
+            steps[self._evidence[run].scope.tenant] += len(self._evidence[run].units)
+        while len(self._evidence) > MOST_RUNS or steps.total() > MOST_STEPS:
+            tenant = max(steps, key=lambda one: steps[one])
+            run = held[tenant].pop()
+            steps[tenant] -= len(self._evidence.pop(run).units)
+            until[tenant] = self._touched.pop(run)
+        # What is older still need not be read.
+        self._unread = {run: one for run, one in self._unread.items() if one[1] > until.get(one[0], -1)}
 
     async def _fit(self, last: int, *, force: bool) -> list[OutcomeModel]:
         index = self.files.index()
@@ -141,10 +160,16 @@ def _by_scope(runs: Collection[RunEvidence]) -> dict[Scope, list[RunEvidence]]:
     return found
 
 
-def _touched_runs(connection: Connection, first: int, kinds: Sequence[str], most: int | None) -> dict[str, int]:
-    """Return the runs with an event of these kinds from a position on, `most` of them (None: all), the newest, and the
-    position of the last one.
+def _touched_runs(
+    connection: Connection, first: int, kinds: Sequence[str], most: int | None
+) -> dict[str, tuple[str, int]]:
+    """Return the root runs with such events from a position on, whose each is, and the position of the last one: each
+    tenant's newest run comes first, then each one's second, `most` in all (None: no limit).
     """
-    last = func.max(EVENTS.c.seq)
-    found = select(EVENTS.c.run, last).where(EVENTS.c.seq >= first, EVENTS.c.kind.in_(kinds)).group_by(EVENTS.c.run)
-    return {run: int(at) for run, at in connection.execute(found.order_by(last.desc()).limit(most))}
+    last = func.max(EVENTS.c.seq).label("last")
+    where = (EVENTS.c.seq >= first, EVENTS.c.kind.in_(kinds), EVENTS.c.run.not_like("%-%-%-%"))
+    found = select(EVENTS.c.run, last).where(*where).group_by(EVENTS.c.run).subquery()
+    place = func.row_number().over(partition_by=SERVED.c.tenant, order_by=found.c.last.desc())
+    rows = select(found.c.run, func.coalesce(SERVED.c.tenant, ""), found.c.last)
+    rows = rows.outerjoin(SERVED, SERVED.c.run == found.c.run).order_by(place, found.c.last.desc()).limit(most)
+    return {run: (tenant, int(at)) for run, tenant, at in connection.execute(rows)}

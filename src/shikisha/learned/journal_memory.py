@@ -2,8 +2,7 @@
 
 A run leaves what was asked and answered; if it was right, also its plan; and the checks that said no. Invariants: the
 evidence of every note is its run; a run that was erased leaves nothing, and what it left goes with its erasure
-(`learned_erasure`) or the next synchronization, which comes before every search; a run of reflection is no memory of
-the work.
+(`learned_erasure`) or the next synchronization, which comes before every search.
 """
 
 import json
@@ -23,7 +22,6 @@ from shikisha.learned.memory_index import MAX_NOTE, MemoryIndex, MemoryNote
 _RIGHT = 0.999
 _MOST_FAILURES = 5  # a run
 _CUT = 1_000  # characters of a task or answer
-_NO_WORK = ("reflection",)
 _CHANGES = (RunFinished.kind, AnswerGraded.kind, BodiesErased.kind)
 _EVENTS_PER_QUERY = 5_000
 _RUNS_PER_QUERY = 500
@@ -38,19 +36,10 @@ class RunOrigin:
     session: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySync:
-    """What a synchronization did: runs read, notes added, notes that went."""
-
-    runs: int
-    added: int
-    gone: int
-
-
 def run_notes(run: Run, origin: RunOrigin = RunOrigin()) -> Iterator[MemoryNote]:
     """Yield what a finished run leaves; nothing for one that was erased, or is a part of another."""
     begun, end = run.started, run.finished
-    if run.erased is not None or end is None or begun.parent is not None or begun.domain in _NO_WORK:
+    if run.erased is not None or end is None or begun.parent is not None:
         return
     grade = run.grade
     score = None if grade is None else grade.score
@@ -82,8 +71,8 @@ def run_notes(run: Run, origin: RunOrigin = RunOrigin()) -> Iterator[MemoryNote]
                     yield note("failure", said, name, 1.0)
 
 
-async def sync_memory(memory: MemoryIndex, journal: Journal) -> MemorySync:
-    """Take what the journal has since the last time: runs that ended, were graded, or were erased."""
+async def sync_memory(memory: MemoryIndex, journal: Journal) -> tuple[int, int, int]:
+    """Take in runs that ended, were graded or erased since the last time; return runs read, notes added, notes gone."""
     await journal.flush()
     first, read, added, gone = memory.position(), 0, 0, 0
     last: int = await journal.query(lambda connection: connection.execute(select(HEAD.c.count)).scalar_one())
@@ -103,7 +92,7 @@ async def sync_memory(memory: MemoryIndex, journal: Journal) -> MemorySync:
             memory.scrub()
         memory.advance(until)
         first = until
-    return MemorySync(read, added, gone)
+    return read, added, gone
 
 
 def _changed_runs(connection: Connection, first: int, until: int) -> list[str]:

@@ -74,7 +74,7 @@ def _forget(files: Sequence[Path], erased: Collection[str]) -> None:
         for at, row in enumerate(content["classes"]):  # a class's name is a run's words too, until it is confirmed
             row |= {"examples": [], "domains": {}, "name": row["name"] if row["confirmed_by"] else f"erased-{at}"}
         scope = learned.scope if left else replace(learned.scope, labels=frozenset())  # labels are words too
-        write_learned(file, replace(learned, content=content, evidence=left, scope=scope, gain=None))
+        write_learned(file, replace(learned, content=content, evidence=left, scope=scope))
         for part in file.parent.glob(f".{escape(file.name)}.*[0-9]"):
             part.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""The one form of a learned file: what was learned, from which runs, what it brought, and a hash over all of it.
+"""The one form of a learned file: what was learned, from which runs, and a hash over all of it.
 
 Invariants: a file is JSON and holds no code; its version is the hash of its content, and a file that was edited by hand
 is refused; reading takes bounded work; a file is written completely or not at all. `evidence` names the runs that it
@@ -30,32 +30,6 @@ _SHOWN = 12  # characters of a version
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedGain:
-    """What something learned brought on tasks that it was not learned from: a mean difference with its 95 % interval.
-
-    `measure` names the quantity, `tasks` how many pairs, `basis` how they were compared (measured, estimated).
-    """
-
-    measure: str
-    mean: float
-    low: float
-    high: float
-    tasks: int
-    basis: str
-
-    @property
-    def excludes_harm(self) -> bool:
-        """Whether the interval has no loss."""
-        return self.low >= 0
-
-    def describe(self) -> str:
-        """Return the gain in words."""
-        return (
-            f"{self.measure} {self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}] on {self.tasks} tasks, {self.basis}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class LearnedFile:
     """Content of one kind, and where it comes from. `made` is a Unix time and no part of the version."""
 
@@ -63,14 +37,12 @@ class LearnedFile:
     content: Mapping[str, Json]
     evidence: tuple[str, ...]
     scope: Scope
-    gain: LearnedGain | None = None
     made: float = field(default=0.0, compare=False)
 
     @property
     def version(self) -> str:
         """The hash of all but the time."""
-        body = {**self.as_json(), "made": 0.0}
-        return sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        return _hash_of(self.as_json())
 
     @property
     def short_version(self) -> str:
@@ -79,7 +51,11 @@ class LearnedFile:
 
     def as_json(self) -> dict[str, object]:
         """Return its fields."""
-        return {**asdict(self), "scope": scope_as_json(self.scope)}
+        return {**asdict(self), "scope": scope_as_json(self.scope), "gain": None}  # earlier versions read a gain
+
+
+def _hash_of(body: Mapping[str, object]) -> str:
+    return sha256(json.dumps({**body, "made": 0.0}, sort_keys=True).encode()).hexdigest()
 
 
 def write_learned(file: Path, learned: LearnedFile) -> str:
@@ -113,16 +89,14 @@ def parse_learned(data: bytes, name: str, kind: str = "") -> LearnedFile:
         version, form = body["version"], body["format"]
         if form == f"shikisha-{body['kind']}/1":
             raise ConfigError(f"{name}: an earlier version wrote it, which kept no tenant of its runs: learn it again")
-        gain = None if body["gain"] is None else _read_gain(body["gain"])
         found = LearnedFile(
             _text(body["kind"]),
             _mapping(body["content"]),
             _texts(body["evidence"]),
             read_scope(body["scope"]),
-            gain,
             _number(body["made"]),
         )
-        same = version == found.version
+        same = version == _hash_of({key: value for key, value in body.items() if key not in ("format", "version")})
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise ConfigError(f"{name}: no learned file: {type(error).__name__}: {error}") from None
     if form != f"shikisha-{found.kind}/{_FORMAT}" or (kind and found.kind != kind):
@@ -130,12 +104,6 @@ def parse_learned(data: bytes, name: str, kind: str = "") -> LearnedFile:
     if not same:
         raise ConfigError(f"{name}: its content is not that of version {str(version)[:_SHOWN]}: it was changed by hand")
     return found
-
-
-def _read_gain(row: object) -> LearnedGain:
-    given = _mapping(row)
-    mean, low, high = (_number(given[name]) for name in ("mean", "low", "high"))
-    return LearnedGain(_text(given["measure"]), mean, low, high, int(_number(given["tasks"])), _text(given["basis"]))
 
 
 def _mapping(value: object) -> Mapping[str, Json]:

@@ -111,7 +111,8 @@ class LearningFiles:
         key = models.key, version
         if key not in self._loaded:
             file = self.file(models, version)
-            self._loaded[key] = outcome_model_of(read_learned(file, OUTCOMES), str(file), self.encode)
+            read = outcome_model_of(read_learned(file, OUTCOMES), str(file), self.encode)
+            self._loaded[key] = replace(read, version=version)
             while len(self._loaded) > _MOST_LOADED:
                 self._loaded.popitem(last=False)
         self._loaded.move_to_end(key)
@@ -178,7 +179,8 @@ class LearningFiles:
             versions = tuple(one for one in models.versions if one.version not in bad)
             if versions:
                 pinned = "" if models.pinned in bad else models.pinned
-                left.append(replace(models, live=versions[-1].version, versions=versions, pinned=pinned))
+                live = versions[-1].version
+                left.append(replace(models, live=live, versions=versions, pinned=pinned, position=0))
         if hit:
             self._write(replace(index, scopes=tuple(left)))
             self._loaded.clear()

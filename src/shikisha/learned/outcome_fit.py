@@ -7,7 +7,8 @@ f a unit's chance, A the product of a run's and P = P(all right | grade), a unit
 p (1 - p) less what is not known of it. How far workers differ by subtask is estimated in each round (empirical Bayes:
 their weights' squares against how many of them the rows determine).
 
-A worker whose last runs are far likelier if it had fallen is another worker since then: what it did before is left out.
+A worker is another one since its endpoint names another model, or where its last runs are far likelier if it had
+fallen, or risen from where it was mostly wrong: what it did before is left out.
 
 Invariants: the same runs give the same model, whatever was fitted before; a run without a grade moves nothing but by
 agreement, checks and faults; work and memory are bounded (`choose_evidence`).
@@ -56,16 +57,17 @@ _ALARM_PRIOR, _CATCH_PRIOR = (0.6, 19.4), (6.0, 4.0)  # failed and passed checks
 _LEAST_INFORMATION = 0.05
 _SPREAD_PRIOR = 5.0  # weights that the prior of how far workers differ by subtask is worth
 _SOFT = 0.3  # chances before the first round are at least this, and at most 1 less this
-_FALLEN = 0.3  # what a fall leaves of a worker's chance
-_FALL_PRIOR = 6.0  # log odds against a fall that runs must outweigh
-_LEAST_SINCE = 6  # runs before and since a fall
-_FORETOLD, _FORETOLD_ROUNDS = 80, 3  # newest runs in which a fall is looked for, and rounds without them
+_CHANGED = 0.3  # what a fall leaves of a worker's chance, and a rise of what is missing
+_CHANGE_PRIOR = 6.0  # log odds against a change that runs must outweigh
+_LEAST_SINCE = 6  # runs before and since a change
+_RISES_FROM = 0.5  # chances below it are too low where a worker rose: higher ones are low since they are shrunk
+_FORETOLD, _FORETOLD_ROUNDS = 80, 3  # newest runs in which a change is looked for, and rounds without them
 _CLIP = 1e-4
 _MOST_TEXTS = 4_000  # wordings that the axes are taken from
 _ARM_RUNS = 1_000  # newest runs that say what the arms came to
-_ACTS, _ACTS_LESS = 0.93, 0.5
-_LEAST_ARM = 50  # graded runs of each arm before one is believed
-_ONE_SIDED = 1.645
+_ACTS = 0.93
+# The share of tasks on which it acts once it earned less, graded runs of each arm, standard errors: trial and verdict.
+_DEMOTIONS = ((0.5, 20, 1.645), (0.07, 50, 2.326))
 _CREDIT_WINDOW, _CREDIT_RUNS = 300, 50  # runs whose exploration counts, and over which what is left of it is spread
 
 
@@ -125,19 +127,22 @@ def fit_outcomes(
     if not runs:
         return prior_model(terms.phrases, scope)
     reader, x = _read_subtasks(runs, encode)
-    figures, check_share, further_share = _figures(runs)
+    named = _renamed_models(runs)
+    figures, check_share, further_share = _figures(runs, named)
     paid = [one.dollars for one in figures.values() if one.dollars]
     middle = float(np.exp(np.mean(np.log(paid)))) if paid else 0.0
     rows, names = _rows_of(runs, x, len(terms.phrases), figures, middle)
     fit = _Fit(rows, runs, len(names), len(terms.phrases))
+    fit.forget({names.index(name): run for name, run in named.items()})
     fit.estimate()
-    since = fit.falls()
+    since = fit.changes()
     if since:
         fit.forget(since)
         fit.estimate()
     root, roots, slopes = fit.posterior()
-    for at, run in since.items():
-        figures[names[at]] = replace(figures[names[at]], since=runs[run].run)
+    for name, run in (named | {names[at]: run for at, run in since.items()}).items():
+        if name in figures:
+            figures[name] = replace(figures[name], since=runs[run].run)
     return OutcomeModel(
         reader, terms.phrases, names, fit.shared, root, fit.own, roots, slopes, figures, _learning(runs, terms), scope,
         fit.keeps, fit.finds, fit.finds_counts, fit.verdicts, check_share, further_share,
@@ -380,10 +385,10 @@ class _Fit:
         reduced = shared - np.einsum("wos,wot->st", between, slopes)
         return np.asarray(np.linalg.cholesky(reduced)), np.asarray(np.linalg.cholesky(mine)), np.asarray(slopes)
 
-    def falls(self) -> dict[int, int]:
-        """Return for each worker that seems to have fallen the run from which on: a run's order by worker.
+    def changes(self) -> dict[int, int]:
+        """Return for each worker that seems to have fallen or risen the run from which on: a run's order by worker.
 
-        The newest runs are foretold from those before them, since a model of all explains a fall by something else.
+        The newest runs are foretold from those before them, since a model of all explains a change by something else.
         """
         rows, newest = self.rows, self.count - min(_FORETOLD, self.count // 4)
         foretells = copy(self)
@@ -397,20 +402,24 @@ class _Fit:
         told = np.log(all_right * like + (1 - all_right) * unlike)
         units = np.flatnonzero(rows.used >= 0)
         by = rows.workers[rows.answers[units, rows.used[units]]]
+        risen = np.where(final < _RISES_FROM, np.log((1 - _CHANGED * (1 - final)) / final), 0.0)
         found = dict[int, int]()
         for worker in range(len(self.own)):
-            did = np.bincount(rows.runs[units[by == worker]], minlength=self.count)
-            places = np.flatnonzero((did > 0) & self.graded)
+            own = units[by == worker]
+            places = np.flatnonzero((np.bincount(rows.runs[own], minlength=self.count) > 0) & self.graded)
             before = int((places < newest).sum())
             if before < _LEAST_SINCE or len(places) - before < _LEAST_SINCE:
                 continue
             places = places[before:]
-            fallen = all_right[places] * _FALLEN ** did[places]
-            ratio = np.log(fallen * like[places] + (1 - fallen) * unlike[places]) - told[places]
-            since = np.cumsum(ratio[::-1])[::-1][: -_LEAST_SINCE + 1]
-            best = int(since.argmax())
-            if since[best] > _FALL_PRIOR:
-                found[worker] = int(places[best])
+            gains = list[Floats]()
+            for change in (np.full(len(final), np.log(_CHANGED)), risen):
+                moved = np.bincount(rows.runs[own], change[own], self.count)[places]
+                other = np.minimum(all_right[places] * np.exp(moved), 1 - _CLIP)
+                ratio = np.log(other * like[places] + (1 - other) * unlike[places]) - told[places]
+                gains.append(np.cumsum(ratio[::-1])[::-1][: -_LEAST_SINCE + 1])
+            since = max(gains, key=lambda gain: float(gain.max()))
+            if since.max() > _CHANGE_PRIOR:
+                found[worker] = int(places[since.argmax()])
         return found
 
     def forget(self, since: Mapping[int, int]) -> None:
@@ -420,15 +429,32 @@ class _Fit:
             self.kept[places[self.rows.row_runs[places] < run]] = 0.0
 
 
-def _figures(runs: Sequence[RunEvidence]) -> tuple[dict[str, WorkerFigures], float, float]:
-    """Return dollars and seconds by worker, and what a check and a further subtask cost as a share of a call."""
+def _renamed_models(runs: Sequence[RunEvidence]) -> dict[str, int]:
+    """Return for each worker whose model is another one by its name the run from which on: its order.
+
+    Where a model comes back, an endpoint chooses among several, and none of them is the worker's.
+    """
+    named = defaultdict[str, list[tuple[str, int]]](list)
+    for order, run in enumerate(runs):
+        for one in (one for unit in run.units for one in unit.answers if one.model):
+            if not named[one.worker] or named[one.worker][-1][0] != one.model:
+                named[one.worker].append((one.model, order))
+    return {worker: said[-1][1] for worker, said in named.items() if 1 < len(said) == len({one for one, _ in said})}
+
+
+def _figures(runs: Sequence[RunEvidence], since: Mapping[str, int]) -> tuple[dict[str, WorkerFigures], float, float]:
+    """Return dollars and seconds by worker, and what a check and a further subtask cost as a share of a call.
+
+    What a worker did before the run of `since` was another one's.
+    """
     units = [unit for run in runs for unit in run.units]
     calls, first = defaultdict[str, list[StepAnswer]](list), dict[str, int]()
     for order, run in enumerate(runs):
         for unit in run.units:
             for one in unit.answers if unit.together == 1 else ():
-                calls[one.worker].append(one)
-                first.setdefault(one.worker, order)
+                if order >= since.get(one.worker, 0):
+                    calls[one.worker].append(one)
+                    first.setdefault(one.worker, order)
     found = dict[str, WorkerFigures]()
     for worker, said in calls.items():
         paid = np.array([one.dollars for one in said if not one.fault] or [0.0])
@@ -468,10 +494,9 @@ def _learning(runs: Sequence[RunEvidence], terms: LearningTerms) -> LearningFigu
         len(runs), sum(run.right is not None for run in runs), acted, stood, _ACTS, credit, explored=explored, paid=paid
     )
     gain = found.gain()
-    if gain is not None and min(acted[0], stood[0]) >= _LEAST_ARM:
-        error = (gain.high - gain.mean) / 1.96
-        if gain.mean + _ONE_SIDED * error < 0:
-            found = replace(found, acts=_ACTS_LESS)
+    for share, least, errors in _DEMOTIONS:
+        if gain and min(acted[0], stood[0]) >= least and gain.mean + errors * (gain.high - gain.mean) / 1.96 < 0:
+            found = replace(found, acts=share)
     return found
 
 

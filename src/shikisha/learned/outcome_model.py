@@ -24,7 +24,7 @@ import numpy as np
 from shikisha.core.errors import ConfigError
 from shikisha.core.messages import Json
 from shikisha.core.task import Scope
-from shikisha.learned.learned_file import LearnedFile, LearnedGain, decode_array, encode_array
+from shikisha.learned.learned_file import LearnedFile, decode_array, encode_array
 from shikisha.routing.arrays import Floats
 
 OUTCOMES = "outcome-model"
@@ -95,6 +95,16 @@ class WorkerFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnedGain:
+    """What acting brought over standing by, in dollars a run with its 95 % interval, on so many graded runs."""
+
+    mean: float
+    low: float
+    high: float
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
 class LearningFigures:
     """What a model was made of and what its arms came to: runs, graded ones, and for both arms graded runs, the sum of
     their values (dollars) and of the squares. `acts` is the share of the tasks on which it acts, `credit` the dollars a
@@ -111,7 +121,7 @@ class LearningFigures:
     paid: float = 0.0
 
     def gain(self) -> LearnedGain | None:
-        """Return what acting brought over standing by, in dollars a run with its 95 % interval; None before 2 each."""
+        """Return what acting brought over standing by; None before two graded runs of each."""
         (n, total, squares), (m, other, others) = self.acted, self.stood_by
         if min(n, m) < 2:
             return None
@@ -119,7 +129,7 @@ class LearningFigures:
         spread = (squares / n - mean**2) / (n - 1) + (others / m - base**2) / (m - 1)
         reach = 1.96 * max(0.0, spread) ** 0.5
         difference = mean - base
-        return LearnedGain("dollars a run", difference, difference - reach, difference + reach, n + m, "measured")
+        return LearnedGain(difference, difference - reach, difference + reach, n + m)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +221,7 @@ class OutcomeModel:
         }
         arrays = ("shared", "root", "own", "roots", "slopes")
         content |= {name: encode_array(getattr(self, name)) for name in arrays}
-        return LearnedFile(OUTCOMES, content, tuple(evidence), self.scope, self.learning.gain(), made)
+        return LearnedFile(OUTCOMES, content, tuple(evidence), self.scope, made)
 
 
 def own_columns(shared: int) -> list[int]:

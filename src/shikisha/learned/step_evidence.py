@@ -39,7 +39,7 @@ _OPENS_SENTENCE = '.?!:\n"'
 class StepAnswer:
     """One worker's answer: `told` has for each standing phrase whether it was said, `planned` whether the planner chose
     this worker. `same` numbers equal answers of a unit alike. `verdict`: an executed check said yes or no (None: no
-    check spoke); `fault`: there was no answer.
+    check spoke); `fault`: there was no answer; `model`: what the worker said that it was ("": nothing).
     """
 
     worker: str
@@ -50,6 +50,7 @@ class StepAnswer:
     fault: bool = False
     dollars: float = 0.0
     seconds: float = 0.0
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +297,8 @@ class _RoundReader:
             own = own and str(step.worker) in named[index].split("+")
         seconds = 0.0 if done is None else done.seconds
         told = split_phrases(step.subtask, self.phrases)[1]
-        return StepAnswer(worker, told, own, 0, verdict, False, attempt.charged.dollars or 0.0, seconds)
+        model = done.model if isinstance(done, AttemptFinished) else ""
+        return StepAnswer(worker, told, own, 0, verdict, False, attempt.charged.dollars or 0.0, seconds, model)
 
 
 def _joined_units(rounds: Sequence[Sequence[_UnitDraft]], run: Run) -> list[StepUnit]:

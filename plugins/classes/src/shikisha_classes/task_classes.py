@@ -391,7 +391,7 @@ def classes_file(proposal: ProposedClasses, made: float) -> LearnedFile:
     content: dict[str, Json] = {
         "classes": rows, "tolerance": proposal.tolerance, "encoder": shipped_encoder().version
     }  # fmt: skip
-    return LearnedFile(CLASSES_KIND, content, proposal.evidence, proposal.scope, None, made)
+    return LearnedFile(CLASSES_KIND, content, proposal.evidence, proposal.scope, made)
 
 
 def read_classes(learned: LearnedFile, name: str) -> ProposedClasses:

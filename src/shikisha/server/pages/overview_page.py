@@ -8,6 +8,7 @@ are read (`run_figures`), and kept for some seconds. Deliberately absent: sendin
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import partial
@@ -21,6 +22,7 @@ from fastapi.responses import Response
 from sqlalchemy import Connection
 
 from shikisha.core.budget import format_dollars, wilson
+from shikisha.core.errors import ConfigError
 from shikisha.plots.day_charts import ChartForm, DayChart, DaySeries, day_bar_chart, day_line_chart
 from shikisha.plots.format import compact, format_share, seconds
 from shikisha.server.keys.grants import DailySpend, read_spend
@@ -44,9 +46,8 @@ from shikisha.server.store.run_figures import (
 )
 
 if TYPE_CHECKING:  # it needs numpy
-    from shikisha.learned.learned_file import LearnedGain
     from shikisha.learned.learning_files import LearningFiles, ScopeModels
-    from shikisha.learned.outcome_model import LearningFigures
+    from shikisha.learned.outcome_model import OutcomeModel
 
 DEFAULT_PERIOD = 30
 _DAY = 86_400
@@ -133,16 +134,6 @@ class OverviewView:
     best: BestAlone | None
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedView:
-    """The learned model that acts for one tenant and labels; `fallen`: a worker, and the run since which it counts."""
-
-    models: "ScopeModels"
-    learning: "LearningFigures"
-    gain: "LearnedGain | None"
-    fallen: tuple[tuple[str, str], ...]
-
-
 def best_alone(found: Sequence[AloneFigures], runs: int) -> BestAlone | None:
     """Return the worker that was most often right alone, with what it had cost; None where none shows enough."""
     able = [one for one in found if one.worker and one.graded >= LEAST_COMPARED]
@@ -161,15 +152,14 @@ def _share_view(right: int, of: int) -> ShareView:
     return ShareView(right, of, *wilson(right, of))
 
 
-def learned_views(files: "LearningFiles", tenant: str | None) -> list[LearnedView]:
-    """Return what acts of the models that were learned from a tenant's runs, or from all for None."""
-    views = []
+def _learned_models(files: "LearningFiles", tenant: str | None) -> "Iterator[tuple[ScopeModels, OutcomeModel | None]]":
+    """Yield what was learned from a tenant's runs, all for None, with the model that acts (None: unreadable)."""
     for one in files.index().scopes:
         if tenant is None or one.scope.tenant == tenant:
-            model = files.read(one, one.pinned or one.live)
-            fallen = tuple((name, each.since) for name, each in sorted(model.figures.items()) if each.since)
-            views.append(LearnedView(one, model.learning, model.learning.gain(), fallen))
-    return views
+            model = None
+            with suppress(ConfigError):
+                model = files.read(one, one.pinned or one.live)
+            yield one, model
 
 
 class OverviewReader:
@@ -357,9 +347,8 @@ async def show_overview(request: Request, session: ReaderLogin, service: Service
     alerts = [*await _budget_alerts(service, session, now), *drift_alerts(month, today)]
     missing = 0 if progress.complete else progress.events - progress.indexed
     view = overview_view(found, period, now, await key_names(service, session), alerts, missing)
-    learned: Sequence[LearnedView] = ()
-    if find_spec("numpy") is not None:
-        learned = await asyncio.to_thread(learned_views, service.container.learning_files(), session.tenant)
+    files = service.container.learning_files() if find_spec("numpy") is not None else None
+    learned = () if files is None else await asyncio.to_thread(lambda: [*_learned_models(files, session.tenant)])
     shown = {"view": view, "periods": PERIODS, "learned": learned, "learns": service.container.settings.learning.on}
     return render_page(request, "overview.html.jinja", shown)
 

@@ -72,9 +72,7 @@ def office_rows(model: PointerModel) -> list[OfficeRow]:
         return lambda item: play.office_conductor(item, policy(item))
 
     def learned(outcomes: int) -> Callable[[OfficeTask], Conductor]:
-        return lambda item: PointerConductor(
-            "pointer", model, lambda _cards, _labels: draw_knowledge(item, outcomes), tells=True
-        )
+        return lambda item: PointerConductor("pointer", model, draw_knowledge(item, outcomes), tells=True)
 
     def alone(item: OfficeTask) -> PartsConductor:
         evidence = _draw(item, 100)

@@ -19,7 +19,6 @@ from shikisha.journal.chain import EventBatch
 from shikisha.journal.drivers import JournalDriver, parse_store_url
 from shikisha.journal.drivers import store_module as kind
 from shikisha.journal.schema import prepare_tables
-from shikisha.journal.writer import JournalWriter
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.keys import KeyManager
 from shikisha.server.keys.budgets import KeyBudgets
@@ -120,9 +119,8 @@ async def housed(folder: Path, ann: str = "", end: str = "", url: str = "") -> A
     async with kind(location).connect(location, 1.0) as real, asyncio.TaskGroup() as writing:
         await prepare_tables(location, real, 1.0)
         driver = Faulty(real)
-        writer = JournalWriter(driver)
-        writing.create_task(writer.run())
-        journal = Journal(driver, writer)
+        journal = Journal(driver)
+        writing.create_task(journal.run())
         store = RunStore(journal, new_member(30.0))
         await store.join()
         keys = KeyManager(journal)
@@ -137,5 +135,5 @@ async def housed(folder: Path, ann: str = "", end: str = "", url: str = "") -> A
             driver.away = False
             await service.close()
         await store.leave()
-        writer.stop()
+        journal.stop()
     await composition.aclose()

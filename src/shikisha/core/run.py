@@ -5,7 +5,7 @@ derived. A person's answer counts if it was asked for, is the first one, and, wh
 Deliberately absent: any way to change a run (write an event instead).
 """
 
-import secrets
+import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import gmtime, strftime
@@ -55,7 +55,7 @@ from shikisha.core.task import Scope, Task, TaskBodies
 
 _IDLE_EVENTS = (QuestionAnswered, RunResumed, AnswerGraded, RewardGiven, BodiesErased)
 # Crockford's base 32: no i, l, o or u, so that an id can be read out and typed.
-_ALPHABET, _ID_LENGTH = "0123456789abcdefghjkmnpqrstvwxyz", 8
+_LETTERS, _ID_LENGTH = b"0123456789abcdefghjkmnpqrstvwxyz" * 8, 8  # as many of each letter as there are bytes
 
 
 class NewRunId(str):
@@ -66,8 +66,7 @@ class NewRunId(str):
 
 def new_run_id() -> NewRunId:
     """Return a fresh run id that sorts by time: `261120-114437-` and eight random characters (40 bits)."""
-    bits = secrets.randbits(5 * _ID_LENGTH)
-    characters = "".join(_ALPHABET[bits >> 5 * place & 31] for place in range(_ID_LENGTH))
+    characters = os.urandom(_ID_LENGTH).translate(_LETTERS).decode()
     return NewRunId(f"{strftime('%y%m%d-%H%M%S', gmtime())}-{characters}")
 
 

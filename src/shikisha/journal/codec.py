@@ -44,6 +44,16 @@ class EncodedEvent(NamedTuple):
 
 def encode_event(event: Event) -> EncodedEvent:
     """Return the event as an entry; ValueError for a run id that cannot be printed and for numbers that JSON lacks."""
+    return _entry(event, event.kind, *_stored_form(event))
+
+
+def _entry(first: Event, kind: str, data: str, bodies: Sequence[tuple[str, bytes]]) -> EncodedEvent:
+    run, at = first.run, float(first.at)
+    return EncodedEvent(run, kind, at, data, canonical_tail(run, kind, at, data), tuple(bodies))
+
+
+def _stored_form(event: Event) -> tuple[str, list[tuple[str, bytes]]]:
+    """Return an event's data, and the bodies that it refers to."""
     form = _event_format(event.kind)
     data: dict[str, object] = {
         name: value
@@ -52,8 +62,7 @@ def encode_event(event: Event) -> EncodedEvent:
     }
     bodies = []
     for name in form.bodies:
-        text = data.get(name)
-        if isinstance(text, str):
+        if name in data and isinstance(text := data[name], str):
             body = text.encode("utf-8", _SURROGATES)
             data[name] = key = sha256(body).hexdigest()
             bodies.append((key, body))
@@ -64,9 +73,9 @@ def encode_event(event: Event) -> EncodedEvent:
             body = written.encode("utf-8", _SURROGATES)
             data[f"{name}{_BY_HASH}"] = key = sha256(body).hexdigest()
             bodies.append((key, body))
-    for name, parts in form.nested:
-        if (whole := data.get(name)) is not None:
-            stored = {part: getattr(whole, part) for part in parts}
+    for name, parts, values in form.nested:
+        if name in data and (whole := data[name]) is not None:
+            stored = dict(zip(parts, values(whole), strict=True))
             # Most calls use few of the kinds of tokens, and no count is ever missing: none is 0.
             data[name] = {part: count for part, count in stored.items() if count} if type(whole) is Usage else stored
     for name in form.lists:
@@ -75,22 +84,23 @@ def encode_event(event: Event) -> EncodedEvent:
             body = encode_ascii_json(names).encode("utf-8", _SURROGATES)
             data[name] = key = sha256(body).hexdigest()
             bodies.append((key, body))
-    run, kind, at = event.run, event.kind, float(event.at)
+    run, at = event.run, event.at
     if not (run and run.isprintable() and isfinite(at)):
-        raise ValueError(f"{kind}: a run's id is printable and a time is finite, not {run!r} and {at}")
-    text = encode_ascii_json(data)
-    return EncodedEvent(run, kind, at, text, canonical_tail(run, kind, at, text), tuple(bodies))
+        raise ValueError(f"{event.kind}: a run's id is printable and a time is finite, not {run!r} and {at}")
+    return encode_ascii_json(data), bodies
 
 
 _BETWEEN = ",\n"  # compact JSON has no line break, so that a bundle is split without being parsed
 
 
-def bundle_events(events: Sequence[EncodedEvent], kind: str) -> EncodedEvent:
+def bundle_events(events: Sequence[Event], kind: str) -> EncodedEvent:
     """Return events of one run as one row of this kind, that of the first or the last of them."""
-    first = events[0]
-    parts = _BETWEEN.join([f'["{each.kind}",{each.at!r},{each.data}]' for each in events])
-    data, bodies = f"[{parts}]", tuple([body for each in events for body in each.bodies])
-    return EncodedEvent(first.run, kind, first.at, data, canonical_tail(first.run, kind, first.at, data), bodies)
+    parts, bodies = list[str](), list[tuple[str, bytes]]()
+    for event in events:
+        data, own = _stored_form(event)
+        parts.append(f'["{event.kind}",{float(event.at)!r},{data}]')
+        bodies += own
+    return _entry(events[0], kind, f"[{_BETWEEN.join(parts)}]", bodies)
 
 
 def split_bundle(kind: str, at: float, data: str) -> Sequence[tuple[str, float, str]]:
@@ -193,7 +203,7 @@ class _EventFormat:
     bodies: tuple[str, ...]
     free: Mapping[str, bool]  # by name, whether it is stored as JSON
     lists: tuple[str, ...]  # of names that many runs share, stored apart where they are long
-    nested: tuple[tuple[str, tuple[str, ...]], ...]
+    nested: tuple[tuple[str, tuple[str, ...], Callable[[object], tuple[object, ...]]], ...]  # the dataclasses
     unpack: tuple[tuple[str, Callable[..., object]], ...]
 
 
@@ -213,7 +223,7 @@ def _event_format(kind: str) -> _EventFormat:
         tuple(name for name, hint in types.items() if (get_origin(hint) is Annotated and BODY in get_args(hint))),
         {name: hint is not str for name, hint in free.items()},
         ("pool",) if make is RunStarted else (),
-        tuple((name, _parts(hint)) for name, hint in types.items() if is_dataclass(hint)),
+        tuple((name, parts, attrgetter(*parts)) for name, hint in types.items() if (parts := _parts(hint))),
         tuple((name, unpack) for name, hint in types.items() if (unpack := _unpacker(hint))),
     )
 
@@ -229,7 +239,7 @@ def _without_none(hint: object) -> object:
 
 
 def _parts(hint: object) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(cast("type[Event]", hint)))
+    return tuple(field.name for field in fields(cast("type[Event]", hint))) if is_dataclass(hint) else ()
 
 
 def _unpacker(hint: object) -> Callable[..., object] | None:

@@ -10,11 +10,11 @@ and `open_recorder` and other callers open the journal in the usual way, which m
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from shikisha.core.errors import JournalUnavailable, UnknownRun
@@ -38,7 +38,7 @@ from shikisha.journal.stored_events import (
     last_of_performance,
     wanted_texts,
 )
-from shikisha.journal.writer import writing
+from shikisha.journal.writer import JournalWriter
 
 T = TypeVar("T")
 _ROWS = "SELECT seq, run, kind, at, data, hash FROM events WHERE {} ORDER BY seq"
@@ -130,14 +130,11 @@ class JournalReader:
             raise JournalUnavailable(f"journal: {error}") from error
 
 
-class PlainRecorder:
-    """A Recorder of a command that performs a run, and where its writer stores batches: a connection in a thread."""
-
-    add: Callable[[Event], None]
-    add_bundle: Callable[[Sequence[Event]], int]
-    flush: Callable[[], Coroutine[Any, Any, None]]
+class PlainRecorder(JournalWriter):
+    """A Recorder of a command that performs a run, and where it stores batches itself: a connection in a thread."""
 
     def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor, reader: JournalReader) -> None:
+        super().__init__(self)
         self._connection, self._thread, self._reader = connection, thread, reader
 
     async def append(self, batch: EventBatch) -> None:
@@ -173,9 +170,7 @@ async def open_recorder(url: str, patience: float = 5.0) -> AsyncIterator[Record
                 yield journal
             return
         with closing(opened) as connection, ThreadPoolExecutor(1, "journal") as thread:
-            recorder = PlainRecorder(connection, thread, reader)
-            async with writing(recorder) as writer:
-                recorder.add, recorder.add_bundle, recorder.flush = writer.add, writer.add_bundle, writer.flush
+            async with PlainRecorder(connection, thread, reader) as recorder:
                 yield recorder
 
 

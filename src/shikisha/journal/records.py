@@ -105,7 +105,10 @@ def row_hash(name: str, row: Mapping[str, object]) -> str:
     """Return the hash of what counts of a row; a column that is empty does not count, so that tables can get more."""
     columns = _TABLES[name].columns or tuple(row)
     kept = {each: _canonical(row[each]) for each in columns if row[each] is not None}
-    return sha256(json.dumps([name, kept], sort_keys=True).encode()).hexdigest()[:32]
+    return sha256(_encode([name, kept]).encode()).hexdigest()[:32]
+
+
+_encode = json.JSONEncoder(sort_keys=True).encode
 
 
 def _canonical(value: object) -> object:

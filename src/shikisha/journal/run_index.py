@@ -144,6 +144,8 @@ def scope_word(tenant: str) -> str:
 
 def storable_text(said: str) -> str:
     """Return a text as every store takes it, composed (NFKC) so that it is found however it is typed."""
+    if said.isascii():
+        return said.replace("\x00", "\ufffd")
     return unicodedata.normalize("NFKC", said.encode("utf-8", "replace").decode().replace("\x00", "\ufffd"))
 
 

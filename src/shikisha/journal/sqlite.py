@@ -123,8 +123,26 @@ class _SQLiteDriver:
 
     async def _run(self, where: tuple[_HeldConnection, FairExecutor], work: Callable[[Connection], T]) -> T:
         held, thread = where
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def perform() -> None:  # `run_in_executor` takes as long to tell of it as a small commit does
+            try:
+                loop.call_soon_threadsafe(_settle, done, held.transact(work))
+            except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
+                loop.call_soon_threadsafe(_settle, done, error)
+
+        queued = thread.submit(perform)
         with translate_store_errors(self._where):
-            return await asyncio.get_running_loop().run_in_executor(thread, held.transact, work)
+            try:
+                return await done
+            finally:
+                queued.cancel()
+
+
+def _settle(done: "asyncio.Future[T]", found: T | BaseException) -> None:
+    if not done.done():
+        done.set_exception(found) if isinstance(found, BaseException) else done.set_result(found)
 
 
 def _empty_log(held: _HeldConnection) -> bool:

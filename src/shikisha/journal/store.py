@@ -17,7 +17,6 @@ from shikisha.core.errors import JournalUnavailable, UnknownRun
 from shikisha.core.events import Event, RunStatus
 from shikisha.core.run import Run, root_run_id
 from shikisha.journal import queries
-from shikisha.journal.chain import TransactionWork
 from shikisha.journal.drivers import JournalDriver, parse_store_url, store_module
 from shikisha.journal.erasure import UNFINISHED, Eraser, ErasureResult
 from shikisha.journal.records import check_records
@@ -32,7 +31,7 @@ from shikisha.journal.verification import (
     Verification,
     combine_findings,
 )
-from shikisha.journal.writer import JournalWriter, writing
+from shikisha.journal.writer import JournalWriter
 
 T = TypeVar("T")
 _ALL_RUNS = 2**31
@@ -45,54 +44,16 @@ def _tenants(connection: Connection) -> dict[str, str]:
     return {row.run: row.tenant for row in connection.execute(select(SERVED.c.run, SERVED.c.tenant))}
 
 
-class Journal:
+class Journal(JournalWriter):
     """A Recorder that stores its events in a database; `open_journal` returns it."""
 
-    def __init__(self, driver: JournalDriver, writer: JournalWriter) -> None:
-        self._driver = driver
-        self._writer = writer
+    _driver: JournalDriver
+
+    def __init__(self, driver: JournalDriver) -> None:
+        super().__init__(driver)
         self._forgetting: list[Callable[[], Awaitable[None]]] = []
         self._unfinished = True  # as far as we know
         self._ended: dict[str, EndedRun] = {}
-
-    def add(self, event: Event) -> None:
-        """Append an event; it is durable once a later `flush` has returned."""
-        self._writer.add(event)
-
-    def add_bundle(self, events: Sequence[Event]) -> int:
-        """Append events of one run as one row; return how many rows it takes."""
-        return self._writer.add_bundle(events)
-
-    async def flush(self) -> None:
-        """Return when every event added so far is durable; JournalUnavailable when that cannot be had now.
-
-        What could not be stored is kept, and tried again before anything else by the next flush.
-        """
-        await self._writer.flush()
-
-    def add_work(self, work: TransactionWork) -> None:
-        """Have the work done once, in one transaction with the events added around it, by the next commit.
-
-        A flush waits for it as for an event. A statement that may clash needs ON CONFLICT: a work whose statement the
-        store refuses is left out, with a line in the log, so that it does not keep all events from being stored.
-        """
-        self._writer.add_work(work)
-
-    def on_batch(self, hook: Callable[[], Iterable[TransactionWork]]) -> None:
-        """Ask the hook for works with each batch, and at the end: for sums that grow between commits."""
-        self._writer.on_batch(hook)
-
-    @property
-    def left(self) -> int:
-        """How many events and works were added and are not durable as far as we know."""
-        return self._writer.left
-
-    def admit(self, fence: TransactionWork, on_expelled: Callable[[], None]) -> None:
-        """Call the fence in each transaction of events; it raises ServerFenced when this process may write no more.
-
-        Then `on_expelled` is called before any flush is answered, and nothing is accepted until the next `admit`.
-        """
-        self._writer.admit(fence, on_expelled)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run a function of a connection in a transaction of its own; it may be run twice when an answer is lost."""
@@ -244,5 +205,5 @@ async def open_journal(url: str, patience: float) -> AsyncIterator[Journal]:
     location = parse_store_url(url)
     async with store_module(location).connect(location, patience) as driver:
         await prepare_tables(location, driver, patience)
-        async with writing(driver) as writer:
-            yield Journal(driver, writer)
+        async with Journal(driver) as journal:
+            yield journal

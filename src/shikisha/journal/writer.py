@@ -11,9 +11,8 @@ clock (the store's own patience is the only waiting) and queues per run.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, Self
 from uuid import uuid4
 
 from shikisha.core.errors import JournalUnavailable, ServerFenced
@@ -59,14 +58,17 @@ class JournalWriter:
         """How many events and works were added and are not durable as far as we know."""
         return self._added - self._durable
 
-    def add(self, event: Event) -> None:
-        """Append an event; JournalUnavailable when closed, or when it begins a run and too many events wait already."""
+    def add(self, event: Event, further: Sequence[Event] = (), kind: str = "") -> None:
+        """Append an event; JournalUnavailable when closed, or when it begins a run and too many events wait already.
+
+        `further` events of its run are stored with it, in one row of this kind.
+        """
         if not self._open or self._failure:
             self._check_open()
         if self._failure and self.left >= MAX_WAITING_EVENTS and isinstance(event, RunStarted):
             self._wake.set()
             raise JournalUnavailable(f"no new run while {self.left} events wait to be stored: {self._failure}")
-        self._pending.append(encode_event(event))
+        self._pending.append(encode_event(event) if not further else bundle_events((event, *further), kind))
         self._added += 1
 
     def add_bundle(self, events: Sequence[Event]) -> int:
@@ -76,16 +78,16 @@ class JournalWriter:
         """
         begins, ends = isinstance(events[0], RunStarted), isinstance(events[-1], RunFinished | RunPaused)
         together = events[:-1] if begins and ends else events
-        self.add(together[0])
-        if len(together) > 1:
-            entries = [self._pending[-1], *map(encode_event, together[1:])]
-            self._pending[-1] = bundle_events(entries, entries[0 if begins else -1].kind)
+        self.add(together[0], together[1:], together[0 if begins else -1].kind)
         for event in events[len(together) :]:
             self.add(event)
         return 1 + len(events) - len(together)
 
     def add_work(self, work: TransactionWork) -> None:
-        """Have the work done in the transaction of the events added around it, by the next commit."""
+        """Have the work done in the transaction of the events added around it, by the next commit.
+
+        A statement that may clash needs ON CONFLICT: a work whose statement the store refuses is left out.
+        """
         self._check_open()
         self._works.append(work)
         self._added += 1
@@ -111,6 +113,18 @@ class JournalWriter:
         self._waiting.append((self._added, durable))
         self._wake.set()
         await durable
+
+    async def __aenter__(self) -> Self:
+        self._group = await asyncio.TaskGroup().__aenter__()  # its failure ends whoever entered
+        self._group.create_task(self.run())
+        return self
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Store what there is; JournalUnavailable where something could not be stored."""
+        self.stop()
+        await self._group.__aexit__(None, None, None)  # which would wrap the error
+        if error is None and self.left:
+            raise JournalUnavailable(f"{self.left} events could not be stored before the journal was closed")
 
     def stop(self) -> None:
         """Take no further events; `run` stores what there is and returns."""
@@ -195,21 +209,3 @@ class JournalWriter:
             raise JournalUnavailable("the journal is closed")
         if isinstance(self._failure, ServerFenced):
             raise ServerFenced(str(self._failure))
-
-
-@asynccontextmanager
-async def writing(driver: BatchStore) -> AsyncIterator[JournalWriter]:
-    """Yield a writer that stores batches until the end; JournalUnavailable where something could not be stored."""
-    writer = JournalWriter(driver)
-    interrupted: BaseException | None = None
-    async with asyncio.TaskGroup() as group:
-        group.create_task(writer.run())
-        try:
-            yield writer
-        except BaseException as error:  # noqa: BLE001 - the group would wrap it: it is raised again below, as it is
-            interrupted = error
-        writer.stop()
-    if interrupted is not None:
-        raise interrupted
-    if writer.left:
-        raise JournalUnavailable(f"{writer.left} events could not be stored before the journal was closed")

@@ -564,12 +564,15 @@ def _error_in(body: Object) -> object:
 
 # Thoughts between marks
 
-_SPACE = re.compile(r"\s*")
-
 
 @cache
 def _any_mark() -> re.Pattern[str]:
     return re.compile("|".join(re.escape(mark) for marks in vocabulary().marks for mark in marks))
+
+
+@cache
+def _opening_mark() -> re.Pattern[str]:
+    return re.compile(rf"\s*({'|'.join(re.escape(opening) for opening, _ in vocabulary().marks)})")
 
 
 def without_thoughts(text: str) -> str:
@@ -595,16 +598,13 @@ def without_thoughts(text: str) -> str:
 def _after_thoughts(text: str) -> int | None:
     """Return where the text goes on after the thoughts that it begins with (0: with none); None: it is all thought."""
     at = 0
-    while True:
-        space = _SPACE.match(text, at)
-        start = space.end() if space is not None else at
-        marks = next((each for each in vocabulary().marks if text.startswith(each[0], start)), None)
-        if marks is None:
-            return at
-        found = text.find(marks[1], start)
+    while (begun := _opening_mark().match(text, at)) is not None:
+        closing = next(closing for opening, closing in vocabulary().marks if opening == begun[1])
+        found = text.find(closing, begun.start(1))
         if found < 0:
             return None
-        at = found + len(marks[1])
+        at = found + len(closing)
+    return at
 
 
 class _ThoughtFilter:

@@ -41,30 +41,30 @@ def find_usage(holder: object) -> object:
     """Return the usage that stands in a chunk, a choice or a message, whatever it is called there; None for none."""
     if not isinstance(holder, dict) or holder.keys().isdisjoint(vocabulary().usage_keys):
         return None
-    for place in vocabulary().usage["places"]:
-        if isinstance(found := _at(holder, place), Mapping) and found:
+    for names in _usage_paths("places"):
+        if names[0] in holder and isinstance(found := _at(holder, names), dict) and found:
             return found
     return None
 
 
 @cache
-def _usage_paths(kind: str) -> tuple[tuple[str, str], ...]:
-    """Return where counts of this kind may stand, each with its first name: most of these no endpoint sends at once."""
-    return tuple((path.partition(".")[0], path) for path in vocabulary().usage[kind])
+def _usage_paths(kind: str) -> tuple[tuple[str, ...], ...]:
+    """Return where counts of this kind may stand: most of these no endpoint sends at once."""
+    return tuple(tuple(path.split(".")) for path in vocabulary().usage[kind])
 
 
-def _at(holder: object, path: str) -> object:
-    for name in path.split("."):
+def _at(holder: object, names: tuple[str, ...]) -> object:
+    for name in names:
         holder = holder.get(name) if isinstance(holder, dict) else None
     return holder
 
 
 def _count(raw: Mapping[str, object], kind: str) -> int | None:
     """Return the first count of this kind that is stated; UntrueUsage for what is no count of tokens."""
-    for top, path in _usage_paths(kind):
-        if top in raw and (stated := _at(raw, path)) is not None:
+    for names in _usage_paths(kind):
+        if names[0] in raw and (stated := _at(raw, names)) is not None:
             if type(stated) is not int or stated < 0:
-                raise UntrueUsage(f"{path} is no number of tokens")
+                raise UntrueUsage(f"{'.'.join(names)} is no number of tokens")
             return stated
     return None
 
@@ -80,19 +80,19 @@ def stated_usage(
         return None
     minutes, hour = _count(raw, "cache_write_5m"), _count(raw, "cache_write_1h") or 0
     written = _count(raw, "cache_write")
-    usage = Usage(
-        output_tokens=out,
-        cached_tokens=_count(raw, "cached") or 0,
-        reasoning_tokens=_count(raw, "reasoning") or 0,
-        cache_write_tokens=minutes if minutes is not None else max(0, (written or 0) - hour),
-        cache_write_1h_tokens=hour,
-        image_tokens=_count(raw, "image") or 0,
-        audio_tokens=_count(raw, "audio") or 0,
-        image_output_tokens=_count(raw, "image_output") or 0,
-        audio_output_tokens=_count(raw, "audio_output") or 0,
-    )
+    parts = {
+        "output_tokens": out,
+        "cached_tokens": _count(raw, "cached") or 0,
+        "reasoning_tokens": _count(raw, "reasoning") or 0,
+        "cache_write_tokens": minutes if minutes is not None else max(0, (written or 0) - hour),
+        "cache_write_1h_tokens": hour,
+        "image_tokens": _count(raw, "image") or 0,
+        "audio_tokens": _count(raw, "audio") or 0,
+        "image_output_tokens": _count(raw, "image_output") or 0,
+        "audio_output_tokens": _count(raw, "audio_output") or 0,
+    }
     total = raw.get("total_tokens", raw.get("totalTokenCount"))
-    usage = replace(usage, input_tokens=_whole_input(usage, into, beside, total))
+    usage = Usage(_whole_input(Usage(**parts), into, beside, total), **parts)
     if usage.cacheable_tokens > usage.input_tokens:
         raise UntrueUsage("more tokens of a cache than of the whole input")
     more = [_count(raw, kind) or 0 for kind in ("more_input", "more_output", "more_cached")]

@@ -283,15 +283,20 @@ class HttpClient:
         WorkerError where the connection fails, where nothing comes for the card's time limit, or where the reply is
         not read within its total, however steadily its bytes arrive.
         """
-        clock = asyncio.get_running_loop().time
+        clock, slack = asyncio.get_running_loop().time, self._idle / 100  # so that few pieces move the timer
+        heard = clock()
 
         def alive() -> None:
-            if self._total > self._idle:
-                limit.reschedule(min(end, clock() + self._idle))
+            nonlocal heard
+            if self._total > self._idle and (now := clock()) - heard > slack:
+                heard = now
+                limit.reschedule(min(end, now + self._idle + slack))
 
         try:
-            async with self._turn, asyncio.timeout(self._idle) as limit:  # our own queue is not the endpoint's time
-                end = clock() + self._total
+            first = min(max(self._idle, self._total), self._idle + slack)
+            async with self._turn, asyncio.timeout(first) as limit:  # our own queue is not the endpoint's time
+                heard = clock()
+                end = heard + self._total
                 try:
                     async with await self._send(method, url, headers, body) as response:
                         yield HttpResponse(response, self._most, self._secret_store, alive)

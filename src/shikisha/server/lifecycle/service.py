@@ -360,7 +360,7 @@ class RunService(RunRecovery):
         task = await with_envelopes(self.store, self.journal, order.by, order.task)
         if self.turn_router is not None and task.tools:
             order = replace(order, metadata=self.turn_router.named(order.metadata, task))
-        order = replace(order, task=task).scrubbed(self.container.secret_store.scrub)
+        order = (order if task is order.task else replace(order, task=task)).scrubbed(self.container.secret_store.scrub)
         pool, conductor = self.cast(order.conductor, order.pool)
         budget = await self.key_budgets.admit(order.by)
         name = new_run_id()

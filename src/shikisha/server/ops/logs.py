@@ -88,10 +88,13 @@ class JsonFormatter(logging.Formatter):
         if self._clean(texts) != texts:
             told = {name: self._clean(value) if isinstance(value, str) else value for name, value in told.items()}
         head = {"at": f"{_second_name(int(at))}.{int(at % 1 * 1000):03d}Z", "level": level.lower(), "logger": logger}
-        return json.dumps(head | told, ensure_ascii=False, default=str)
+        return _encode(head | told)
 
     def _clean(self, text: str) -> str:
         return _SECRET_PATTERN.sub(rf"\1{MASK}", self._secret_store.scrub(text))
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 @lru_cache(4)

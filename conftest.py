@@ -1,5 +1,6 @@
 """What holds for every test, of the package and of its plug-ins."""
 
+import gc
 import os
 import shutil
 import signal
@@ -32,6 +33,12 @@ if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
 # The plug-ins of this tree, whatever is installed.
 _PLUGINS = tempfile.TemporaryDirectory(prefix="shikisha-plugins-")
 show_plugins(Path(_PLUGINS.name))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of every search for garbage: evaluations and trainings begin with one."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -165,7 +165,7 @@ async def test_a_tool_of_a_hostile_mcp_server_is_a_fault(
 @pytest.mark.parametrize("door", [at_check, at_grader])
 async def test_no_made_up_schema_does_more_than_be_refused_or_judged(door: object) -> None:
     assert callable(door)
-    for schema, document in bombs(65, seed=7):
+    for schema, document in bombs(26, seed=7):
         try:
             await door(schema, document)
         except ValueError:  # pydantic's, for what is nested too deeply to be a configuration

@@ -218,7 +218,12 @@ render_html_report(EvaluationReport("t", "v", "", (), (), None, (), (), {}, {}))
 @pytest.mark.skipif(not RECORDED.is_dir(), reason=f"no recorded answers in {RECORDED}")
 @pytest.mark.parametrize(
     ("name", "workers", "costs"),
-    [("mmlu-pro", 31, True), ("zeroeval", 29, True), ("llmrouter", 9, False), ("routellm-mmlu", 2, False)],
+    [
+        pytest.param("mmlu-pro", 31, True, marks=pytest.mark.slow),
+        ("zeroeval", 29, True),
+        ("llmrouter", 9, False),
+        ("routellm-mmlu", 2, False),
+    ],
 )
 def test_recorded_answers_of_real_models_make_a_page(name: str, workers: int, costs: bool) -> None:
     log = OutcomeLog.read(RECORDED / name)

@@ -276,7 +276,7 @@ def counted(table: pd.DataFrame) -> EvaluationReport:
 @pytest.mark.parametrize(
     ("pool", "best", "oracle"),
     [
-        ("MP13", 0.7399, 0.9228),
+        pytest.param("MP13", 0.7399, 0.9228, marks=pytest.mark.slow),
         ("MP14", 0.7399, 0.9249),
         ("ZE21", 0.8335, 0.9509),
         ("LR9", 0.6147, 0.7952),

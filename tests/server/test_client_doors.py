@@ -39,8 +39,8 @@ async def test_a_compressed_body_is_read(tmp_path: Path, name: str, pack: Callab
 @pytest.mark.parametrize(
     ("name", "body", "status"),
     [
-        ("gzip", gzip.compress(b" " * 200_000_000, 1), 413),
-        ("deflate", zlib.compress(b" " * 200_000_000, 1), 413),
+        ("gzip", gzip.compress(b" " * 50_000_000, 1), 413),
+        ("deflate", zlib.compress(b" " * 50_000_000, 1), 413),
         ("gzip", gzip.compress(gzip.compress(BODY)), 400),
         ("gzip", gzip.compress(BODY)[:-20], 400),
         ("gzip", gzip.compress(BODY) + b"more", 400),
@@ -54,6 +54,7 @@ async def test_what_cannot_be_unpacked_is_refused_in_little_memory(
     tmp_path: Path, name: str, body: bytes, status: int
 ) -> None:
     async with responding(tmp_path, by_model, end="max_body_bytes = 1000000") as (at, _), at.http() as http:
+        assert (await http.post("/v1/messages", content=b"{}")).status_code == 400  # what is imported is not counted
         tracemalloc.start()
         try:
             came = await http.post("/v1/messages", content=body, headers={"Content-Encoding": name})

@@ -200,9 +200,10 @@ async def test_a_stream_that_is_silent_for_long_is_alive(tmp_path: Path) -> None
             await asyncio.sleep(3 * SHORT.idle)
             assert crowd.number == before or crowd.number == 1  # whoever asked over HTTP may have been let go
             (approval,) = (await http.get("/approvals")).json()["data"]
-            await http.post(f"/approvals/{approval['id']}", json={"decision": "approve"})
-            told = await listener.some()
-            assert told, "the stream was cut"
+            decided = await http.post(f"/approvals/{approval['id']}", json={"approved": True})
+            assert decided.status_code == 200, decided.text
+            while b"run.finished" not in (told := await listener.some()):
+                assert told, "the stream was cut"
 
 
 # what is not read ----------------------------------------------------------------------------------------------------

@@ -200,7 +200,7 @@ async def test_nobody_there_is_a_connect_fault() -> None:
     with black_hole() as lost:
         for url in (closed_port(), lost):
             with pytest.raises(WorkerError, match="connect"):
-                await ask(worker(url))
+                await ask(worker(url, seconds=1.0))
 
 
 def arguments(schema: Mapping[str, Json]) -> ToolArguments:

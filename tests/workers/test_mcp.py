@@ -135,8 +135,10 @@ async def test_a_tool_that_is_not_the_pinned_one_is_not_called_but_can_be_looked
 async def test_invariant_6_what_is_no_answer_is_a_typed_fault(
     tool: str, subtask: str, kind: FaultKind, what: str
 ) -> None:
-    async with stdio(tool) as asked:
+    async with http_server() as url:
+        asked = worker(tool, {"url": url})
         fault = await fault_of(asked, subtask)
+        await asked.aclose()
     assert fault.kind is kind
     assert what in fault.message
 

@@ -531,7 +531,7 @@ async def dripping_head(_: HttpRequest, exchange: HttpExchange) -> bool:
 async def test_a_time_limit_is_on_the_whole_reply(door: str, drip: Callable[..., Awaitable[bool]]) -> None:
     async with serve_http(drip) as url, asyncio.timeout(30):
         with pytest.raises((WorkerError, ConfigError), match=r"within 0\.\d+ s|no answer"):
-            await DOORS[door](url, 0.6)  # type: ignore[call-arg]
+            await DOORS[door](url, 0.3)  # type: ignore[call-arg]
 
 
 async def test_discovery_is_not_held_up() -> None:

@@ -12,13 +12,13 @@ from shikisha.conductors.pointer_conductor import shipped_pointer
 def test_the_office_shows_every_amount_of_notes_next_to_the_controls(tmp_path: Path) -> None:
     own = tmp_path / "own.safetensors"
     own.write_bytes(shipped_pointer().read_bytes())
-    found = CliRunner().invoke(app, ["demo", "office", "--tasks", "4", "--json", "--pointer", str(own)])
+    found = CliRunner().invoke(app, ["demo", "office", "--tasks", "2", "--json", "--pointer", str(own)])
     assert found.exit_code == 0, found.output
     rows = json.loads(found.stdout)["rows"]
     assert [row["notes"] for row in rows if row["conductor"] == "learned conductor"] == [0, 10, 30, 100, 300]
     assert rows[-1]["conductor"] == "optimum (knows everything)"
-    assert all(row["tasks"] == 4 for row in rows)
-    text = CliRunner().invoke(app, ["demo", "office", "--tasks", "4"]).stdout
+    assert all(row["tasks"] == 2 for row in rows)
+    text = CliRunner().invoke(app, ["demo", "office", "--tasks", "1"]).stdout
     assert "simulated" in text
     assert "Mistakes of the learned conductor" in text
 

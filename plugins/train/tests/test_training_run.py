@@ -66,6 +66,7 @@ def frozen() -> dict[str, dict[int, int]]:
 @pytest.fixture(scope="module")
 def whole(model: Path, tmp_path_factory: pytest.TempPathFactory, frozen: dict[str, dict[int, int]]) -> TrainingResult:
     """The run that nothing breaks off."""
+    gc.unfreeze()  # as it is outside of tests
     left = frozen["whole"] = {}
     order = job(model, tmp_path_factory.mktemp("whole") / "run")
     result = asyncio.run(train(replace(order, watchers=[counting_frozen(left)])))
@@ -76,6 +77,7 @@ def whole(model: Path, tmp_path_factory: pytest.TempPathFactory, frozen: dict[st
 @pytest.fixture(scope="module")
 def folder_after_3(model: Path, tmp_path_factory: pytest.TempPathFactory, frozen: dict[str, dict[int, int]]) -> Path:
     """A run that was broken off in its third step."""
+    gc.unfreeze()
     left = frozen["broken"] = {}
     folder = tmp_path_factory.mktemp("broken") / "run"
     with pytest.raises(Broken):

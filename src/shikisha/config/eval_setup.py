@@ -245,7 +245,10 @@ def _with_vote_counters(pool: Pool, form: AnswerForm, weights: tuple[float, ...]
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Keep the garbage collector from scanning all tasks and samples again and again without finding anything."""
+    """Keep the garbage collector from scanning all tasks and samples again and again; not where objects are frozen."""
+    if gc.get_freeze_count():
+        yield
+        return
     gc.collect()
     gc.freeze()
     usual = gc.get_threshold()

@@ -11,7 +11,9 @@ import random
 from collections import defaultdict
 from pathlib import Path
 
-from shikisha.conductors.reading_range import hash_sentences, save_background
+import numpy as np
+
+from shikisha.conductors.reading_range import hash_sentences
 
 DRAWN = {"intent": 2_400, "wordnet_example": 500, "wordnet_use": 400, "openapi": 200, "dialog": 400, "docstring": 200}
 
@@ -31,7 +33,9 @@ def main() -> None:
     texts = [
         text for source, count in DRAWN.items() for text in rng.sample(rows[source], min(count, len(rows[source])))
     ]
-    save_background(arguments.out, hash_sentences(texts))
+    features = hash_sentences(texts)
+    sizes, places = np.diff(features.starts).astype(np.uint16), features.places.astype(np.uint16)
+    np.savez_compressed(arguments.out, sizes=sizes, places=places)
     print(f"{len(texts):,} texts, {arguments.out.stat().st_size:,} bytes")
 
 

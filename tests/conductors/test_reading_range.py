@@ -5,15 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shikisha.conductors.reading_range import (
-    ReadingRange,
-    background,
-    fit_reading_range,
-    hash_sentences,
-)
+from shikisha.conductors.reading_range import ReadingRange, background, hash_sentences
 from shikisha.core.errors import ConfigError
 from shikisha_train.office.office_tasks import office_tasks
 from shikisha_train.office.questions import AuthorSplit, office_authors
+from shikisha_train.reading_range_fit import fit_reading_range
 
 EVERYDAY = (Path(__file__).parents[2] / "benchmarks/everyday.txt").read_text("utf-8").splitlines()
 

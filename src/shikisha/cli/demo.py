@@ -8,7 +8,6 @@ the worker that is named; the best single worker is called for every question, a
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from time import monotonic
@@ -21,6 +20,7 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption
 from shikisha.config.facade import Shikisha
 from shikisha.core.errors import RunFailed
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.plan import Plan, Step
 from shikisha.core.text import one_line
 from shikisha.engine.conductor import Conductor, Proposal, Situation

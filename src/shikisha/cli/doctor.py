@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
@@ -35,6 +34,7 @@ from shikisha.core.budget import Caps
 from shikisha.core.call import ApprovalMode
 from shikisha.core.errors import ConfigError, ShikishaError, TaskError
 from shikisha.core.events import RunStatus
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.kinds import installed_plugins
 from shikisha.core.plan import Plan, Step
 from shikisha.core.task import Task

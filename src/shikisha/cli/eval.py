@@ -8,7 +8,6 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +21,7 @@ from shikisha.config.adapters import require_extra
 from shikisha.config.eval_tasks import EvaluationSetup
 from shikisha.config.evaluation import EvaluationRequest, run_evaluation
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.evals.baselines import BaselineMode
 from shikisha.evals.html_report import render_html_report
 from shikisha.evals.report import dump_report

@@ -1,7 +1,6 @@
 """`import outcomes` and `import litellm`: recorded answers, and workers of LiteLLM."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption, command
 from shikisha.config.litellm import import_models, load_yaml
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.outcomes.importers import source_files
 from shikisha.outcomes.importers.importer_registry import SOURCE_KINDS, import_outcomes
 from shikisha.outcomes.log_writer import LogSummary

@@ -6,7 +6,6 @@ because whoever can write to the database can do anything.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from time import time
 from typing import Annotated, TypeVar
@@ -20,6 +19,7 @@ from shikisha.cli.options import SharedOptions, command
 from shikisha.config.container import load_config
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import TaskError
+from shikisha.core.fast_dataclass import asdict, dataclass, fields, replace
 from shikisha.server.keys import IssuedKey, Key, KeyCaps, KeyManager, KeySpec
 from shikisha.server.keys.grants import DailySpend, read_spend
 from shikisha.server.keys.key import KEY_PREFIX, KeyScope, dollars_of

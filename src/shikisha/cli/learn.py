@@ -7,7 +7,6 @@ intervals, or because the user says so, and by nothing else.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -22,6 +21,7 @@ from shikisha.cli.options import ConfigOption, TenantOption, import_errors_name_
 from shikisha.config.adapters import require_extra
 from shikisha.config.container import load_config
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.text import to_safe_json
 
 if TYPE_CHECKING:

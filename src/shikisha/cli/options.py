@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, get_type_hints
@@ -23,6 +22,7 @@ from shikisha.cli.output import STDOUT, print_json, print_note
 from shikisha.config.environment import SIMULATED
 from shikisha.core.budget import Caps
 from shikisha.core.errors import MissingExtra, PlanError, ShikishaError, TaskError
+from shikisha.core.fast_dataclass import MISSING, dataclass, fields, is_dataclass, replace
 
 Command = Callable[..., ExitCode | None]
 
@@ -168,10 +168,11 @@ def _option_parameters(
 ) -> Iterator[inspect.Parameter]:
     for name, parameter in signature.parameters.items():
         record = records.get(name)
-        own = [parameter] if record is None else list(inspect.signature(record).parameters.values())
+        own = {name: parameter.default} if record is None else {each.name: each.default for each in fields(record)}
         types = hints if record is None else get_type_hints(record, include_extras=True)
-        for each in own:
-            yield each.replace(annotation=types[each.name], kind=each.KEYWORD_ONLY)
+        for key, default in own.items():
+            given = inspect.Parameter.empty if default is MISSING else default
+            yield inspect.Parameter(key, parameter.KEYWORD_ONLY, default=given, annotation=types[key])
 
 
 def _refuse_non_finite(given: Mapping[str, object]) -> None:

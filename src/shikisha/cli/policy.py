@@ -6,7 +6,6 @@ fits a screen of 80 columns, whatever the names in the pool.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import time
@@ -23,6 +22,7 @@ from shikisha.cli.policy_watch import watch
 from shikisha.cli.session import require_storable
 from shikisha.core.errors import ConfigError, TaskError
 from shikisha.core.events import GradeBasis
+from shikisha.core.fast_dataclass import asdict, dataclass
 from shikisha.core.run import Run
 from shikisha.core.text import one_line
 from shikisha.routing.fit.online_evaluation import (

@@ -9,7 +9,6 @@ figures.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -23,6 +22,7 @@ from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
 from shikisha.config.adapters import require_extra
 from shikisha.core.errors import ConfigError, TaskError
+from shikisha.core.fast_dataclass import asdict, dataclass, replace
 from shikisha.core.run import Run
 from shikisha.core.text import one_line
 from shikisha.outcomes.importers.journal_runs import gather_runs

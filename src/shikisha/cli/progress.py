@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from itertools import zip_longest
 from time import time
 from typing import TYPE_CHECKING, Protocol
@@ -35,6 +34,7 @@ from shikisha.core.events import (
     StepFinished,
     ToolRefused,
 )
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.plan import Step, step_name
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
 from shikisha.core.text import one_line

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from threading import Thread
 from time import time
@@ -33,6 +32,7 @@ from shikisha.config.container import Container, build_observer
 from shikisha.config.context_source import answer_steps, context_source
 from shikisha.core.errors import JournalError, PlanError, TaskError
 from shikisha.core.events import Event, QuestionAnswered, QuestionAsked, QuestionKind, RunStatus
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.plan import Plan
 from shikisha.core.plan_parser import parse_plan
 from shikisha.core.prompts import render_plan_lists

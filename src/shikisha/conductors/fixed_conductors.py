@@ -9,7 +9,6 @@ only. Deliberately absent: anything learned from outcomes (see `learned_policy`)
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from random import Random
 
 from shikisha.conductors.topologies import (
@@ -22,6 +21,7 @@ from shikisha.conductors.topologies import (
 )
 from shikisha.core.errors import ConfigError, PlanError, UnknownName
 from shikisha.core.events import CheckStatus
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.plan import ANSWER, ANSWER_ALONE, Plan, Step
 from shikisha.core.run import Result, RoundResult
 from shikisha.engine.conductor import Conductor, Proposal, Situation

@@ -12,13 +12,13 @@ The part of a large pool that a conductor is shown for a task, chosen by the wor
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from shikisha.core.call import Card
 from shikisha.core.errors import FaultKind, MissingExtra, PlanError, WorkerError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.plan import Plan
 from shikisha.core.plan_parser import parse_plan
 from shikisha.core.prompts import (

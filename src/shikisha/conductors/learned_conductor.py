@@ -13,7 +13,6 @@ read changes no plan, and the proposal says why.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from hashlib import sha256
 
 import numpy as np
@@ -22,6 +21,7 @@ from shikisha.conductors.plan_search import StepTable, is_searchable
 from shikisha.conductors.step_redo import StepRedo
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.plan import Plan
 from shikisha.core.task import Scope
 from shikisha.engine.conductor import Conductor, Proposal, Situation

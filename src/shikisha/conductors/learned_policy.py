@@ -17,7 +17,6 @@ holds the caps.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import fsum
 from pathlib import Path
@@ -27,6 +26,7 @@ import numpy as np
 
 from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, PlanError, ShikishaError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.plan import ANSWER, Plan, Step
 from shikisha.core.run import Result, RoundResult
 from shikisha.engine.conductor import Proposal, Situation

@@ -10,10 +10,10 @@ quotes the task's own sentences. Deliberately absent: reading a task (`task_read
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.plan import MAX_STEPS, Plan, Step
 from shikisha.core.prompts import CHECK_OPENING, WORDINGS, write_known
 from shikisha.engine.conductor import Proposal, Situation

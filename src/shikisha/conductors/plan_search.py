@@ -10,12 +10,12 @@ who proposes, and what is explored (`learned_conductor`).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shikisha.conductors.topologies import VOTE
 from shikisha.core.budget import Usage
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.plan import Plan, Step
 from shikisha.core.prompts import CHECK_OPENING
 from shikisha.engine.conductor import Situation

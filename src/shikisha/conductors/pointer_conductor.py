@@ -9,7 +9,6 @@ numpy alone. Where a task has no part that it can tell, the fallback plans, and 
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -37,6 +36,7 @@ from shikisha.conductors.reading_range import KNOWN_FEATURES, ReadingRange
 from shikisha.conductors.task_reader import OTHER_ROLES, REFERENCES, WORDS_BUCKETS, ReadTask, TaskReader
 from shikisha.conductors.weight_file import WeightFile, open_weights, state_metadata, write_weights
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.prompts import WORDINGS
 from shikisha.core.task import Task
 from shikisha.core.text import one_line

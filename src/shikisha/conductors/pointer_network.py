@@ -14,13 +14,13 @@ What each sentence of a wording is worth to a worker, from single outcomes: an a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from shikisha.conductors.part_plans import DOLLAR_WEIGHT, TreatmentKind
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.routing.arrays import Flags, Floats32, Ints
 
 _STEPS, _RIDGE, _PRIOR_TRIES = 5, 12.0, 1.0

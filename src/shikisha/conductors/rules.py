@@ -23,7 +23,6 @@ regular expressions and scores; people must be able to read a rule aloud.
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +32,7 @@ from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.conductors.topologies import TopologyOptions
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, PlanError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.task import Task
 from shikisha.core.toml import Table
 from shikisha.engine.conductor import Conductor, Proposal, Situation

@@ -11,11 +11,11 @@ Deliberately absent: plans with checks, votes, tools or steps over lists; what t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
 from shikisha.conductors.plan_search import StepTable
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.plan import Plan, Step
 from shikisha.core.prompts import CHECK_OPENING
 from shikisha.core.run import RoundResult

@@ -15,7 +15,6 @@ workers, outcomes.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from zlib import crc32
@@ -31,6 +30,7 @@ from shikisha.conductors.part_tagger import (
     token_features,
 )
 from shikisha.conductors.reading_range import ReadingRange
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.routing.arrays import Floats32, Ints
 
 WORDS_BUCKETS = 2**14

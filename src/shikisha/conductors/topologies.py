@@ -7,12 +7,12 @@ which every worker sees anyway; results (see `CascadeConductor`); and a cap on s
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import TypeAlias
 
 from shikisha.core.budget import Price, Usage
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.plan import ANSWER, ANSWER_ALONE, Plan, Step
 from shikisha.core.visibility import PART_NOW
 from shikisha.engine.worker import Card

@@ -9,13 +9,13 @@ and shape that the reader asked for. Deliberately absent: what the arrays mean.
 import json
 import struct
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.routing.arrays import Floats32
 
 MAX_FILE, _MAX_HEADER = 2**26, 2**20

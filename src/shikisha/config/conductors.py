@@ -6,7 +6,6 @@ imported when their conductor is made.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import file_digest
 from pathlib import Path
@@ -34,6 +33,7 @@ from shikisha.config.conductor_settings import (
 from shikisha.config.config_table import PluggedTable
 from shikisha.core import toml
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.prompts import PlanFormat, PromptStyle
 from shikisha.engine.conductor import Conductor, ConductorParts, Team
 from shikisha.engine.pool import Member, Pool

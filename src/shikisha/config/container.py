@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -32,6 +31,7 @@ from shikisha.config.settings import CheckTable, HandoffTable, ShikishaSettings,
 from shikisha.core import toml
 from shikisha.core.budget import FREE, Caps, Price
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.messages import MediaKind
 from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import ToolEffect

@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -37,6 +36,7 @@ from shikisha.config.providers import (
 )
 from shikisha.core.budget import Price, Usage
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.secrets import SecretStore
 from shikisha.core.text import one_line
 from shikisha.engine.worker import Card

@@ -9,7 +9,6 @@ price, a worker that needs a person, and two entrants of one name are errors bef
 import gc
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shikisha.conductors.fixed_conductors import OneWorkerConductor, ScriptedConductor
@@ -20,6 +19,7 @@ from shikisha.config.environment import SIMULATED
 from shikisha.config.eval_tasks import EvaluationSetup, EvaluationTasks, load_evaluation_tasks
 from shikisha.config.grader_services import open_judge, sandbox_named
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.plan import ANSWER_ALONE, Plan, Step
 from shikisha.core.tools import ToolEffect
 from shikisha.engine.conductor import Conductor

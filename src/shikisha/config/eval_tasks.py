@@ -6,11 +6,11 @@ Invariant: the tasks to report on (`items`) and the tasks to choose by (`dev`) a
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from shikisha.config.container import Container
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import asdict, dataclass, replace
 from shikisha.engine.pool import Member, Pool
 from shikisha.evals.baselines import Baselines, BaselineSource
 from shikisha.evals.graders import GraderTools

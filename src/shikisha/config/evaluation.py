@@ -13,7 +13,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +33,7 @@ from shikisha.config.grader_services import open_judge, sandbox_named
 from shikisha.core.budget import Amount, Caps, format_dollars
 from shikisha.core.call import Card, Request
 from shikisha.core.errors import ConfigError, MissingExtra, ShikishaError
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.plan import ANSWER, ANSWER_ALONE, MAX_STEPS
 from shikisha.core.visibility import max_usage, request_messages
 from shikisha.engine.conductor import BoundedConductor, Conductor

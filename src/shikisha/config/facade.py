@@ -17,7 +17,6 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
 from html import escape
 from inspect import isroutine
 from pathlib import Path
@@ -37,6 +36,7 @@ from shikisha.config.providers import PROVIDERS, ChatProvider, is_free, is_own_a
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError, RunFailed, TaskError, UnknownName
 from shikisha.core.events import Event, PlanProposed
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.plan import Plan
 from shikisha.core.run import Run
 from shikisha.core.task import Task

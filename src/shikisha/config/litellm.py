@@ -8,7 +8,6 @@ callbacks are not imported; load-balanced deployments become separate workers.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TypeGuard
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 
 from shikisha.config.providers import PROVIDERS, ChatProvider, account_of, chat_keys
 from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.toml import quoted_key, table_text
 
 LiteLLMEntry = Mapping[str, object]

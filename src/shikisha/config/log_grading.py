@@ -10,7 +10,6 @@ sample of these: the log keeps how often it agrees, and its scores are dropped i
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from math import ceil, sqrt
 from pathlib import Path
@@ -19,6 +18,7 @@ from shikisha.config.container import Container
 from shikisha.config.grader_services import open_judge, sandbox_named
 from shikisha.core.budget import Usage, format_dollars
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.evals.graders import Grade, Grader, GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm
 from shikisha.evals.graders.grader_registry import GRADERS, build_grader

@@ -8,12 +8,12 @@ makes logs of journals, so that both lead to the same policy; no policy holds th
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.journal import redact_store_url
 from shikisha.outcomes.importers.importer_registry import import_outcomes
 from shikisha.outcomes.importers.source_files import Sources

@@ -7,7 +7,6 @@ an endpoint answers is for `shikisha doctor --call`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 
@@ -16,6 +15,7 @@ from shikisha.config.container import Container
 from shikisha.core import toml
 from shikisha.core.call import Reply, Request
 from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.worker import Card

@@ -13,7 +13,6 @@ What models of known providers cost, and how much they read: a dated catalogue t
 import json
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
@@ -22,6 +21,7 @@ from ipaddress import ip_address
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.workers.endpoint import LOCAL_URL
 from shikisha.workers.provider_profile import UNKNOWN_ENDPOINT, profile_at, profile_named
 

@@ -13,7 +13,6 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import exp
 from pathlib import PurePosixPath
 
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shikisha.context.git_history import Commit
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.retrieval.text_index import IndexedText, TextIndex
 
 MOST_LINES = 80

@@ -9,10 +9,10 @@ submodules are left out of trees. Deliberately absent: writing, working trees, a
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass
 
 LARGEST_FILE = 1_000_000  # bytes
 MOST_FILES, MOST_BYTES = 3_000, 30_000_000  # of a tree

@@ -6,12 +6,12 @@ and the refusals, are in `ledger`. A share of counted amounts has its interval h
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from math import floor, inf, isfinite, log10, sqrt
 from operator import add, attrgetter
 from typing import TypeVar
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, fields
 
 _MOST_PLACES = 9
 TOKENS_PER_TURN = 16  # what a chat protocol adds around each turn, rounded up

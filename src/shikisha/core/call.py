@@ -9,13 +9,13 @@ any client may set, and guards against mistakes.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
 from shikisha.core.budget import FREE, Amount, Price, Usage
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import FinishReason
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.messages import ChatMessage, Json, ToolCall, ToolExchange, forced_tools
 from shikisha.core.plan import ANSWER, ANSWER_ALONE
 from shikisha.core.task import Task

@@ -8,12 +8,12 @@ end. Deliberately absent: anything that can be derived (totals, durations of a r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, ClassVar, TypeVar
 
 from shikisha.core.budget import Amount, Caps, Usage
 from shikisha.core.errors import FaultCause, FaultKind
+from shikisha.core.fast_dataclass import dataclass, field
 
 T = TypeVar("T")
 BODY = "body"

@@ -11,12 +11,12 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Generic, ParamSpec, TypeVar
 
 from shikisha.core.errors import CapReached
+from shikisha.core.fast_dataclass import dataclass
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,7 +9,6 @@ plug-ins, and plug-ins from folders.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import distributions
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from shikisha.core.errors import ConfigError, MissingPlugin, UnknownName
+from shikisha.core.fast_dataclass import dataclass
 
 if TYPE_CHECKING:  # the command line reads its commands here, and starts without pydantic
     from pydantic import BaseModel

@@ -10,7 +10,6 @@ JSON for the hot paths, by pydantic's own core, which takes a quarter of the sta
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pydantic_core import from_json, to_json
 
 from shikisha.core.errors import TaskError
+from shikisha.core.fast_dataclass import dataclass, field, fields
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -13,9 +13,9 @@ wrong is a PlanError; nothing is clamped, wrapped or dropped (`parse` reads text
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from shikisha.core.errors import PlanError
+from shikisha.core.fast_dataclass import dataclass
 
 MOST_KIND = 40  # characters of a step's kind
 MAX_STEPS = 5  # of one plan, unless the configuration allows more

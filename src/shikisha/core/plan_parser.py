@@ -20,11 +20,11 @@ The list that a map step goes through: its items from the text of a step, and th
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NoReturn
 
 from shikisha.core.errors import PlanError, describe_error
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.messages import Json, dump_json
 from shikisha.core.plan import MAX_STEPS, MOST_ITEMS, MOST_KIND, Plan, Step, no_such_worker, read_each
 from shikisha.core.task import storage_problem

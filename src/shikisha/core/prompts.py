@@ -15,13 +15,13 @@ How subtasks are put: what opens a check, what a worker may be told besides its 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from shikisha.core.budget import Price
 from shikisha.core.call import Card
 from shikisha.core.errors import PlanError
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.messages import Attachment, ChatMessage, Json, dump_json, exchange_messages, object_schema
 from shikisha.core.plan import EACH_PATTERN, MAX_STEPS, MOST_KIND, Plan, Step
 from shikisha.core.run import Result, RoundResult

@@ -7,7 +7,6 @@ Deliberately absent: any way to change a run (write an event instead).
 
 import os
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from time import gmtime, strftime
 from typing import TypeAlias
 
@@ -49,6 +48,7 @@ from shikisha.core.events import (
     ToolsOffered,
     TurnRouted,
 )
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.plan import MOST_ITEMS, Plan, item_step
 from shikisha.core.plan_parser import join_answers
 from shikisha.core.task import Scope, Task, TaskBodies

@@ -9,12 +9,12 @@ conductor can be shown it by accident.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Literal, TypeAlias, TypedDict, get_args
 
 from shikisha.core.errors import TaskError
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.messages import (
     REQUIRED_TOOL,
     Attachment,

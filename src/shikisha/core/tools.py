@@ -8,13 +8,13 @@ tools come from (workers of the pool, catalogues), and the records of calls (`me
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
 
 from shikisha.core.budget import FREE, Price
 from shikisha.core.errors import ConfigError, FaultKind
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.messages import Json, dump_json
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}", re.ASCII)

@@ -13,7 +13,6 @@ levels of labels (give a worker several).
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from operator import is_
 from typing import TYPE_CHECKING, cast
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 from shikisha.core.budget import Amount, byte_length, upper_bound
 from shikisha.core.call import NO_CLIENT_OPTIONS, Card, ClientOptions, GrantedStep, Request
 from shikisha.core.errors import FaultKind, WorkerError
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.messages import (
     Attachment,
     ChatMessage,

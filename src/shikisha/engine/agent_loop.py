@@ -13,7 +13,6 @@ Guards of one call of a tool, put to work: before it is made, and after it.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from time import time
@@ -38,6 +37,7 @@ from shikisha.core.events import (
     ToolRefused,
     ToolsOffered,
 )
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.messages import (
     NO_TOOL,
     Json,

@@ -7,12 +7,12 @@ what nobody can name).
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from time import time
 
 from shikisha.core.budget import Usage, byte_length
 from shikisha.core.call import Card, ClientOptions, Request
 from shikisha.core.events import ToolResultsCut
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.messages import ToolExchange, ToolResult, dump_json
 from shikisha.core.visibility import output_limit
 from shikisha.engine.run_context import StepCalls

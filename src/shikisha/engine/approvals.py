@@ -6,12 +6,12 @@ nowhere else, so no worker's output can approve anything (invariant 5). When no 
 waits. Deliberately absent: how people are reached (the CLI and the server each bring an Approver).
 """
 
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
 from shikisha.core.errors import ClosedReason, QuestionClosed, TaskError
 from shikisha.core.events import QuestionAnswered, QuestionAsked, QuestionKind
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Run
 from shikisha.core.task import storage_problem
 

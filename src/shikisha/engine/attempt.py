@@ -12,7 +12,6 @@ stopped. Deliberately absent: stand-ins (see `step`) and opinions on the answer 
 
 import asyncio
 import json
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import isnan
 from time import perf_counter, time
@@ -38,6 +37,7 @@ from shikisha.core.events import (
     FinishReason,
     QuestionKind,
 )
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.json_schema import read_document
 from shikisha.core.messages import (
     MAX_ENVELOPE_BYTES,

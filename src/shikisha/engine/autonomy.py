@@ -9,13 +9,13 @@ comparison of votes, which can only ask more (5). Deliberately absent: asking (`
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from time import time
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import FaultKind
 from shikisha.core.events import AttemptReason, EndReached
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 

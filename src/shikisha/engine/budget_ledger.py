@@ -10,12 +10,12 @@ included, each call once. Deliberately absent: seconds (the deadline in `rounds`
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from shikisha.core.budget import ZERO, Amount, Caps, format_dollars
 from shikisha.core.errors import CapReached, FaultKind
 from shikisha.core.events import EFFECT_ROLES, AttemptFailed, AttemptFinished, Event
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.run import Attempt, Run, child_run_id
 
 RunReader: TypeAlias = Callable[[str], Awaitable[Sequence[Event]]]

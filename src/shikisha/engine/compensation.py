@@ -11,7 +11,6 @@ of calls that no plan names (a conductor's or a check's; their texts are not jou
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import time
 
 from shikisha.core.call import Request
@@ -26,6 +25,7 @@ from shikisha.core.events import (
     EffectUndone,
     RollbackStarted,
 )
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Attempt, Rollback, RoundRecord, Run, StepRecord, child_run_id
 from shikisha.core.task import Task
 from shikisha.engine.attempt import CallPurpose, call_worker

@@ -8,12 +8,12 @@ plans given in advance. A `TurnRouter` does the same for one turn of a conversat
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from shikisha.core.budget import Caps
 from shikisha.core.errors import PlanError
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.kinds import Kind
 from shikisha.core.messages import Json, ToolExchange
 from shikisha.core.plan import Plan

@@ -9,11 +9,11 @@ an answer is an event of its own. Deliberately absent: gathering for single step
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from time import time
 from typing import Protocol
 
 from shikisha.core.events import AnswerChanged, ContextGathered
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.messages import Json
 from shikisha.core.task import Task, storage_problem
 

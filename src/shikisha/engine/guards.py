@@ -7,11 +7,11 @@ journal. Deliberately absent: the kinds of guards (they are adapters), and opini
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from shikisha.core.call import GrantedStep
 from shikisha.core.errors import FaultKind
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.messages import Json, ToolExchange
 from shikisha.core.task import Task
 from shikisha.core.tools import Tool

@@ -9,12 +9,12 @@ themselves (`checks/*`; the client's schema alone is ours) and what follows (`st
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from time import time
 
 from shikisha.core.errors import PROCESS_STOPS, ConfigError, FaultKind, JournalError, WorkerError, describe_error
 from shikisha.core.events import CallRole, CheckDecided, CheckStatus, OnCheckFailure
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.json_schema import Schema, SchemaCheck, parse_json, read_document, storable_reason
 from shikisha.core.messages import Json
 from shikisha.core.run import CheckVerdict

@@ -10,11 +10,11 @@ Checks: what must hold of a step's output before anyone downstream sees it, behi
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.events import OnCheckFailure
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.json_schema import SchemaCheck, parse_json, storable_reason
 from shikisha.core.messages import Json
 from shikisha.core.run import CheckVerdict

@@ -12,7 +12,6 @@ run itself, never at its child runs: their answers are its own steps'. Deliberat
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from time import time
@@ -41,6 +40,7 @@ from shikisha.core.events import (
     RunStatus,
     StepFinished,
 )
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Result, RoundRecord, RoundResult, Run
 from shikisha.core.task import Task, storage_problem

@@ -12,13 +12,13 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from shikisha.core.budget import ZERO, Amount
 from shikisha.core.call import Card, ChildRunLauncher
 from shikisha.core.errors import CapReached, Fault, FaultKind, WorkerError
 from shikisha.core.events import GuardMoment
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.messages import ToolExchange
 from shikisha.core.run import Attempt, Run, StepRecord, child_run_id
 from shikisha.core.secrets import SecretStore

@@ -13,7 +13,6 @@ A map step: one subtask over each item of the list that an earlier step brought,
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from functools import partial
 from time import time
 from typing import TypeAlias
@@ -22,6 +21,7 @@ from shikisha.core.budget import ZERO, Amount
 from shikisha.core.call import NO_CLIENT_OPTIONS, ClientOptions
 from shikisha.core.errors import CapReached, Fault, FaultKind, JournalError, WorkerError
 from shikisha.core.events import MapStarted
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.plan import Plan, item_step
 from shikisha.core.plan_parser import MOST_CHARACTERS, list_schema, parse_items
 from shikisha.core.run import Result, RoundRecord, StepRecord, join_results

@@ -9,12 +9,12 @@ one of these roles. Invariant 6: whatever happens, a step ends in a recorded Res
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from time import time
 
 from shikisha.core.call import NO_CLIENT_OPTIONS, Card
 from shikisha.core.errors import Fault, FaultCause, FaultKind, WorkerError
 from shikisha.core.events import AttemptReason, OnCheckFailure, StepFinished
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.run import Result, StepRecord
 from shikisha.engine.agent_loop import call_agent
 from shikisha.engine.attempt import CallPurpose, call_worker, record_agreed_answer

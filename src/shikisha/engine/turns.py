@@ -8,12 +8,12 @@ Deliberately absent: how a router decides (`routing.turn_router`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from time import time
 
 from shikisha.core.call import Reply, Request
 from shikisha.core.errors import PROCESS_STOPS, WorkerError, describe_error
 from shikisha.core.events import AttemptReason, TurnRouted
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.messages import dump_json
 from shikisha.core.visibility import adapt_request, is_cleared
 from shikisha.engine.attempt import CallPurpose, call_with_retries, exchange_with_client, prepare_call

@@ -6,10 +6,10 @@ shipped fake is `workers.scripted`. The data of a call is in `core.call`, and ca
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from shikisha.core.call import ApprovalMode, Card, ChildRunLauncher, ChildRunResult, GrantedStep, Reply, Request
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.kinds import Kind
 from shikisha.core.messages import ChatMessage, Json, Speaker
 

@@ -9,11 +9,11 @@ only where the calls made anyway cover all tasks; a note says what was not playe
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from math import log
 from typing import Protocol
 
+from shikisha.core.fast_dataclass import asdict, dataclass, field, replace
 from shikisha.core.plan import MAX_STEPS
 from shikisha.evals.runner import Evaluation
 from shikisha.evals.samples import Entrant, EntrantRole, Sample

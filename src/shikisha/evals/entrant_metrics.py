@@ -7,12 +7,12 @@ only `against` looks at another entrant. Shares, accuracies and intervals are fr
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import fsum
 from typing import TypeVar
 
 from shikisha.core.events import GradeMark, RunStatus
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.evals.samples import Entrant, EntrantRole, Sample
 from shikisha.evals.statistics import (
     calibration_error,

@@ -6,9 +6,9 @@ and not a pair; every figure is over the tasks that both sides have a score for,
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.fast_dataclass import asdict, dataclass
 from shikisha.evals.entrant_metrics import EvaluationReport, PairedDifference, paired_difference
 from shikisha.evals.samples import EntrantRole
 from shikisha.evals.statistics import mcnemar, mean

@@ -6,11 +6,11 @@ left out of the cost chart and named; an empty cell of a table of shares is unkn
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, hypot
 
 from shikisha.core.budget import format_dollars
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.evals import report_text
 from shikisha.evals.entrant_metrics import (
     ConfidenceCalibration,

@@ -8,13 +8,13 @@ computed here and its note says that it never ran. JSON holds no NaN, and `load_
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError, describe_invalid
+from shikisha.core.fast_dataclass import dataclass, field, fields, is_dataclass, replace
 from shikisha.core.toml import dotted_path
 from shikisha.evals.entrant_metrics import (
     EntrantFigures,

@@ -16,7 +16,6 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -26,6 +25,7 @@ from shikisha.core.budget import Amount, Usage
 from shikisha.core.call import Card, Reply, Request
 from shikisha.core.errors import ConfigError, Fault, FaultKind, JournalUnavailable, WorkerError
 from shikisha.core.events import FinishReason
+from shikisha.core.fast_dataclass import dataclass, field, fields, replace
 from shikisha.core.messages import ChatMessage, dump_records, load_tool_calls
 from shikisha.core.visibility import max_usage, request_messages, view_hash
 from shikisha.engine.pool import Member

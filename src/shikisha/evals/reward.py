@@ -10,12 +10,12 @@ bad one. Algorithms normalize over groups; there is no discount over rounds.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import isfinite
 from time import time
 
 from shikisha.core.errors import ConfigError, FaultKind
 from shikisha.core.events import AnswerGraded, GradeMark, RewardGiven
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.plan import step_depths
 from shikisha.core.run import Run
 from shikisha.evals.graders import Grade

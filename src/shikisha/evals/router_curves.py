@@ -13,12 +13,12 @@ that every one of them has a score for, the cheaper first where means are equal.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import accumulate, pairwise
 from math import fsum, inf
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.evals.entrant_metrics import RouterCurve, Scores, scores_of
 from shikisha.evals.samples import Sample
 from shikisha.evals.statistics import Point, hull, mean, quantile

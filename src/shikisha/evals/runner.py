@@ -12,7 +12,6 @@ finished run is read from there; an unfinished one starts again, since its calls
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import StrEnum
 from time import perf_counter
 from typing import Protocol, TypeAlias
@@ -28,6 +27,7 @@ from shikisha.core.events import (
     ToolRefused,
     ToolsOffered,
 )
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.run import Attempt, Result, RoundRecord, Run, StepRecord
 from shikisha.core.text import one_line
 from shikisha.engine.engine import Engine

@@ -18,7 +18,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from hashlib import sha256
 from operator import attrgetter
@@ -28,6 +27,7 @@ from typing import TypeVar, cast
 
 from shikisha.core.errors import ConfigError, FaultKind
 from shikisha.core.events import RunStatus
+from shikisha.core.fast_dataclass import dataclass, field, fields
 from shikisha.engine.conductor import Conductor
 from shikisha.engine.pool import Pool
 from shikisha.evals.graders import GradeMark

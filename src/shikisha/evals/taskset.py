@@ -8,11 +8,11 @@ Three dimensions of every task: what it plays in, how exactly it says what to do
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.task import Task
 from shikisha.engine.pool import Pool
 from shikisha.evals.graders import Grader

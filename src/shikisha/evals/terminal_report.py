@@ -8,12 +8,12 @@ adds to counters (thousands of times a second, between other work), and rich's o
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.events import RunStatus
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.text import one_line
 from shikisha.evals.entrant_metrics import EntrantFigures, EvaluationReport
 from shikisha.evals.report_text import (

@@ -6,10 +6,10 @@ counted: nobody has said how often that model is wrong.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from shikisha.core.budget import wilson
 from shikisha.core.events import AttemptFinished, AttemptReason, CallRole, CheckStatus, GradeBasis
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.run import Run, StepRecord
 from shikisha.explain.explanation import Explanation, GradeExplanation, StepExplanation
 

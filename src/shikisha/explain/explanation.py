@@ -8,7 +8,6 @@ people (`text_report`).
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 
 from shikisha.core.errors import FaultCause
@@ -29,6 +28,7 @@ from shikisha.core.events import (
     ToolsOffered,
     TurnRouted,
 )
+from shikisha.core.fast_dataclass import dataclass, field, fields, is_dataclass, replace
 from shikisha.core.plan import Plan, step_name
 from shikisha.core.plan_parser import parse_items
 from shikisha.core.prompts import attachment_name, conversation_text

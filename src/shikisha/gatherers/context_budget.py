@@ -9,11 +9,11 @@ whatever is left out says why; the draw depends on the run's id alone.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
 from time import perf_counter
 
 from shikisha.core.errors import ShikishaError
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.task import Task, storage_problem
 from shikisha.core.visibility import NO_LABELS, Labels
 from shikisha.engine.gatherer import ContextPiece, GatheredContext, Gatherer, PieceLeftOut

@@ -12,7 +12,6 @@ import asyncio
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from threading import Lock
@@ -21,6 +20,7 @@ from time import monotonic
 from shikisha.context.file_search import FileSearch
 from shikisha.context.git_history import Commit, GitRepository
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.task import Task
 from shikisha.engine.gatherer import ContextPiece
 from shikisha.retrieval.text_index import IndexedText, TextIndex

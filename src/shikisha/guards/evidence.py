@@ -9,10 +9,10 @@ Deliberately absent: judging text that names nothing (a subject, a note), which 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from shikisha.core.errors import FaultKind
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.messages import Json, Speaker
 from shikisha.engine.guards import GuardSituation
 

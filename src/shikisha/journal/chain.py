@@ -13,13 +13,13 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 from shikisha.core.errors import JournalUnavailable, ServerFenced
 from shikisha.core.events import RecordsChanged
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.journal.codec import EncodedEvent, encode_event
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ Deliberately absent: numbers that JSON does not have; NaN is an error where it c
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from hashlib import sha256
@@ -24,6 +23,7 @@ from typing import Annotated, NamedTuple, Union, cast, get_args, get_origin, get
 from shikisha.core.budget import Usage
 from shikisha.core.errors import ConfigError, JournalTampered
 from shikisha.core.events import BODY, EVENT_CLASSES, FREE, Event, RunStarted
+from shikisha.core.fast_dataclass import MISSING, Field, dataclass, fields, is_dataclass
 from shikisha.core.messages import decode_json, encode_ascii_json
 
 _MAX_LIST_CHARACTERS = 2_000  # of names that stand in the event itself

@@ -12,12 +12,12 @@ Deliberately absent: the server's own rows (`server.store`), and copies of the s
 import re
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement, Connection, delete, false, insert, or_, select
 
 from shikisha.core.errors import UnknownRun
 from shikisha.core.events import BodiesErased, PlanProposed
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.journal.chain import EventBatch, lock_head
 from shikisha.journal.codec import body_references, body_text, encode_event
 from shikisha.journal.queries import child_run_ids, event_rows, in_chunks, read_bodies, read_erasures

@@ -6,7 +6,6 @@ events. Deliberately absent: erasing (`erasure`), and search in texts (`run_sear
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from sqlalchemy import ColumnElement, Connection, LargeBinary, cast, func, select
 
@@ -21,6 +20,7 @@ from shikisha.core.events import (
     RunStarted,
     RunStatus,
 )
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.run import Run
 from shikisha.journal.codec import body_references, decode_event, list_references
 from shikisha.journal.schema import BODIES, EVENTS, HEAD, RUNS, STARTED

@@ -11,7 +11,6 @@ the chain had records are chained as they were found (`chain_present`). Delibera
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import wraps
 from hashlib import sha256
 from typing import Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
@@ -19,6 +18,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 from sqlalchemy import ColumnClause, Connection, Select, column, func, literal_column, select, table, tuple_
 
 from shikisha.core.events import RECORDS, RecordsChanged
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.journal.chain import EventBatch, lock_head
 from shikisha.journal.codec import encode_event
 from shikisha.journal.run_index import scope_word

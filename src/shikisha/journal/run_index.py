@@ -14,7 +14,6 @@ Search in what runs were asked, what their steps said, and what they answered, b
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from json import loads
@@ -52,6 +51,7 @@ from shikisha.core.events import (
     RunFinished,
     RunStarted,
 )
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Attempt, Run, StepRecord, root_run_id
 from shikisha.journal import queries
 from shikisha.journal.codec import body_hash, body_keys, body_text, make_event, stored_values

@@ -10,7 +10,6 @@ Deliberately absent: reading (`queries` by SQLAlchemy, `plain_sqlite` without it
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
 from time import gmtime, strftime
 from typing import NamedTuple
 
@@ -31,6 +30,7 @@ from shikisha.core.events import (
     RunStarted,
     RunStatus,
 )
+from shikisha.core.fast_dataclass import MISSING, dataclass, field, fields
 from shikisha.core.messages import encode_ascii_json
 from shikisha.core.plan import Plan, Step
 from shikisha.core.run import Run

@@ -9,11 +9,11 @@ absent: repair.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, select
 
 from shikisha.core.events import BodiesErased
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.journal.chain import GENESIS, chain_hash
 from shikisha.journal.codec import body_hash, body_references, canonical_tail, list_references
 from shikisha.journal.queries import read_bodies

@@ -7,12 +7,12 @@ Deliberately absent: pairs of sources, which would need many more runs.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, sqrt
 
 from shikisha.core.budget import wilson
 from shikisha.core.events import ContextGathered
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Run
 
 _FEWEST = 20  # runs of each side

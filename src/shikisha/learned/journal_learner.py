@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from time import time
 
@@ -20,6 +19,7 @@ from sqlalchemy import Connection, func, select
 
 from shikisha.core.errors import ConfigError, JournalUnavailable
 from shikisha.core.events import AnswerGraded, BodiesErased, RunFinished
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.task import Scope
 from shikisha.journal import Journal
 from shikisha.journal.queries import count_events

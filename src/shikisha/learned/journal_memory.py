@@ -7,12 +7,12 @@ evidence of every note is its run; a run that was erased leaves nothing, and wha
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import Connection, select
 
 from shikisha.core.events import AnswerGraded, BodiesErased, CheckStatus, RunFinished
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Run
 from shikisha.journal import Journal
 from shikisha.journal.run_index import SESSION_NAMES

@@ -8,7 +8,6 @@ models, which are learned again (`journal_learner`), and versions in policy regi
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from glob import escape
 from pathlib import Path
@@ -18,6 +17,7 @@ from sqlalchemy import Connection, select
 
 from shikisha.core.errors import ConfigError, JournalUnavailable
 from shikisha.core.events import BodiesErased
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.journal import Journal
 from shikisha.journal.queries import count_events, read_erasures
 from shikisha.journal.schema import EVENTS

@@ -10,13 +10,13 @@ import json
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from math import isfinite, prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import asdict, dataclass, field
 from shikisha.core.messages import Json
 from shikisha.core.task import Scope, read_scope, scope_as_json
 from shikisha.journal import make_private

@@ -13,11 +13,11 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import asdict, dataclass, field, replace
 from shikisha.core.task import Scope, read_scope, scope_as_json
 from shikisha.learned.learned_file import read_learned, write_learned
 from shikisha.learned.outcome_model import OUTCOMES, EncodeTexts, OutcomeModel, outcome_model_of, prior_model

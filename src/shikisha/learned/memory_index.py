@@ -15,7 +15,6 @@ import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
 from math import log
@@ -24,6 +23,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.journal import make_private
 from shikisha.retrieval.text_index import split_word
 

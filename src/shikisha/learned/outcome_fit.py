@@ -17,12 +17,12 @@ agreement, checks and faults; work and memory are bounded (`choose_evidence`).
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from shikisha.core.events import GradeBasis
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.task import Scope
 from shikisha.learned.outcome_model import (
     FINDS_PRIOR,

@@ -15,13 +15,13 @@ chance. Deliberately absent: fitting (`outcome_fit`), choosing plans (`conductor
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.messages import Json
 from shikisha.core.task import Scope
 from shikisha.learned.learned_file import LearnedFile, decode_array, encode_array

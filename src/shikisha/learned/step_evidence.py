@@ -10,9 +10,9 @@ configuration, of planners and of tools are no answers. Deliberately absent: any
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from shikisha.core.events import AttemptFailed, AttemptFinished, CallRole, CheckStatus, GradeBasis
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.plan import Plan
 from shikisha.core.prompts import CHECK_OPENING
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord

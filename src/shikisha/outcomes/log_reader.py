@@ -10,7 +10,6 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import file_digest, sha256
 from math import isfinite, isnan, nan
@@ -21,6 +20,7 @@ from pydantic import BaseModel, Field
 from shikisha.core import toml
 from shikisha.core.budget import Price, Usage
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.task import EVERYBODY, OPERATOR, Scope, Task, join_scopes, read_scope
 from shikisha.outcomes.table_files import ColumnSpec, ColumnType, TableColumns, count_rows, names_of, read_columns
 

@@ -16,7 +16,6 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import sha256
 from math import isfinite
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from shikisha.core.budget import Price
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.task import Scope, Task, scope_as_json, storage_problem
 from shikisha.outcomes.log_reader import RUNS_TABLE, SCOPES_FILE, ReferenceAnswer, RunOutcome
 from shikisha.outcomes.table_files import ColumnType, TableLine, save_table

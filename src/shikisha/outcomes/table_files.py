@@ -7,7 +7,6 @@ Undeclared columns are ignored.
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from itertools import islice
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.core.fast_dataclass import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

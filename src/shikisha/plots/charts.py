@@ -8,8 +8,8 @@ screen reader, and the pages must work without network and without scripts of ot
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.plots.format import points
 from shikisha.plots.svg import AxisScale, PlacedLabel, Rect, Tick, even_scale, spaced_ticks, svg_path
 

@@ -5,9 +5,9 @@ numbers are written as the values are. Pure functions of numbers; the template d
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.plots.svg import AxisScale, Tick, even_scale, spaced_ticks, svg_path
 
 _BOTTOM, _TOP, _RIGHT = 20.0, 10.0, 16.0

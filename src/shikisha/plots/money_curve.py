@@ -6,11 +6,11 @@ requests that were made.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 
 from shikisha.core.budget import format_dollars
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.plots.svg import even_scale, svg_path
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _KEY = 860, 420, 72.0, 360.0, 44.0, 560.0

@@ -10,7 +10,6 @@ the arrows at its left.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from shikisha.core.events import (
@@ -28,6 +27,7 @@ from shikisha.core.events import (
     RewardGiven,
     RunResumed,
 )
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.plan import step_depths, step_name
 from shikisha.plots.format import format_duration, format_span
 from shikisha.plots.svg import AxisScale, Tick, even_scale

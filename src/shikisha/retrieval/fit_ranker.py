@@ -7,13 +7,13 @@ the same ranker; the selection is paired, on queries that the fit did not see. N
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.retrieval.ranker import MAX_DEPTH, DocumentSearch, Ranker, RankerOrigin, candidate_features
 from shikisha.retrieval.text_index import Candidates, Floats, Ints
 

@@ -8,7 +8,6 @@ ids of documents, words of queries, and clicks of one person.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import asdict, dataclass
 from shikisha.core.toml import first_invalid
 from shikisha.retrieval.code_probe import check_probe, probe_code
 from shikisha.retrieval.text_index import Candidates, Floats, IndexedText, Ints, TextIndex, split_clauses

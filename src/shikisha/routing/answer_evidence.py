@@ -8,12 +8,12 @@ candidates are read up to a fixed length, so the work is bounded; the same text 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import copysign, log1p
 
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.outcomes.log_reader import text_before_mark
 from shikisha.routing.arrays import Flags, Floats32, Ints
 from shikisha.routing.text_features import LETTERED_OPTION

@@ -8,10 +8,10 @@ probabilities sum to at most 1, and the rest is "none of them".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.state import NOT_ASKED, ArrayMap, DecisionState
 

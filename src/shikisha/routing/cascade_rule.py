@@ -8,11 +8,11 @@ that was given.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.state import (
     NO_ANSWER,

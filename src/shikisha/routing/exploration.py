@@ -8,7 +8,6 @@ above MAX_CHANCE; the same task, policy and pool lead to the same draw. `conduct
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from math import log, sqrt
 from statistics import median
@@ -17,6 +16,7 @@ import numpy as np
 
 from shikisha.core.budget import Usage
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.engine.worker import ApprovalMode, Card
 from shikisha.routing.policy_data import KnownWorker, Policy
 

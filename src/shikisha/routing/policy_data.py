@@ -6,12 +6,12 @@ so the usage of a mixture is the weighted sum of its settings. Files are in `pol
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 import numpy as np
 
 from shikisha.core.errors import UnknownName
+from shikisha.core.fast_dataclass import dataclass, field, fields
 from shikisha.core.plan import Plan
 from shikisha.core.task import OPERATOR, Scope
 from shikisha.routing.arrays import Flags, Floats

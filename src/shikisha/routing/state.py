@@ -9,12 +9,12 @@ Correct answers, scores and costs are deliberately absent: a policy must not see
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Protocol
 
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.outcomes.log_reader import marked_answer
 from shikisha.routing.answer_evidence import AnswerEvidence

@@ -10,11 +10,11 @@ not depend on how answers are numbered, and sum to 1 with "none".
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.routing.arrays import Floats, Ints
 from shikisha.routing.boosted_scorer import BoostedTrees, boosted_posterior, candidate_features
 from shikisha.routing.state import (

@@ -6,12 +6,12 @@ task alone.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import shake_256
 from typing import ClassVar
 
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.state import NO_ANSWER, NO_WORKER, SHIP, Actions, ArrayMap, DecisionState, TaskBatch
 

@@ -8,12 +8,12 @@ not `hash`); long prompts are read to a fixed length.
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.routing.arrays import Floats, Ints
 
 # Buckets for words and pairs of words of prompts.

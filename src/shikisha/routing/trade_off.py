@@ -8,11 +8,11 @@ which holds on average.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass
 
 _TINY = 1e-12
 

@@ -12,13 +12,13 @@ exact planner. Deliberately absent: what a conversation looks like (`turn_state`
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.call import Card
+from shikisha.core.fast_dataclass import dataclass, field
 
 _UNKNOWN_READ = (
     0.1  # of the price of input: what a cache that nobody knows of is taken to cost, where that favors staying

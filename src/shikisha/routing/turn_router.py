@@ -11,7 +11,6 @@ import json
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise, zip_longest
 from time import monotonic, time
 from typing import Literal
@@ -27,6 +26,7 @@ from shikisha.core.events import (
     RunPaused,
     TurnRouted,
 )
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.messages import Json
 from shikisha.core.run import Run
 from shikisha.core.task import Scope, Task

@@ -9,10 +9,10 @@ Deliberately absent: prices, and what follows from all this (`turn_choice`).
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import takewhile
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.messages import ChatMessage, Json, Speaker, ToolCall
 from shikisha.core.task import Task
 from shikisha.engine.conductor import Turn

@@ -19,13 +19,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import cache
 from secrets import token_hex
 from threading import Lock, Thread
 from typing import Protocol
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.sandbox import DEFAULT_LIMITS, FULL_PYTHON_LIMITS, Sandbox, SandboxLimits
 from shikisha.sandbox.child.program import CONTAINER_FOLDER, LENGTH_DIGITS
 from shikisha.sandbox.monty import MontySandbox, shared_monty

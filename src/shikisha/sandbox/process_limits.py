@@ -22,12 +22,12 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.sandbox import Execution, SandboxLimits
 
 _CHUNK = 65_536

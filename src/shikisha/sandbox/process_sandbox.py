@@ -32,7 +32,6 @@ import sysconfig
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from threading import Lock, Thread
@@ -40,6 +39,7 @@ from typing import Protocol
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.fair_work import FairExecutor
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.sandbox import FULL_PYTHON_LIMITS, Execution, Inputs, SandboxLimits, SandboxScript
 from shikisha.sandbox.child.confinement import readable_paths
 from shikisha.sandbox.process_limits import (

@@ -19,12 +19,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from time import perf_counter
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxLimits, process_limits
 
 _TRY = """

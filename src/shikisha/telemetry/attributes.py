@@ -12,7 +12,6 @@ A span before any SDK sees it: its ids, its times, its attributes, events and li
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b, sha256
 from typing import TypeAlias
@@ -43,6 +42,7 @@ from shikisha.core.events import (
     ToolsOffered,
     TurnRouted,
 )
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.run import ToolEvent
 from shikisha.core.tools import load_offer
 from shikisha.telemetry import conventions

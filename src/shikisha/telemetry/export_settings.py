@@ -5,9 +5,9 @@ headers, `none` as an exporter, OTEL_SDK_DISABLED. Deliberately absent: gRPC, an
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.telemetry import conventions
 
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"

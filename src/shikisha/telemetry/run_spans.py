@@ -16,7 +16,6 @@ emitted here, as cut off. A trace whose run is over keeps places, and no spans. 
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from shikisha.core.budget import Amount, Caps
@@ -49,6 +48,7 @@ from shikisha.core.events import (
     ToolsOffered,
     TurnRouted,
 )
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.plan import Plan, item_place, step_name
 from shikisha.telemetry import attributes as span_attributes
 from shikisha.telemetry import conventions

@@ -8,7 +8,6 @@ UTF-8 bytes, rounded up. Deliberately absent: several choices, log-probabilities
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from openai.types import CompletionUsage, Model
@@ -25,6 +24,7 @@ from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaTool
 from openai.types.chat.chat_completion_message_function_tool_call import Function
 from openai.types.completion_usage import CompletionTokensDetails, PromptTokensDetails
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.testing.chat_script import InjectedFault, ReceivedChatRequest, ScriptedAnswer, ScriptedToolCall
 
 # A fixed time, so that the same script gives the same bytes.

@@ -12,7 +12,6 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import asdict, dataclass
 from shikisha.core.toml import Table
 
 

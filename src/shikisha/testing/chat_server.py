@@ -16,7 +16,6 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
 from time import time
@@ -24,6 +23,7 @@ from typing import ClassVar, TypeAlias
 
 from pydantic import TypeAdapter
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.testing.chat_payloads import (
     DONE,
     as_text_completion,

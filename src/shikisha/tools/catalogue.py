@@ -16,7 +16,6 @@ import threading
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -28,6 +27,7 @@ from pydantic import JsonValue
 from shikisha.core.budget import Price
 from shikisha.core.call import ApprovalMode, depth_headers
 from shikisha.core.errors import ConfigError, FaultKind, MissingExtra, ShikishaError, UnknownName, WorkerError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.messages import Json
 from shikisha.core.secrets import SecretStore

@@ -9,11 +9,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.messages import Json
 from shikisha.core.text import one_line

@@ -14,12 +14,12 @@ import json
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.json_schema import parse_json
 from shikisha.core.messages import Json
 from shikisha.core.secrets import SecretStore

@@ -8,7 +8,6 @@ wrote it: keep it in version control, or its hash in `shikisha.toml`.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from shikisha.core.budget import FREE, Price
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.toml import first_invalid
 from shikisha.core.tools import Tool, ToolEffect
 from shikisha.tools.catalogue_entry import (

@@ -9,13 +9,13 @@ used is refused by itself and the others stay. Deliberately absent: Swagger 2.0,
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import cast
 from urllib.parse import urljoin, urlsplit
 
 from shikisha.core.errors import ConfigError, MissingExtra
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.messages import Json
 from shikisha.core.tools import ToolEffect
 from shikisha.tools.catalogue_entry import (

@@ -9,9 +9,9 @@ nothing. The weight of a step is its evidence: a check that passed or a grade co
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from shikisha.core.events import AttemptFinished, CallRole, CheckStatus, ToolsOffered
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Run, StepRecord
 from shikisha.core.tools import load_offer
 from shikisha.journal import Journal

@@ -10,13 +10,13 @@ knows the other workers.
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Annotated, Protocol, runtime_checkable
 
 from pydantic import Field
 
 from shikisha.core.call import Card
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.messages import object_schema
 from shikisha.core.toml import Table
 from shikisha.core.tools import FIND_TOOLS, Tool, ToolEffect, catalogue_sha256

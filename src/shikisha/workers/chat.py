@@ -13,7 +13,6 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
@@ -25,6 +24,7 @@ from shikisha.core.budget import Amount, Usage, byte_length
 from shikisha.core.call import ClientOptions, depth_headers
 from shikisha.core.errors import ConfigError, Fault, FaultCause, FaultKind, WorkerError
 from shikisha.core.events import FinishReason
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.messages import (
     MAX_ENVELOPE_BYTES,
     ChatMessage,

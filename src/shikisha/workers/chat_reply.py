@@ -15,7 +15,6 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from math import exp, fsum, isfinite
@@ -23,6 +22,7 @@ from typing import TypeAlias, cast
 
 from shikisha.core.call import NO_CLIENT_OPTIONS, ClientOptions
 from shikisha.core.errors import FaultCause, FaultKind, WorkerError
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.messages import (
     MAX_ENVELOPE_BYTES,
     Envelope,

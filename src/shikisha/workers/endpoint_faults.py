@@ -11,10 +11,10 @@ server's doors).
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
 from shikisha.core.call import TOO_DEEP_CODE
 from shikisha.core.errors import FaultCause, FaultKind, WorkerError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.secrets import SecretStore
 from shikisha.workers.endpoint import redact_and_clip, retry_after, stated_seconds, status_error
 from shikisha.workers.provider_profile import ProviderProfile, vocabulary

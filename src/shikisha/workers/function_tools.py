@@ -15,7 +15,6 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -23,6 +22,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from shikisha.core.call import ApprovalMode
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError, describe_error
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.toml import first_invalid
 from shikisha.core.tools import Tool, ToolEffect
 from shikisha.engine.guards import Guard

@@ -11,7 +11,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeVar, cast
 from pydantic import Field, ValidationError, model_validator
 
 from shikisha.core.errors import ConfigError, FaultKind, MissingExtra, WorkerError
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task

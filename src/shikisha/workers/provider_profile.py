@@ -10,7 +10,6 @@ for their own provider only); nothing here is a secret or a price. Deliberately 
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Literal, TypeVar
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from shikisha.core.errors import ConfigError, FaultCause
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.toml import Table, validate_model
 
 M = TypeVar("M")

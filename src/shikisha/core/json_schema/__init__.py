@@ -19,13 +19,13 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import isinf
 from typing import TYPE_CHECKING, NoReturn, TypeAlias, TypeVar
 
 from shikisha.core.errors import ConfigError
 from shikisha.core.fair_work import FairExecutor
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.json_schema.compiler import (
     JsonPlace,
     KeywordError,

@@ -9,12 +9,12 @@ package itself).
 import re
 import reprlib
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
 from time import sleep, thread_time
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 from urllib.parse import unquote, urldefrag, urljoin
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.messages import Json
 
 if TYPE_CHECKING:

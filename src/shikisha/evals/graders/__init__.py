@@ -12,11 +12,11 @@ grader raises only ConfigError (before the first grade) and CancelledError. Deli
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from shikisha.core.call import Reply
 from shikisha.core.events import GradeMark
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.messages import ChatMessage, Json
 from shikisha.sandbox import Sandbox
 

@@ -19,9 +19,9 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice, pairwise
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.text import fenced_blocks
 
 _LONGEST_READ = 200_000

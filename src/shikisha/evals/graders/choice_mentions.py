@@ -10,9 +10,9 @@ commits to none. Invariants: pure, and linear in the text. Deliberately absent: 
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.evals.graders.answer_extraction import (
     is_corrected,
     is_label_retracted,

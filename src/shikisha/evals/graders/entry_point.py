@@ -14,7 +14,6 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from importlib import import_module
 from threading import Thread
 from typing import Annotated, TypeAlias
@@ -22,6 +21,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field, JsonValue
 
 from shikisha.core.errors import PROCESS_STOPS, ConfigError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.kinds import Kind
 from shikisha.core.toml import Table
 from shikisha.evals.graders import Grade, GradeMark, GraderTools, grade_from_score, no_answer_grade, ungraded_grade

@@ -11,11 +11,11 @@ verdicts, and pairwise comparison.
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from pydantic import Field, field_validator
 
 from shikisha.core.errors import ConfigError, WorkerError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.json_schema import Schema
 from shikisha.core.kinds import Kind
 from shikisha.core.messages import ChatMessage, Speaker, object_schema

@@ -7,13 +7,13 @@ right answer has none, and may be omitted unless it is required. Invariants: val
 single number is NO_ANSWER. Deliberately absent: significant figures.
 """
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.kinds import Kind
 from shikisha.core.toml import Table
 from shikisha.evals.graders import Grade, GraderTools, grade_from_score, no_answer_grade

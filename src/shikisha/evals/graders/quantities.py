@@ -12,11 +12,11 @@ gallons (a gallon is the US gallon). Values are those of the SI brochure and of 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.evals.graders.answer_extraction import (
     fold_characters,
     is_alternative,

@@ -11,8 +11,8 @@ translations.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.task import Task
 from shikisha.evals.taskset import TaskItem, content_key
 from shikisha.evals.tasksets.layouts import strip_instruction

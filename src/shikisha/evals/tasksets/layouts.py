@@ -7,10 +7,10 @@ benchmark's own words back. A benchmark is a plug-in: `plugins/published` and `p
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from shikisha.core.errors import UnknownName
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.kinds import Registry
 from shikisha.core.task import Task
 from shikisha.evals.graders import Grader, GraderTools

@@ -13,12 +13,12 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, TextIO, TypeGuard
 
 from shikisha.core.errors import ConfigError, MissingExtra, UnknownName
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.task import storage_problem
 from shikisha.evals.graders import Grader, GraderTools
 from shikisha.evals.graders.grader_registry import build_grader

@@ -17,13 +17,13 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
 from shikisha.core.errors import ConfigError, UnknownName
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.taskset import (
     DEFAULT_SHARES,

@@ -13,12 +13,12 @@ absent: exchange rates, and grading.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from math import inf, sqrt
 from pathlib import Path
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.outcomes.importers.chat_text import chat_text, parse_json_text, response_text
 from shikisha.outcomes.importers.source_files import CSV_ENDINGS, JSON_LINES_ENDINGS, SourceRow, Sources, parse_number
 from shikisha.outcomes.log_reader import ReferenceAnswer

@@ -30,7 +30,6 @@ not allow, and runs whose texts were erased. A child run is a run of its own tas
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -50,6 +49,7 @@ from shikisha.core.events import (
     QuestionKind,
     ToolsOffered,
 )
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.run import Attempt, RoundRecord, Run, runs_in_scope
 from shikisha.core.task import Task
 from shikisha.core.text import with_confidence

@@ -15,10 +15,10 @@ the events `gen_ai.content.prompt` and `gen_ai.content.completion`; numbered att
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.outcomes.importers import chat_text
 from shikisha.outcomes.importers.source_files import JSON_LINES_ENDINGS, SourceRow, Sources
 from shikisha.outcomes.log_reader import ReferenceAnswer

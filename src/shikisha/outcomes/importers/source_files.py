@@ -15,7 +15,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain
 from math import isfinite, isnan
 from pathlib import Path
@@ -23,6 +22,7 @@ from string import ascii_uppercase
 from typing import IO, TextIO
 
 from shikisha.core.errors import ConfigError, MissingExtra, TaskError
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.task import Task
 from shikisha.outcomes.importers import chat_text
 from shikisha.outcomes.log_reader import ReferenceAnswer

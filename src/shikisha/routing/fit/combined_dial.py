@@ -10,10 +10,10 @@ stands on the dial or is dominated.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.routing.arrays import Floats, Ints
 from shikisha.routing.fit.cost_frontier import compute_frontier
 from shikisha.routing.state import DecisionRule

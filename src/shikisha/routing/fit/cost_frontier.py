@@ -6,10 +6,10 @@ budgets are in units (1.0 is the mean cost of the best single worker).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.evals.statistics import difference_interval, score_interval
 from shikisha.routing.arrays import Floats
 from shikisha.routing.policy_data import AreaGain, FrontierPoint

@@ -12,12 +12,12 @@ evidence and usage of the earlier policy are dropped, since they describe anothe
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
 from shikisha.core.errors import UnknownName
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.evals.statistics import score_interval
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.fit.fit_table import build_table

@@ -5,12 +5,12 @@ fold; outcomes without a score teach nothing; equal data give equal trees.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shikisha.core.errors import MissingExtra
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.boosted_scorer import LOGIT_COLUMN, BoostedTrees, candidate_features
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, scores_by_answer

@@ -9,7 +9,6 @@ search sees training tasks only.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from shikisha.core.errors import MissingExtra
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.routing.arrays import Flags, Floats, Floats32, Ints
 from shikisha.routing.boosted_scorer import boosted_posterior, candidate_features
 from shikisha.routing.fit.fit_boosted_scorer import BoostingConfig, FittedBoost, fit_boosted_scorer

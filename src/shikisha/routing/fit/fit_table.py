@@ -4,10 +4,9 @@ How strongly types shrink is chosen by held-out error. Deliberately absent: load
 option `balance`'s.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
 from shikisha.routing.state import NO_ANSWER

@@ -9,12 +9,12 @@ conductor's, since nobody knows how the part was chosen.
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.evals.statistics import difference_interval, score_interval
 from shikisha.outcomes.log_reader import RunOutcome
 from shikisha.routing.arrays import Floats

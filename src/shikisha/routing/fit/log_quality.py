@@ -6,12 +6,12 @@ repaired; a log without any score is refused. Malformed files are refused by the
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.plots.format import percent, plural
 from shikisha.routing.arrays import Flags, Floats, Ints

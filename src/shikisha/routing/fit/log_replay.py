@@ -6,10 +6,9 @@ MAX_REPLAYED_TASKS, a sample drawn by content hash stands for all. They hold no 
 high on tasks that they were fitted on.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.fit.cost_frontier import Frontier, compute_frontier
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix

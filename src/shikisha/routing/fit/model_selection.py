@@ -13,12 +13,12 @@ is measured, takes at most POLICY_TASKS tasks, drawn by content; results do not 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import numpy as np
 
 from shikisha.core.errors import MissingExtra, UnknownName
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.routing.arrays import Floats, Ints
 from shikisha.routing.fit.combined_dial import (
     CrossFittedRule,

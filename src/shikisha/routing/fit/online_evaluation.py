@@ -11,11 +11,11 @@ Promotion itself is a person's decision. Intervals are not corrected for repeate
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import ceil, hypot
 from typing import TypeAlias
 
 from shikisha.core.events import GradeBasis
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.run import RoundRecord, Run
 from shikisha.evals.statistics import Bounds, difference_interval, mean, mean_interval, score_interval
 from shikisha.routing.policy_data import CANNOT_ACT, describe_action

@@ -8,12 +8,12 @@ worker without outcomes on a type is not asked there; a setting that the log can
 propensities nothing is promised. Propensities are never guessed. Deliberately absent: policies of several asks.
 """
 
-from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.routing.arrays import Flags, Floats, Ints
 from shikisha.routing.fit.combined_dial import CrossFittedRule
 from shikisha.routing.fit.fit_table import PRICES

@@ -5,11 +5,11 @@ of the tasks of one type.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isclose
 
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.routing.fit.cost_frontier import REPORTED_BUDGETS
 from shikisha.routing.policy_data import (
     COMBINED,

@@ -6,9 +6,9 @@ budgets.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import isclose
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.evals.entrant_metrics import ConfidenceInterval
 from shikisha.evals.report_text import span
 from shikisha.plots.charts import (

@@ -9,11 +9,11 @@ cannot show is never advised: it is said how many more graded answers would show
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.routing.arrays import Floats, Ints
 from shikisha.routing.fit.cost_frontier import (
     BUDGETS,

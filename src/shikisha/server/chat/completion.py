@@ -8,13 +8,13 @@ a run whose client disconnects is canceled. How anything is written is the busin
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from fastapi.responses import JSONResponse
 
 from shikisha.core.errors import ShikishaError
 from shikisha.core.events import Event
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.messages import ToolCall
 from shikisha.core.run import Run
 from shikisha.core.task import Task

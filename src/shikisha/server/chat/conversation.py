@@ -5,11 +5,11 @@ cannot be answered (open tool calls) is a 400 that names the message.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import cast
 
 from shikisha.core.call import ClientOptions, Request
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.messages import (
     REQUIRED_TOOL,
     Attachment,

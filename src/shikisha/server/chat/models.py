@@ -9,7 +9,6 @@ for those that embed texts: no conductor plans for them, and they are listed for
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +19,7 @@ from shikisha.config.container import Container
 from shikisha.config.entrant_version import entrant_version
 from shikisha.core.budget import Usage
 from shikisha.core.call import Card
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.server.http.api_errors import ApiError, error_responses
 from shikisha.server.http.auth import require_scope
 from shikisha.server.keys.key import KeyScope, Principal

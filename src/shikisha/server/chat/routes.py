@@ -7,7 +7,6 @@ the usage if the client asked for it, then `[DONE]`; an error after the first ch
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.messages import NO_TOOL, ToolCall, encode_ascii_json
 from shikisha.server.chat.completion import (
     FINISH_LENGTH,

@@ -4,7 +4,6 @@ For workflows that call a model themselves (n8n, Zapier) and want the decision o
 the task; what the conductor asks a model while it plans is reserved against the key's budget and reported.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -13,6 +12,7 @@ from pydantic import BaseModel, Field
 from shikisha.core.budget import Amount, Price, upper_bound
 from shikisha.core.call import Card
 from shikisha.core.errors import PlanError
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.plan import Plan
 from shikisha.core.task import Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation

@@ -25,7 +25,6 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Protocol, cast
 
@@ -35,6 +34,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.middleware import PROBE_PATHS
 

@@ -19,7 +19,6 @@ an unknown `X-Shikisha-` name is refused, because its sender relies on it.
 
 import re
 from collections.abc import Callable, Collection, ItemsView, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from mimetypes import guess_type
 from typing import TypeVar
@@ -30,6 +29,7 @@ from pydantic_core import ErrorDetails, from_json
 
 from shikisha.core.budget import Caps
 from shikisha.core.errors import TaskError, describe_invalid
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.messages import Attachment, MediaKind
 from shikisha.server.http.api_errors import ApiError
 

@@ -8,7 +8,6 @@ used is a separate figure. Every substitution of a worker is visible (9). Texts 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 
 from shikisha.core.budget import ZERO, Amount, Usage
@@ -31,6 +30,7 @@ from shikisha.core.errors import (
     WorkerError,
 )
 from shikisha.core.events import AttemptFailed, AttemptFinished, CallRole, FinishReason, RunStatus
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord, child_run_id
 from shikisha.server.http.api_errors import CONTEXT_LENGTH_CODE, ApiError
 from shikisha.server.http.request import MetadataDetail

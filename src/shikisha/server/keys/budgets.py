@@ -10,7 +10,6 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Protocol
@@ -20,6 +19,7 @@ from sqlalchemy import Connection
 from shikisha.core.budget import ZERO as UNUSED
 from shikisha.core.budget import Amount, format_dollars
 from shikisha.core.errors import CapReached, JournalUnavailable
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.journal import Journal
 from shikisha.journal.chain import TransactionWork
 from shikisha.journal.records import note_event, recorded

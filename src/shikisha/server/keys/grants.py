@@ -14,7 +14,6 @@ larger step blocks the key until that day comes or an operator corrects it (`men
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -24,6 +23,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, or_, select
 
 from shikisha.core.budget import Amount, format_dollars
 from shikisha.core.events import RecordsChanged
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.journal.chain import RowStatement, execute_rows, first_row
 from shikisha.journal.records import note_event, note_rows, recorded, records_event
 from shikisha.journal.schema import MEMBERS, SERVED, add_rows

@@ -9,13 +9,13 @@ exact in any database.
 import hmac
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import asdict, dataclass, fields
 from shikisha.core.secrets import ISSUED_KEY_PREFIX
 
 

@@ -7,7 +7,6 @@ in the journal, and so is a hash of every row here (`journal.records`).
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import (
@@ -28,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.journal.records import note_rows
 from shikisha.journal.schema import METADATA
 from shikisha.server.keys.key import Key, KeyCaps, KeyScope

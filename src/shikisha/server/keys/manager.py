@@ -12,7 +12,6 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from secrets import token_hex
@@ -25,6 +24,7 @@ from sqlalchemy import Connection, insert, or_, select
 import shikisha.server.keys.key as secret
 import shikisha.server.keys.key_tables as rows
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.journal.records import note_rows, recorded
 from shikisha.server.keys.grants import MendedUsage, day_of, mend_clock
 from shikisha.server.keys.key import Key, KeyRefusal, KeyScope, KeySpec, Principal, hash_key

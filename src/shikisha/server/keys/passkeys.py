@@ -11,7 +11,6 @@ enough. Deliberately absent: attestation, since any authenticator may be used.
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from io import StringIO
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from shikisha.core.errors import MissingExtra
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.journal.records import note_rows, recorded
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.key import Key, hash_key

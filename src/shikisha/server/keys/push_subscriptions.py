@@ -3,11 +3,11 @@
 Invariant: a subscription is given out only while its key is valid and may approve; `ops.push` seals and sends.
 """
 
-from dataclasses import dataclass, field
 from hashlib import sha256
 
 from sqlalchemy import ColumnElement, Connection, func, insert, select
 
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.journal.records import note_rows, recorded
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.key import KeyScope

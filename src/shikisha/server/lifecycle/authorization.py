@@ -9,13 +9,13 @@ are checked later, at each call.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from shikisha.config.container import Container
 from shikisha.core.budget import Caps
 from shikisha.core.call import DEPTH_HEADER, TOO_DEEP_CODE, Card
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.json_schema import SchemaCheck, check_bounds, check_size
 from shikisha.core.messages import Json, MediaKind
 from shikisha.core.plan import Plan

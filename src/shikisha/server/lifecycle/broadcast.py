@@ -8,7 +8,6 @@ listener that arrives during an attempt gets all its text so far. A slow listene
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from shikisha.core.events import (
     AttemptFailed,
@@ -19,6 +18,7 @@ from shikisha.core.events import (
     RunPaused,
     RunStatus,
 )
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Run
 from shikisha.journal import Journal
 from shikisha.server.store import RunStore, ServedState

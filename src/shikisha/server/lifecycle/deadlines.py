@@ -6,13 +6,13 @@ Where a deadline has passed, the engine records the refusal. Erasure keeps the h
 import heapq
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from time import monotonic, time
 from typing import Protocol
 
 from shikisha.core.errors import JournalUnavailable
 from shikisha.core.events import Event, QuestionAsked
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Run
 from shikisha.server.store import RunFilter, RunStore, ServedState
 

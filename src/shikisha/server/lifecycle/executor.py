@@ -11,7 +11,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -28,6 +27,7 @@ from shikisha.core.events import (
     RunStatus,
 )
 from shikisha.core.fair_work import WORK_OWNER, WorkOwner
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.run import Run
 from shikisha.engine.engine import Engine
 from shikisha.journal import Journal

@@ -5,11 +5,11 @@ that was shown, and is refused once that is closed; of two answers the journal's
 money, changes something or releases an answer needs the passkey of a person who has one, through every door.
 """
 
-from dataclasses import dataclass, replace
 from time import time
 
 from shikisha.core.errors import ClosedReason, QuestionClosed, UnknownRun
 from shikisha.core.events import QuestionAnswered, QuestionAsked, QuestionKind
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.run import Run
 from shikisha.core.tools import ToolEffect
 from shikisha.engine import approvals

@@ -10,7 +10,6 @@ their numbers and figures. Writing JSON and server-sent events is the APIs' busi
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from shikisha.core.errors import FaultKind, UnknownRun
@@ -39,6 +38,7 @@ from shikisha.core.events import (
     ToolRefused,
     ToolsOffered,
 )
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.messages import ToolCall
 from shikisha.core.plan import Plan, item_place
 from shikisha.core.run import Run

@@ -14,7 +14,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -35,6 +34,7 @@ from shikisha.core.errors import (
     UnknownRun,
 )
 from shikisha.core.events import Event, QuestionAnswered, RunFinished, RunPaused, RunStatus
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.run import Attempt, Run, new_run_id
 from shikisha.core.run import root_run_id as root_run_id
 from shikisha.engine.conductor import Conductor

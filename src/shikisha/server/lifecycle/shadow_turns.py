@@ -11,7 +11,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from time import time
 
@@ -25,6 +24,7 @@ from shikisha.core.events import (
     QuestionKind,
     TurnRouted,
 )
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.messages import ChatMessage, Json, Speaker, ToolExchange, dump_json, load_tool_results, object_schema
 from shikisha.core.prompts import quote_lines
 from shikisha.core.run import Run

@@ -15,11 +15,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from time import monotonic, sleep
 from types import FrameType
 
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field
 
 PROCESS_VARIABLE = "SHIKISHA_SERVER_PROCESS"  # in a child's environment: "port", or "port pipe" for the first one
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before a process that ended is started again

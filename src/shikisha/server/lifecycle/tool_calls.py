@@ -10,11 +10,11 @@ no label that the new one lacks.
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from time import time
 
 from shikisha.core.errors import RunErased, UnknownRun
 from shikisha.core.events import AttemptFinished, Event, QuestionAnswered, QuestionAsked, QuestionKind, RunStatus
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.messages import (
     MAX_ENVELOPE_BYTES,
     ChatMessage,

@@ -7,7 +7,6 @@ called the tool can read it; nothing of it holds a key.
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Literal
 
@@ -15,6 +14,7 @@ from pydantic import Field, JsonValue
 
 from shikisha.core.errors import ShikishaError
 from shikisha.core.events import RunStatus
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.approvals import Decision

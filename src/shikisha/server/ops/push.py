@@ -14,7 +14,6 @@ import json
 import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import partial
 from time import time
@@ -27,6 +26,7 @@ from shikisha.config.container import Container
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError, JournalError, MissingExtra
 from shikisha.core.events import Event, QuestionAsked, QuestionKind
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.text import one_line
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.push_subscriptions import PushSubscription

@@ -15,7 +15,6 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from hmac import new as hmac
@@ -27,6 +26,7 @@ from urllib.parse import urlsplit
 from shikisha.config.settings import WebhookEvent, WebhookTable
 from shikisha.core.errors import ConfigError, JournalError, WorkerError
 from shikisha.core.events import Event, QuestionAsked, QuestionKind, RunFinished
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.secrets import SecretStore
 from shikisha.engine.worker import Card
 from shikisha.server.lifecycle.service import RunService, root_run_id

@@ -6,7 +6,6 @@ other. A decision needs a login whose key may approve.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from time import time
 from urllib.parse import quote
 
@@ -15,6 +14,7 @@ from fastapi.responses import JSONResponse, Response
 
 from shikisha.core.errors import TaskError
 from shikisha.core.events import QuestionAsked, QuestionKind
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Run
 from shikisha.engine.approvals import Decision
 from shikisha.server.http.api_errors import ApiError

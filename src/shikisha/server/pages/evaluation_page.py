@@ -6,7 +6,6 @@ not kept says so and shows what is known of it; every text of a task, a model or
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import time
 from urllib.parse import urlencode
@@ -17,6 +16,7 @@ from sqlalchemy import Connection, select
 
 from shikisha.core.errors import UnknownRun
 from shikisha.core.events import Event, RunStatus
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.evals.samples import KeptSample, Sample, read_kept_samples
 from shikisha.journal import Journal, RunOverview
 from shikisha.journal.schema import EVENTS, STARTED

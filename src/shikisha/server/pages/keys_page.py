@@ -6,7 +6,6 @@ command line.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import time
@@ -17,6 +16,7 @@ from starlette.datastructures import FormData
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.task import storage_problem
 from shikisha.core.text import one_line
 from shikisha.plots.day_charts import ChartForm, DayChart, DaySeries, day_bar_chart

@@ -7,7 +7,6 @@ logs in with; there are no passwords.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from mimetypes import types_map
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from starlette.datastructures import FormData
 
 from shikisha.core.errors import ShikishaError
 from shikisha.core.fair_work import WORK_OWNER, WorkOwner
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.auth import MAX_WAITING, authenticate_key
 from shikisha.server.http.run_result import api_error_of

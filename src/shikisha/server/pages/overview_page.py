@@ -9,7 +9,6 @@ are read (`run_figures`), and kept for some seconds. Deliberately absent: sendin
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import partial
 from importlib.util import find_spec
@@ -23,6 +22,7 @@ from sqlalchemy import Connection
 
 from shikisha.core.budget import format_dollars, wilson
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.plots.day_charts import ChartForm, DayChart, DaySeries, day_bar_chart, day_line_chart
 from shikisha.plots.format import compact, format_share, seconds
 from shikisha.server.keys.grants import DailySpend, read_spend

@@ -8,7 +8,6 @@ assigning runs to people.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlencode
 
@@ -16,6 +15,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from shikisha.core.events import AnswerGraded, CheckStatus
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.run import Run
 from shikisha.explain import explain, other_answers
 from shikisha.explain.explanation import Explanation

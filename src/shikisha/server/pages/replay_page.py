@@ -8,7 +8,6 @@ other steps goes along as context, word for word.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
@@ -18,6 +17,7 @@ from starlette.datastructures import FormData
 from shikisha.core.budget import Caps
 from shikisha.core.call import ApprovalMode, Card
 from shikisha.core.errors import PlanError, TaskError
+from shikisha.core.fast_dataclass import dataclass, fields, replace
 from shikisha.core.plan import Plan, Step
 from shikisha.core.plan_parser import parse_plan
 from shikisha.core.run import Run, root_run_id

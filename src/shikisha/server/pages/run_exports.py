@@ -13,7 +13,6 @@ import io
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from fastapi import APIRouter, Request
@@ -21,6 +20,7 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import Connection, select
 
 from shikisha.core.errors import JournalTampered
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.journal.queries import TaskAndAnswer, read_tasks_and_answers
 from shikisha.journal.schema import RUN_WORKERS, RUNS
 from shikisha.plots.format import format_timestamp

@@ -9,7 +9,6 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from html import escape
@@ -31,6 +30,7 @@ from shikisha.core.events import (
     RunStarted,
     RunStatus,
 )
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Attempt, Run, StepRecord
 from shikisha.core.task import storage_problem
 from shikisha.core.text import clean_text, one_line

@@ -10,7 +10,6 @@ What differs between two texts, word by word, and between two plans, step by ste
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -25,6 +24,7 @@ from fastapi.responses import Response
 
 from shikisha.core.budget import wilson
 from shikisha.core.events import RunStatus
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.plan import Plan
 from shikisha.journal.run_index import MAX_HITS, SESSION_NAMES, TextHit, TextQuery, first_hits
 from shikisha.plots import run_charts

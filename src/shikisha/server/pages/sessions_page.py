@@ -6,7 +6,6 @@ chooses the tenant. What a run's reader may not read yet is withheld here too.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from time import time
 from urllib.parse import urlencode
@@ -15,6 +14,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from shikisha.core.events import QuestionAsked, QuestionKind
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.run import Run
 from shikisha.journal.queries import TaskAndAnswer, read_tasks_and_answers
 from shikisha.server.http.api_errors import ApiError

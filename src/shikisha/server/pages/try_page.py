@@ -7,7 +7,6 @@ data labels go on with them. What a turn may cost at most is said only where it 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from time import time
@@ -22,6 +21,7 @@ from shikisha.config.conductor_settings import LmTable
 from shikisha.core.budget import upper_bound
 from shikisha.core.call import Card
 from shikisha.core.errors import PlanError, TaskError
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.messages import ChatMessage, Speaker
 from shikisha.core.plan import Plan, Step
 from shikisha.core.plan_parser import parse_plan

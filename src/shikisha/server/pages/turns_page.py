@@ -6,7 +6,6 @@ numbers and names that were decided from. What would have been is the router's e
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from time import time
 
 from fastapi import APIRouter, Request
@@ -14,6 +13,7 @@ from fastapi.responses import Response
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.events import AttemptFinished, TurnRouted
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Run
 from shikisha.server.pages.login import PageRoute, ReaderLogin, Service
 from shikisha.server.pages.templates import UI_ROOT, render_page

@@ -5,7 +5,6 @@ runs only. Every share and time stands next to the number that it is of.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from time import time
 
@@ -13,6 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from shikisha.core.call import Card
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Service
 from shikisha.server.pages.templates import UI_ROOT, render_page
 from shikisha.server.store.run_figures import RunFigures, recent_worker_figures, sum_figures

@@ -10,13 +10,13 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
 
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from shikisha.core.errors import ConfigError, ShikishaError
 from shikisha.core.events import RunFinished, RunStatus
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.run import Run
 from shikisha.engine.autonomy import AutonomyPolicy
 from shikisha.server.http.api_errors import ApiError

@@ -8,7 +8,6 @@ a run of its own.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -16,6 +15,7 @@ from fastapi.responses import JSONResponse
 
 from shikisha.core.errors import UnknownRun
 from shikisha.core.events import QuestionAnswered, QuestionAsked, QuestionKind
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.messages import NO_TOOL, ToolExchange, load_tool_calls, load_tool_results
 from shikisha.core.run import Run
 from shikisha.core.task import Task

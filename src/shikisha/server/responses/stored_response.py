@@ -8,7 +8,6 @@ and an erased one are all absent (404). Deleting hides a response here; the jour
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -16,6 +15,7 @@ from sqlalchemy import Connection, update
 
 from shikisha.core.errors import UnknownRun
 from shikisha.core.events import Event, QuestionAnswered, QuestionAsked, QuestionKind, RunPaused, RunStatus
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.messages import load_tool_calls, load_tool_results
 from shikisha.core.run import Run
 from shikisha.core.visibility import Labels, join_labels

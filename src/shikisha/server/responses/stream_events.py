@@ -9,7 +9,6 @@ numbers go on beyond any that it can have used (`ABANDONED_NUMBERS`): nobody kno
 
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from shikisha.core.errors import FaultKind
@@ -28,6 +27,7 @@ from shikisha.core.events import (
     RunStatus,
     StepFinished,
 )
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.messages import dump_json
 from shikisha.core.plan import Plan
 from shikisha.core.run import Run

@@ -16,7 +16,6 @@ import hmac
 import re
 from asyncio import Lock
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from time import time
 from typing import Annotated, Literal
 from weakref import WeakKeyDictionary
@@ -25,6 +24,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from shikisha.core.events import AnswerGraded, GradeBasis, GradeMark
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.server.http.api_errors import ApiError, error_responses
 from shikisha.server.http.auth import authenticate, check_scope
 from shikisha.server.http.request import RequestModel, parse_json, request_body_doc, validate_as

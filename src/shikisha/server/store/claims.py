@@ -24,7 +24,6 @@ transaction that frees its runs; a clean end and waiting for a person count for 
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -45,6 +44,7 @@ from sqlalchemy import (
 import shikisha.journal.chain as chain
 from shikisha.core.errors import IdempotencyConflict, RunStillOpen
 from shikisha.core.events import RunStatus
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.journal.records import note_rows, recorded
 from shikisha.journal.schema import EVENTS, MEMBERS, SERVED, add_rows
 from shikisha.server.store.members import MemberState, ServerMember, delete_long_dead, mark_gone_dead, mark_lapsed_dead

@@ -9,7 +9,6 @@ import os
 import socket
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from uuid import uuid4
@@ -30,6 +29,7 @@ from sqlalchemy import (
 )
 
 from shikisha.core.errors import ServerFenced
+from shikisha.core.fast_dataclass import dataclass
 from shikisha.journal.chain import first_row
 from shikisha.journal.schema import MEMBERS, SERVED
 from shikisha.server.store.served_rows import ServedState

@@ -7,12 +7,12 @@ out of sums.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf, sqrt
 
 from sqlalchemy import ColumnElement, Connection, Subquery, Table, and_, case, func, or_, select
 
+from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.journal.run_index import NO_PACE, seconds_of
 from shikisha.journal.schema import RUN_DAYS, RUN_WORKERS, RUNS, WORKER_DAYS
 from shikisha.server.store.served_rows import RIGHT_SCORE, storable

@@ -9,7 +9,6 @@ literally.
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from operator import attrgetter
 
@@ -17,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, selec
 
 from shikisha.core.budget import Amount
 from shikisha.core.events import RecordsChanged, RunStatus
+from shikisha.core.fast_dataclass import dataclass, field, fields
 from shikisha.journal.chain import RowStatement, execute_rows
 from shikisha.journal.records import records_event, row_hash
 from shikisha.journal.run_index import SESSION_NAMES, TextQuery, matching_texts

@@ -1,16 +1,17 @@
 """The server beside other people's gateways, on this machine, in turns: requests a second, CPU a request, latency.
 
-    python benchmarks/peers/gateways.py [--rounds 3] [--seconds 8] [--json]
+    python benchmarks/peers/gateways.py [--rounds 3] [--seconds 8] [--only NAME ...] [--json]
 
 Each gateway passes one-step chats to an endpoint that answers at once, in a process of its own; client, gateway and
-endpoint share the cores. Shikisha journals every run and syncs it to disk before it answers; LiteLLM and Portkey keep
-no journal. LiteLLM (one worker process) is installed in `build/gateways`, Portkey by npm in `build/portkey`. Shown is
-the median over the rounds. The machine should do nothing else meanwhile.
+endpoint share the cores. Shikisha journals every run and syncs it to disk before it answers; the others keep no
+journal. LiteLLM (one worker process) and ferrogw (a binary in Go) are installed in `build/gateways`, Portkey by npm in
+`build/portkey`. Shown is the median over the rounds, CPU of all processes of a gateway, and the machine's load.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from serving_client import connections, hammered, paced, percentile, server
 from serving_load import ASKED, CHAT, ONE_STEP, endpoint
 
 BUILD = Path(__file__).resolve().parents[2] / "build"
-LITELLM, PORTKEY = "litellm[proxy]==1.108.7", "@portkey-ai/gateway@1.15.2"
+LITELLM, PORTKEY, FERROGW = "litellm[proxy]==1.108.7", "@portkey-ai/gateway@1.15.2", "ferrogw==1.5.10"
 CONNECTIONS, RATE = 32, 100.0
 COLUMNS = {
     "rate": "requests/s",
@@ -69,10 +70,17 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def running(command: list[str], folder: Path, headers: Mapping[str, str], port: int) -> AsyncIterator[Gateway]:
+async def running(
+    command: list[str],
+    folder: Path,
+    headers: Mapping[str, str],
+    port: int,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[Gateway]:
     """Start a gateway's command, wait until its port answers, and stop it at the end."""
+    environment = {**os.environ, **(environment or {})}
     with Path(folder, "log").open("wb") as log:  # noqa: ASYNC230  once, before anything is measured
-        process = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=log, stderr=log)
+        process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment, stdout=log, stderr=log)
     try:
         for _ in range(600):
             with suppress(OSError):
@@ -86,13 +94,13 @@ async def running(command: list[str], folder: Path, headers: Mapping[str, str], 
         await process.wait()
 
 
-def install_litellm() -> Path:
-    """Return LiteLLM's command, installed at the first call."""
-    command = BUILD / "gateways" / "bin" / "litellm"
+def install(name: str, package: str) -> Path:
+    """Return a command of a Python package, installed at the first call."""
+    command = BUILD / "gateways" / "bin" / name
     if not command.exists():
         subprocess.run([sys.executable, "-m", "venv", str(BUILD / "gateways")], check=True)  # noqa: S603  ours
         pip = str(BUILD / "gateways" / "bin" / "pip")
-        subprocess.run([pip, "install", "--quiet", LITELLM], check=True)  # noqa: S603  a fixed command
+        subprocess.run([pip, "install", "--quiet", package], check=True)  # noqa: S603  a fixed command
     return command
 
 
@@ -123,7 +131,7 @@ async def litellm(folder: Path, upstream: int) -> AsyncIterator[Gateway]:
     config = json.dumps({"model_list": models, "general_settings": {"master_key": key}})
     Path(folder, "config.yaml").write_text(config)  # noqa: ASYNC240  once, before anything is measured
     port = free_port()
-    command = [str(install_litellm()), "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
+    command = [str(install("litellm", LITELLM)), "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
     async with running(command, folder, {"Authorization": f"Bearer {key}"}, port) as gateway:
         yield gateway
 
@@ -142,10 +150,30 @@ async def portkey(folder: Path, upstream: int) -> AsyncIterator[Gateway]:
         yield gateway
 
 
+@asynccontextmanager
+async def ferrogw(folder: Path, upstream: int) -> AsyncIterator[Gateway]:
+    """Start Ferro Labs' gateway, without its limit on requests; it keeps its log of requests in memory."""
+    Path(folder, "config.yaml").write_text("strategy: {mode: single}\ntargets: [{virtual_key: openai}]\n")  # noqa: ASYNC240  once
+    key, port = "fgw_0123456789abcdef", free_port()
+    environment = {
+        "OPENAI_BASE_URL": f"http://127.0.0.1:{upstream}/v1",
+        "OPENAI_API_KEY": "none",
+        "MASTER_KEY": key,
+        "GATEWAY_CONFIG": "config.yaml",
+        "RATE_LIMIT_RPS": "1000000",
+        "RATE_LIMIT_BURST": "1000000",
+        "PORT": str(port),
+    }
+    headers = {"Authorization": f"Bearer {key}", "model": "gpt-4o-mini"}
+    async with running([str(install("ferrogw", FERROGW)), "serve"], folder, headers, port, environment) as gateway:
+        yield gateway
+
+
 GATEWAYS: Mapping[str, Callable[[Path, int], AbstractAsyncContextManager[Gateway]]] = {
     "shikisha": shikisha,
     "litellm": litellm,
     "portkey": portkey,
+    "ferrogw": ferrogw,
 }
 
 
@@ -187,16 +215,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--only", nargs="+", choices=GATEWAYS, default=tuple(GATEWAYS))
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    rounds = [{name: asyncio.run(measure(name, given.seconds)) for name in GATEWAYS} for _ in range(given.rounds)]
-    found = {name: {key: median(each[name][key] for each in rounds) for key in rounds[0][name]} for name in GATEWAYS}
+    rounds = [{name: asyncio.run(measure(name, given.seconds)) for name in given.only} for _ in range(given.rounds)]
+    found = {name: {key: median(each[name][key] for each in rounds) for key in rounds[0][name]} for name in given.only}
     if given.json:
         print(json.dumps(found))
         return
     print(f"{'':12}" + "".join(f"{title:>26}" for title in (*COLUMNS.values(), "errors")))
     for name, figures in found.items():
         print(f"{name:12}" + "".join(f"{figures[key]:>26,.2f}" for key in (*COLUMNS, "errors")))
+    print(f"load of the last minute, and of fifteen: {os.getloadavg()[0]:.1f}, {os.getloadavg()[2]:.1f}")
 
 
 if __name__ == "__main__":

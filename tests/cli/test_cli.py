@@ -258,7 +258,7 @@ class TestJournal:
         cli("run", "q")
         told = cli.json("journal", "verify")
         assert told["ok"]
-        since = f"{told['events']}:{told['hash']}"
+        since = f"{told['rows']}:{told['hash']}"
         cli("journal", "verify")
         assert f"checkpoint: {since}" in cli.said.replace("\n", "")
         assert (
@@ -266,7 +266,7 @@ class TestJournal:
         )
         assert cli.json("journal", "verify", "--expect", str(told["hash"]))["ok"]
         rows = {json.loads(line)["hash"] for line in cli("journal", "export").splitlines()}
-        assert len(rows) == told["events"]  # a row holds several events of a run
+        assert len(rows) == told["rows"]  # a row holds several events of a run
         cli("journal", "export", "last", "--out", str(cli.folder / "run.jsonl"))
         assert all(json.loads(line) for line in (cli.folder / "run.jsonl").read_text().splitlines())
 

@@ -56,12 +56,12 @@ async def test_an_empty_journal_holds(tmp_path: Path) -> None:
 )
 async def test_a_changed_row_is_found(path: Path, change: str) -> None:
     found = await found_after(path, f"UPDATE events SET {change} WHERE seq = 4")  # noqa: S608 - our own words
-    assert "event 4: it is not what was written, or not where it was written" in found
+    assert "row 4: it is not what was written, or not where it was written" in found
 
 
 async def test_a_changed_hash_is_found(path: Path) -> None:
     found = await found_after(path, "UPDATE events SET hash = 'x' WHERE seq = 4")
-    assert [problem.split(":")[0] for problem in found] == ["event 4", "event 5"]
+    assert [problem.split(":")[0] for problem in found] == ["row 4", "row 5"]
 
 
 async def test_a_row_changed_together_with_its_hash_is_found_at_the_next(path: Path) -> None:
@@ -80,9 +80,9 @@ def _forge(connection: sqlite3.Connection, seq: int, at: float) -> None:
 @pytest.mark.parametrize(
     ("cut", "told"),
     [
-        ("seq = 0", "event 1: event 0 is missing before it"),
-        ("seq = 5", "event 6: event 5 is missing before it"),
-        ("seq BETWEEN 3 AND 5", "event 6: events 3 to 5 are missing before it"),
+        ("seq = 0", "row 1: row 0 is missing before it"),
+        ("seq = 5", "row 6: row 5 is missing before it"),
+        ("seq BETWEEN 3 AND 5", "row 6: rows 3 to 5 are missing before it"),
     ],
 )
 async def test_a_cut_row_is_found(path: Path, cut: str, told: str) -> None:
@@ -91,14 +91,14 @@ async def test_a_cut_row_is_found(path: Path, cut: str, told: str) -> None:
 
 async def test_a_cut_end_is_found(path: Path) -> None:
     (told,) = await found_after(path, "DELETE FROM events WHERE seq >= 10")
-    assert "should end after 12 events" in told
+    assert "should end after 12 rows" in told
     assert "ends after 10" in told
 
 
 async def test_rows_in_another_order_are_found(path: Path) -> None:
     swap = ["UPDATE events SET seq = -1 WHERE seq = 3", "UPDATE events SET seq = 3 WHERE seq = 4"]
     found = await found_after(path, *swap, "UPDATE events SET seq = 4 WHERE seq = -1")
-    assert [problem.split(":")[0] for problem in found] == ["event 3", "event 4", "event 5"]
+    assert [problem.split(":")[0] for problem in found] == ["row 3", "row 4", "row 5"]
 
 
 @pytest.mark.parametrize("seq", [-7, COUNT, COUNT + 5])
@@ -109,13 +109,13 @@ async def test_an_inserted_row_is_found(path: Path, seq: int) -> None:
 
 async def test_a_changed_text_is_found_at_each_event_that_has_it(path: Path) -> None:
     found = await found_after(path, "UPDATE bodies SET body = 'This.' WHERE body = CAST('That.' AS BLOB)")
-    assert [problem.split(":")[0] for problem in found] == ["event 9", "event 11"]
+    assert [problem.split(":")[0] for problem in found] == ["row 9", "row 11"]
     assert all("is not what was written" in problem for problem in found)
 
 
 async def test_a_missing_text_is_found(path: Path) -> None:
     (told, _) = await found_after(path, "DELETE FROM bodies WHERE body = CAST('That.' AS BLOB)")
-    assert told.startswith("event 9: a text of it (")
+    assert told.startswith("row 9: a text of it (")
     assert told.endswith("is missing")
 
 

@@ -3,6 +3,8 @@
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,8 @@ from shikisha.core.errors import JournalTampered, JournalUnavailable, UnknownRun
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.journal import open_journal
 from shikisha.journal.plain_sqlite import JournalReader, PlainRecorder, open_reader, open_recorder
-from shikisha.journal.stored_events import EventRow
+from shikisha.journal.queries import graded_runs
+from shikisha.journal.stored_events import MOST_EVENTS, EventRow
 
 
 async def test_it_reads_what_the_journal_reads_erased_runs_and_children_too(tmp_path: Path) -> None:
@@ -98,6 +101,29 @@ async def test_children_of_a_graded_run_are_looked_for_among_the_runs_of_its_own
                 assert [child.id for child in reader.children("a")] == ["a-0-0-0"]
             counts.append(reader.read_rows)
     assert counts[2] - counts[0] == 2  # the further grades of the run itself
+
+
+async def test_graded_runs_as_evidence_cost_no_more_for_long_texts_or_for_a_run_of_many_events(tmp_path: Path) -> None:
+    path, long, label = tmp_path / "j.db", "A long answer. " * 1000, replace(started("c"), labels=("hr",), domain="x")
+    grades = [AnswerGraded(run=run, at=99.0, checker="text", mark=GradeMark.RIGHT, score=1.0) for run in "abc"]
+    async with open_journal(str(path)) as journal:
+        await keep(journal, [*whole("a"), *whole("b", answer=long), label, *whole("c", answer=long)[1:], *grades])
+        await keep(journal, [replace(grades[0], at=at) for at in range(MOST_EVENTS)])
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            reader = CountingReader(connection)
+            assert [run.id for run in reader.graded(10_000)] == ["c", "b"]  # "a" has too many
+            assert reader.read_rows == len(whole("b") + whole("c")) + 2
+        async with open_journal(str(tmp_path / "k.db")) as other:
+            await keep(other, [*whole("b", answer=long), label, *whole("c", answer=long)[1:], *grades[1:]])
+            await other.index()
+            found = await other.query(partial(graded_runs, domain="x", tenant=None, limit=9))
+            with open_reader(str(tmp_path / "k.db")) as plain:
+                assert plain is not None
+                assert [run.id for run in plain.graded(9)] == ["c", "b"]
+                found += plain.graded(1)
+    assert [(run.id, run.started.domain, run.scope.labels, run.answer, run.grade) for run in found] == [
+        ("c", "x", frozenset({"hr"}), "", grades[2])
+    ] * 2
 
 
 async def test_what_it_adds_is_in_the_one_chain_with_what_the_journal_adds(tmp_path: Path) -> None:

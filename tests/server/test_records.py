@@ -249,7 +249,7 @@ def test_the_command_finds_it_too_in_processes_and_after_a_checkpoint(tmp_path: 
     verify = ["journal", "verify", "--journal", str(file)]
     for more in commands:
         said = CliRunner().invoke(app, [*verify, *more])
-        assert (said.exit_code, "2 changes of records from event 0 on" in said.stdout) == (0, True), said.output
+        assert (said.exit_code, "2 changes of records from row 0 on" in said.stdout) == (0, True), said.output
     with closing(sqlite3.connect(file)) as behind:
         behind.execute("UPDATE keys SET tenant = 'blue' WHERE tenant = 'acme'")
         behind.commit()

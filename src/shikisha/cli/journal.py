@@ -65,11 +65,11 @@ def verify(
 
     found = session.run_async(main)
     if shared.json:
-        problems = [{"event": problem.seq, "what": problem.what} for problem in found.problems]
+        problems = [{"row": problem.seq, "what": problem.what} for problem in found.problems]
         output.print_json(
             {
                 "ok": found.ok,
-                "events": found.count,
+                "rows": found.count,
                 "hash": found.hash,
                 "erased": found.erased,
                 "records": found.records,
@@ -81,10 +81,10 @@ def verify(
         for problem in found.problems:
             output.print_note(str(problem))
         erased = f" ({found.erased} texts erased)" if found.erased else ""
-        erased += f", {found.records} changes of records from event {found.records_since} on" if found.records else ""
-        after = f", verified from event {checkpoint.count}" if checkpoint else ""
+        erased += f", {found.records} changes of records from row {found.records_since} on" if found.records else ""
+        after = f", verified from row {checkpoint.count}" if checkpoint else ""
         output.print_answer(
-            f"{'intact' if found.ok else 'NOT intact'}: {found.count} events{erased}{after}, head {found.hash}"
+            f"{'intact' if found.ok else 'NOT intact'}: {found.count} rows{erased}{after}, head {found.hash}"
         )
         if found.ok and found.count:
             output.print_note(f"checkpoint: {found.count}:{found.hash}")

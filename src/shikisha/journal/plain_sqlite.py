@@ -25,6 +25,7 @@ from shikisha.journal import open_journal
 from shikisha.journal.chain import EventBatch
 from shikisha.journal.stored_events import (
     CURRENT_REVISION,
+    EVIDENCE,
     EventRow,
     EventTexts,
     RunOverview,
@@ -33,6 +34,7 @@ from shikisha.journal.stored_events import (
     decode_rows,
     events_by_run,
     expand_rows,
+    few_enough,
     fold_run,
     last_erasures,
     last_of_performance,
@@ -80,12 +82,14 @@ class JournalReader:
         return self._read(overviews)
 
     def graded(self, limit: int) -> list[Run]:
-        """Return the runs that were graded last, root runs or child runs."""
+        """Return the runs that were graded last, root runs or child runs, as evidence: without long texts."""
         newest = "SELECT run FROM events WHERE kind = ? AND seq > (SELECT MAX(seq) FROM events) - ? ORDER BY seq DESC"
 
         def runs() -> list[Run]:
-            found = self._connection.execute(newest, (AnswerGraded.kind, _EVENTS_SEARCHED))
-            return self._folded(list(dict.fromkeys(run for (run,) in found))[:limit])
+            found = self._connection.execute(f"{newest} LIMIT ?", (AnswerGraded.kind, _EVENTS_SEARCHED, limit))
+            names = list(dict.fromkeys(run for (run,) in found))
+            counted = f"SELECT run, COUNT(*) FROM events WHERE run IN ({_places(names)}) GROUP BY run"  # noqa: S608
+            return self._folded(few_enough(names, dict(self._connection.execute(counted, names))), EVIDENCE)
 
         return self._read(runs)
 
@@ -101,17 +105,17 @@ class JournalReader:
     def _overviews(self, names: Sequence[str]) -> tuple[RunOverview, ...]:
         return tuple(map(RunOverview.of, self._folded(names)))
 
-    def _folded(self, names: Sequence[str]) -> list[Run]:
+    def _folded(self, names: Sequence[str], only: frozenset[str] | None = None) -> list[Run]:
         runs = []
         for some in _chunks(names):
             page = self._rows(f"run IN ({_places(some)})", some)
-            texts, rows = self._texts(page), events_by_run(page)
+            texts, rows = self._texts(page, only), events_by_run(page)
             runs += [fold_run(decode_rows(rows[name], texts)) for name in some]
         return runs
 
-    def _texts(self, page: Sequence[EventRow]) -> EventTexts:
+    def _texts(self, page: Sequence[EventRow], only: frozenset[str] | None = None) -> EventTexts:
         erasures = last_erasures(row for row in page if row.kind == BodiesErased.kind)
-        wanted = wanted_texts(page, erasures)
+        wanted = wanted_texts(page, erasures, only)
         bodies: dict[str, bytes] = {}
         for keys in _chunks(sorted(wanted.keys())):
             # SQLite lets a writer store a text in a body's place

@@ -25,6 +25,7 @@ from shikisha.core.run import Run
 from shikisha.journal.codec import body_references, decode_event, list_references
 from shikisha.journal.schema import BODIES, EVENTS, HEAD, RUNS, STARTED
 from shikisha.journal.stored_events import (
+    EVIDENCE,
     Erasure,
     EventRow,
     EventTexts,
@@ -34,6 +35,7 @@ from shikisha.journal.stored_events import (
     decode_rows,
     events_by_run,
     expand_rows,
+    few_enough,
     fold_run,
     last_erasures,
     last_of_performance,
@@ -41,6 +43,7 @@ from shikisha.journal.stored_events import (
     without_texts,
 )
 
+_RUNS_SEARCHED = 10_000  # the newest, for grades
 _IN_LIST = 500  # values in an IN list: SQLite and PostgreSQL limit the parameters of a statement
 
 
@@ -74,16 +77,18 @@ def read_bodies(connection: Connection, hashes: Iterable[str]) -> dict[str, byte
     return bodies
 
 
-def read_texts(connection: Connection, page: Sequence[EventRow], *, whole: bool = True) -> EventTexts:
+def read_texts(
+    connection: Connection, page: Sequence[EventRow], *, whole: bool = True, only: frozenset[str] | None = None
+) -> EventTexts:
     """Return the texts that these events refer to; JournalTampered where one is missing or changed.
 
-    `whole`: they are all events of their runs, so that erasures are among them.
+    `whole`: they are all events of their runs, so that erasures are among them. `only`: those of these fields.
     """
     if whole:
         erasures = last_erasures(row for row in page if row.kind == BodiesErased.kind)
     else:
         erasures = read_erasures(connection, (row.run for row in page))
-    wanted = wanted_texts(page, erasures)
+    wanted = wanted_texts(page, erasures, only)
     return checked_texts(wanted, erasures, read_bodies(connection, wanted.keys()))
 
 
@@ -189,29 +194,36 @@ def _overviews(connection: Connection, names: Sequence[str]) -> tuple[RunOvervie
     return tuple(map(RunOverview.of, fold_named(connection, names)))
 
 
-def fold_named(connection: Connection, names: Sequence[str]) -> list[Run]:
-    """Return these runs, in this order; JournalTampered where the events of one make none."""
+def fold_named(connection: Connection, names: Sequence[str], only: frozenset[str] | None = None) -> list[Run]:
+    """Return these runs, in this order, `only` with texts of these fields; JournalTampered where one cannot be read."""
     runs = []
     for start in range(0, len(names), _RUNS_AT_ONCE):
         some = names[start : start + _RUNS_AT_ONCE]
         page = event_rows(connection, EVENTS.c.run.in_(some))
-        texts, rows = read_texts(connection, page), events_by_run(page)
+        texts, rows = read_texts(connection, page, only=only), events_by_run(page)
         runs += [fold_run(decode_rows(rows[name], texts)) for name in some if name in rows]
     return runs
 
 
 def graded_runs(connection: Connection, domain: str, tenant: str | None, limit: int) -> list[Run]:
-    """Return the newest graded runs of a kind of task, of one tenant or of all, as far as the index has come."""
-    where = [RUNS.c.domain == domain, RUNS.c.score.is_not(None), RUNS.c.parent.is_(None)]
-    where += [] if tenant is None else [RUNS.c.tenant == tenant]
-    newest = select(RUNS.c.run).where(*where).order_by(RUNS.c.began.desc()).limit(limit)
-    return fold_readable(connection, connection.execute(newest).scalars().all())
+    """Return the newest graded runs of a kind of task, of one tenant or of all, as far as the index has come.
+
+    They are evidence of how right somebody was: without long texts, and bounded in runs looked at and events read.
+    """
+    columns = (RUNS.c.run, RUNS.c.domain, RUNS.c.score, RUNS.c.parent, RUNS.c.began)
+    recent = select(*columns).where(*([] if tenant is None else [RUNS.c.tenant == tenant]))
+    of = recent.order_by(RUNS.c.began.desc()).limit(_RUNS_SEARCHED).subquery().c
+    graded = select(of.run).where(of.domain == domain, of.score.is_not(None), of.parent.is_(None))
+    names = connection.execute(graded.order_by(of.began.desc()).limit(limit)).scalars().all()
+    counted = select(EVENTS.c.run, func.count()).where(EVENTS.c.run.in_(names)).group_by(EVENTS.c.run)
+    counts = {row[0]: row[1] for row in connection.execute(counted)}
+    return fold_readable(connection, few_enough(names, counts), EVIDENCE)
 
 
-def fold_readable(connection: Connection, names: Sequence[str]) -> list[Run]:
+def fold_readable(connection: Connection, names: Sequence[str], only: frozenset[str] | None = None) -> list[Run]:
     """Return these runs without those that were tampered with: their own pages and `journal verify` name them."""
     try:
-        return fold_named(connection, names)
+        return fold_named(connection, names, only)
     except JournalTampered:
         half = len(names) // 2
-        return [run for some in (names[:half], names[half:]) if half for run in fold_readable(connection, some)]
+        return [run for some in (names[:half], names[half:]) if half for run in fold_readable(connection, some, only)]

@@ -138,22 +138,46 @@ class EventTexts:
 
 @dataclass(frozen=True, slots=True)
 class WantedTexts:
-    """The texts that a page of events refers to, each with an event that does, and the lists among them."""
+    """The texts that a page of events refers to, each with an event that does, and the lists among them.
+
+    `partial`: others are not wanted, and stay empty.
+    """
 
     references: Sequence[tuple[EventRow, str]]
     lists: Sequence[str]
+    partial: bool = False
 
     def keys(self) -> set[str]:
         """Return their hashes."""
         return {key for _, key in self.references}
 
 
-def wanted_texts(page: Sequence[EventRow], erasures: Mapping[str, Erasure]) -> WantedTexts:
-    """Return which texts these events refer to and are not erased."""
+EVIDENCE = frozenset({"domain", "labels", "plan"})  # fields, without which nobody can say how right a run was
+MOST_EVENTS = 5_000  # of all runs together that are evidence: 50 ms
+
+
+def few_enough(newest: Sequence[str], counts: Mapping[str, int]) -> list[str]:
+    """Return the newest of these runs that have no more than MOST_EVENTS rows together; others are left out."""
+    kept, left = list[str](), MOST_EVENTS
+    for run in newest:
+        if counts[run] <= left:
+            kept, left = [*kept, run], left - counts[run]
+    return kept
+
+
+def wanted_texts(
+    page: Sequence[EventRow], erasures: Mapping[str, Erasure], only: frozenset[str] | None = None
+) -> WantedTexts:
+    """Return which texts these events refer to and are not erased; `only`: of these fields."""
     unerased = [row for row in page if row.run not in erasures or row.seq > erasures[row.run].seq]
     listed = [(row, key) for row in page for key in list_references(row.kind, row.data).values()]
-    references = [(row, key) for row in unerased for key in body_references(row.kind, row.data).values()] + listed
-    return WantedTexts(references, [key for _, key in listed])
+    references = [
+        (row, key)
+        for row in unerased
+        for name, key in body_references(row.kind, row.data).items()
+        if only is None or name in only
+    ]
+    return WantedTexts(references + listed, [key for _, key in listed], only is not None)
 
 
 def checked_texts(wanted: WantedTexts, erasures: Mapping[str, Erasure], bodies: Mapping[str, bytes]) -> EventTexts:
@@ -163,7 +187,8 @@ def checked_texts(wanted: WantedTexts, erasures: Mapping[str, Erasure], bodies: 
             fate = "changed" if key in bodies else "missing"
             raise JournalTampered(f"event {row.seq} of run {row.run}: a text of it ({key[:12]}…) is {fate}")
     texts = {key: body_text(body) for key, body in bodies.items()}
-    return EventTexts(texts, erasures, {key: texts[key] for key in wanted.lists})
+    lists = {key: texts[key] for key in wanted.lists}
+    return EventTexts(defaultdict(str, texts) if wanted.partial else texts, erasures, lists)
 
 
 def decode_rows(rows: Iterable[EventRow], texts: EventTexts) -> tuple[Event, ...]:

@@ -33,15 +33,15 @@ class ChainProblem:
     what: str
 
     def __str__(self) -> str:
-        return self.what if self.seq is None else f"event {self.seq}: {self.what}"
+        return self.what if self.seq is None else f"row {self.seq}: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The result: how many events were read, the chain's last hash (note it elsewhere), and what is wrong.
+    """The result: how many rows were read, the chain's last hash (note it elsewhere), and what is wrong.
 
     `erased` are places where a text was, in runs that were erased, `records` changes of governance records, which are
-    chained from event `records_since` on.
+    chained from row `records_since` on.
     """
 
     count: int
@@ -59,7 +59,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class ChainSegment:
-    """The events from place `start` to before `end` (None: the chain's end)."""
+    """The rows from place `start` to before `end` (None: the chain's end)."""
 
     start: int = 0
     end: int | None = None
@@ -67,7 +67,7 @@ class ChainSegment:
 
 @dataclass(frozen=True, slots=True)
 class ChainCheckpoint:
-    """Where the chain stood when it was verified: after so many events it had this hash."""
+    """Where the chain stood when it was verified: after so many rows it had this hash."""
 
     count: int
     hash: str
@@ -170,12 +170,10 @@ class SegmentAudit:
                 if written != row.hash:
                     self._report(row.seq, "it is not what was written, or not where it was written")
             elif row.seq > self.next:
-                gone = (
-                    f"event {self.next} is" if row.seq == self.next + 1 else f"events {self.next} to {row.seq - 1} are"
-                )
+                gone = f"row {self.next} is" if row.seq == self.next + 1 else f"rows {self.next} to {row.seq - 1} are"
                 self._report(row.seq, f"{gone} missing before it")
             else:
-                self._report(row.seq, "no event was ever written in this place")
+                self._report(row.seq, "no row was ever written in this place")
             self._last, self.next, self.hash, self.count = row.seq, row.seq + 1, str(row.hash), self.count + 1
             self.expected = self.expected or self.hash == self.expect
         self._check_texts(connection, expand_rows(page))
@@ -205,7 +203,7 @@ class SegmentAudit:
         if row is not None:
             self._last, self.next, self.hash = row.seq, row.seq + 1, str(row.hash)
         if self.since is not None and (self.next, self.hash) != (self.since.count, self.since.hash):
-            self._report(None, f"after {self.since.count} events the chain does not have the checkpoint's hash")
+            self._report(None, f"after {self.since.count} rows the chain does not have the checkpoint's hash")
 
     def _check_texts(self, connection: Connection, page: list[EventRow]) -> None:
         referred = [(row, key) for row in page for key in ("", *body_references(str(row.kind), str(row.data)).values())]
@@ -231,9 +229,7 @@ class SegmentAudit:
             self._report(None, f"there is one row that says where the chain ends, not {len(heads)}")
         elif heads[0] != (self.next, self.hash):
             count, last = heads[0]
-            self._report(
-                None, f"the chain should end after {count} events with {last[:12]}…; it ends after {self.next}"
-            )
+            self._report(None, f"the chain should end after {count} rows with {last[:12]}…; it ends after {self.next}")
 
     def _report(self, seq: int | None, what: str) -> None:
         self.problems.append(ChainProblem(seq, what))

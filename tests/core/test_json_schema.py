@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from schema_bombs import BELOW, DOORS, HERE, at_check, at_grader, at_input, at_output, bombs, doubled, there
 from serving import served
 
-from schema_bombs import BELOW, DOORS, HERE, at_check, at_grader, at_input, at_output, bombs, doubled, there
 from shikisha.core.errors import ConfigError, FaultKind, WorkerError
 from shikisha.core.fair_work import WORK_OWNER, WorkOwner
 from shikisha.core.json_schema import MOST_CHARACTERS, MOST_LEVELS, MOST_VALUES, SchemaCheck, check_bounds

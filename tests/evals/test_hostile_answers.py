@@ -3,7 +3,7 @@
 HOSTILE are graded RIGHT by no grader. ON_PURPOSE are graded right, each group for the reason that it is named by and
 that `docs/results/graders.md` gives. HONEST are how people and models really answer, next to what hostile ones
 look like.
-Answers are apart by `¦` and lines; `⏎` is a line's end in an answer. `benchmarks/hostile_answers.py` counts them too.
+Answers are apart by `¦` and lines; `⏎` is a line's end in an answer.
 """
 
 from collections.abc import Mapping

@@ -7,7 +7,7 @@ streams that are left, background runs that are cancelled, approvals, feedback, 
 erasures, idempotent repeats, lists and pages, bodies that are no requests. Sampled are the process's memory,
 descriptors and threads and the journal's size. At the end: no answer that was not expected, no run left open, slopes
 of memory, descriptors and threads about zero after the first quarter, bytes of journal a request the same in both
-halves, and the hash chain whole. (`serving_soak.py` asks what happens while the database is away.)
+halves, and the hash chain whole.
 """
 
 import argparse

@@ -8,7 +8,6 @@ import ctypes
 import os
 import re
 import sys
-import time
 from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict
@@ -89,13 +88,6 @@ def _hold_lock() -> None:
     ctypes.PyDLL(None).sleep(3600)
 
 
-def _hog() -> None:
-    kept = []
-    while True:
-        kept.append(bytearray(2**24))
-        time.sleep(0.01)
-
-
 def _panic() -> None:
     raise Panic("index out of bounds")
 
@@ -106,15 +98,11 @@ def _exit() -> None:
 
 POISONS: dict[str, Callable[[], "asyncio.Future[object]"]] = {
     "spin": _at_once(_spin),  # a loop in Python, on the event loop
-    "block": _at_once(lambda: time.sleep(3600)),  # a call that blocks, without the interpreter's lock
-    "lock": _at_once(_hold_lock),  # one that keeps it
+    "lock": _at_once(_hold_lock),  # a call that blocks, and keeps the interpreter's lock
     "thread_lock": _in_thread(_hold_lock),
-    "regex": _at_once(lambda: re.match(r"(a+)+$", "a" * 60 + "b")),  # noqa: RUF100
     "exit": _at_once(lambda: os._exit(3)),
     "thread_exit": _in_thread(lambda: os._exit(4)),
-    "abort": _at_once(os.abort),
     "segfault": _at_once(lambda: ctypes.string_at(0)),
-    "hog": _at_once(_hog),
     "panic": _at_once(_panic),
     "system_exit": _at_once(_exit),
 }

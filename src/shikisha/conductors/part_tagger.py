@@ -4,7 +4,7 @@ A small transformer. A word goes in as what it says (hashed words and runs of le
 stands beside it is mixed in, and layers of attention look at the whole text. Heads differ in how far they look, and in
 which direction, by a fixed slope (ALiBi), so that a text longer than those of the lessons is read alike. On top, a
 layer says of each word whether a sentence begins there, and another one what a stretch of words is as a whole. It is
-pretrained on what people wrote (`benchmarks/reader_pretrain.py`) and taught by lessons (`training/task_reader_fit`). A
+pretrained on what people wrote (`recipes/reader_trunk.md`) and taught by lessons (`training/task_reader_fit`). A
 test holds the pass in numpy against that of training.
 
 Invariants: the same text is tagged alike on every machine (CRC-32, not `hash`); work is bounded by the words of a text

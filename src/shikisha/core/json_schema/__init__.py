@@ -11,7 +11,7 @@ yields to the loop and ends by itself. Nothing is fetched. Any module may import
 are its own. Deliberately absent: `format`, references to the drafts' own schemas, and repairing JSON.
 
 Drafts 4 to 2020-12. Of the official test suite's required files 4,770 cases are right, 2 wrong (`$vocabulary`), and 170
-are refused (remote references and the drafts' own schemas); its optional files differ. `schema_bombs` in benchmarks
+are refused (remote references and the drafts' own schemas); its optional files differ. `schema_bombs` in tests/support
 lists the attacks that were tried.
 """
 

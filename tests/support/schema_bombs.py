@@ -1,39 +1,14 @@
-"""A thousand hostile JSON Schemas at every door: does anything end, and does the server go on answering?
+"""Hostile JSON Schemas, each with a document that makes it worst, and the doors that take a schema of a stranger.
 
-    python benchmarks/schema_bombs.py [--count 1000] [--seed 1] [--door chat …] [--json]
-
-Each bomb is a schema with a document that makes it worst. They go to the four doors of a real `shikisha serve` (chat
-completions, responses, runs with an answer_schema, client tools), eight at a time, with a worker that answers with the
-bomb's document, while a process of its own asks /healthz all the time; then, in processes of their own, to the doors
-that no client has: a tool of an MCP server over HTTP (inputSchema and outputSchema), a grader, and a handoff check.
-There the longest time is counted for which the event loop did not come back. /healthz is measured before as well, while
-as many clients send harmless requests: what the machine itself makes of it.
-
-The door `others` is that of a second key: how long its honest requests with a schema take at an otherwise quiet server,
-and how long while six clients of the first key send the patterns that backtrack longest.
+Four doors are a server's (chat completions, responses, runs with an answer_schema, client tools); four no client has: a
+tool of an MCP server over HTTP (what it takes, what it returns), a grader, and a handoff check.
 """
 
-import argparse
-import asyncio
-import gc
 import json
 import random
-import re
-import sys
-import tempfile
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from pathlib import Path
-from time import perf_counter
+from collections.abc import Callable, Mapping
 
-from pydantic import ValidationError
-
-from common import Figure, report
-from serving_client import Server, connections, server
 from shikisha.checks import text_checks
-from shikisha.core.errors import ConfigError, ShikishaError
 from shikisha.core.messages import Json
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
@@ -41,25 +16,10 @@ from shikisha.engine.pool import Inspection
 from shikisha.engine.worker import Card, Request
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.graders import json_answer as graders
-from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
 from shikisha.workers import mcp
 
-AT_ONCE = 8
-ATTACKERS, ASKED = 6, 100
-FEWEST = 500  # answers of /healthz while nobody attacks
 Bomb = tuple[dict[str, Json], str]
-CONFIG = """
-conductor = "fixed:single"
-[workers.model]
-kind = "chat"
-base_url = "{url}"
-model = "m"
-max_output_tokens = 100000
-structured_output = true
-tools = true
-"""
-
 HERE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 BELOW = ("properties", "items", "additionalProperties", "prefixItems", "contains", "propertyNames", "patternProperties")
 CARELESS = ("^(a+)+$", "^(a|a)*$", "(a*)*b", "^(([a-z])+.)+[A-Z]([a-z])+$", "(?=(a+)+$)x", "(.*)(.*)(.*)(.*)(.*)$x")
@@ -288,18 +248,6 @@ def bomb_junk(chance: random.Random) -> Bomb:
     return {chance.choice(words): junk(5) for _ in range(6)}, chance.choice((nested(5), "[[1,[2]]]", '"a"'))
 
 
-def worst_bombs() -> list[Bomb]:
-    """Return the bombs that hold a thread longest: patterns that backtrack until their time is over."""
-    schemas: list[dict[str, Json]] = [{"items": {"pattern": pattern}} for pattern in CARELESS]
-    return [(schema, json.dumps(["a" * 9_000 + "!"] * 20)) for schema in schemas]
-
-
-HONEST: Bomb = (  # too much for the event loop, and done in some milliseconds
-    {"type": "array", "items": {"type": "object", "properties": {"name": {"pattern": "^[A-Z][a-z]+$"}}}},
-    json.dumps([{"name": "Shikisha"}] * 2_000),
-)
-
-
 # --- the doors of a server
 
 
@@ -336,177 +284,6 @@ DOORS: Mapping[str, Callable[[int, Json], tuple[str, object]]] = {
     "runs": at_runs,
     "tools": at_tools,
 }
-
-
-async def endpoint(count: int, seed: int) -> None:
-    """Serve the worker's endpoint: it answers with the document of the bomb that the prompt names."""
-    made = [*bombs(count, seed), *worst_bombs(), HONEST]
-
-    def choose(asked: ReceivedChatRequest) -> ScriptedAnswer:
-        named = re.search(r"bomb (\d+)", " ".join(text for _, text in asked.messages))
-        return ScriptedAnswer(text=made[int(named[1])][1] if named else "{}")
-
-    async with chat_server(choose) as url:
-        print(url, flush=True)
-        await asyncio.Event().wait()
-
-
-async def probe(host: str, port: int) -> None:
-    """Ask /healthz every 10 ms until there is nobody left; print every second what the worst and the 99 % were."""
-    request = f"GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
-    begun, took = perf_counter(), list[float]()
-    async with connections(host, port, 1) as (connection,):
-        while True:
-            answer = await asyncio.wait_for(connection.ask(request), 60)
-            took.append(1000 * answer.seconds if answer.status == 200 else 60_000.0)
-            if perf_counter() - begun > 0.5:
-                print(json.dumps(took), flush=True)
-                begun, took = perf_counter(), []
-            await asyncio.sleep(0.01)
-
-
-class Probing:
-    """What /healthz takes, as a process of its own sees it."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.took: list[float] = []
-        self._process = process
-        self._reading = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        async for line in self._process.stdout:
-            self.took += json.loads(line)
-
-    async def since(self, place: int) -> Sequence[float]:
-        """Return what was measured from this place on."""
-        await asyncio.sleep(0.6)
-        return sorted(self.took[place:]) or [60_000.0]
-
-    async def end(self) -> None:
-        """Stop asking."""
-        self._process.kill()
-        await self._process.wait()
-        await self._reading
-
-
-@asynccontextmanager
-async def child(*arguments: object) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a part of this script as a process of its own."""
-    command = [sys.executable, __file__, *map(str, arguments)]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, limit=2**22)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
-async def bombard(at: Server, requests: Sequence[bytes], at_once: int = AT_ONCE) -> tuple[Counter[str], float]:
-    """Send the requests, some at a time; return what came of them, and the most seconds that one took."""
-    left, told, longest = list(reversed(requests)), Counter[str](), 0.0
-
-    async def send() -> None:
-        nonlocal longest
-        while left:
-            try:
-                async with connections(at.host, at.port, 1) as (connection,):
-                    while left:
-                        answer = await asyncio.wait_for(connection.ask(left.pop()), 120)
-                        told[str(answer.status)] += 1
-                        longest = max(longest, answer.seconds)
-            except (OSError, TimeoutError) as error:
-                told[type(error).__name__] += 1
-
-    await asyncio.gather(*(send() for _ in range(at_once)))
-    return told, longest
-
-
-async def serving(folder: Path, count: int, seed: int, doors: Sequence[str]) -> list[Figure]:
-    """Send every bomb to each of these doors of a server."""
-    figures: list[Figure] = []
-    made = bombs(count, seed)
-    async with child("--endpoint", "--count", count, "--seed", seed) as worker:
-        assert worker.stdout is not None
-        url = (await worker.stdout.readline()).decode().strip()
-        log = folder / "server.log"
-        async with (
-            server(folder, CONFIG.format(url=url), log=log) as at,
-            child("--probe", f"{at.host}:{at.port}") as prober,
-        ):
-            probing = Probing(prober)
-            await bombard(at, [at.request(*at_runs(0, {}))] * 50)
-            place = len(probing.took)
-            while len(probing.took) < place + FEWEST:
-                await bombard(at, [at.request(*at_chat(0, {}))] * 50)
-            figures += _health("nobody attacks", await probing.since(place), aim=False)
-            for name in doors:
-                requests = [at.request(*DOORS[name](number, schema)) for number, (schema, _) in enumerate(made)]
-                place = len(probing.took)
-                told, longest = await bombard(at, requests)
-                figures += _health(f"{count:,} bombs at {name}", await probing.since(place), aim=True)
-                figures += _told(told, at, longest)
-            await probing.end()
-    return figures
-
-
-async def others(folder: Path, count: int, seed: int) -> list[Figure]:
-    """Measure the requests of one key while another one attacks."""
-    async with child("--endpoint", "--count", count, "--seed", seed) as worker:
-        assert worker.stdout is not None
-        url = (await worker.stdout.readline()).decode().strip()
-        async with server(folder, CONFIG.format(url=url), log=folder / "server.log") as at:
-            async with connections(at.host, at.port, 1) as (connection,):
-                wanted = at.request("/keys", {"name": "other", "tenant": "other", "scopes": ["run"]})
-                answer = await connection.ask(wanted)
-                assert answer.status == 201, answer.data
-                key = json.loads(answer.data.partition(b"\r\n\r\n")[2])["secret"]
-            worst = worst_bombs()
-            honest = replace(at, key=key).request(*at_chat(count + len(worst), HONEST[0]))
-            attacks = [at.request(*at_chat(count + place, schema)) for place, (schema, _) in enumerate(worst)]
-
-            async def asked() -> list[float]:
-                async with connections(at.host, at.port, 1) as (connection,):
-                    answers = [await asyncio.wait_for(connection.ask(honest), 120) for _ in range(ASKED)]
-                assert {each.status for each in answers} == {200}
-                return sorted(1000 * each.seconds for each in answers)
-
-            await asked()
-            quiet = await asked()
-            attacking = asyncio.create_task(bombard(at, attacks * (100 // len(attacks) + 1), ATTACKERS))
-            await asyncio.sleep(1)
-            attacked, ended = await asked(), attacking.done()
-            attacking.cancel()
-            p99 = [each[int(0.99 * (len(each) - 1))] for each in (quiet, attacked)]
-            return [
-                Figure(f"a schema request, p99 of {ASKED}, quiet", p99[0], "ms"),
-                Figure(f"  while {ATTACKERS} clients of another key attack", p99[1], "ms"),
-                Figure("  times the quiet one", p99[1] / p99[0], "", 3),
-                Figure("  the attack ended before", float(ended), "", 0),
-            ]
-
-
-def _health(what: str, took: Sequence[float], *, aim: bool) -> list[Figure]:
-    return [
-        Figure(f"{what}: /healthz, worst of {len(took):,}", took[-1], "ms", 50 if aim else None),
-        Figure("  99.9 %", took[int(0.999 * (len(took) - 1))], "ms"),
-    ]
-
-
-def _told(told: Counter[str], at: Server, longest: float) -> list[Figure]:
-    exits = 0 if at.process.is_running() and at.process.status() != "zombie" else 1
-    refused = sum(number for status, number in told.items() if status.startswith("4"))
-    done = told["200"]
-    lost = sum(told.values()) - refused - done - told["502"]
-    return [
-        Figure("  exits of the server", exits, "", 0),
-        Figure("  400 and others refused at the door", refused, ""),
-        Figure("  200 done", done, ""),
-        Figure("  502: the worker's answer did not fit, or stayed undecided", told["502"], ""),
-        Figure("  anything else, or nothing", lost, "", 0),
-        Figure("  longest until an answer", longest, "s"),
-    ]
 
 
 # --- the doors that no client has
@@ -572,88 +349,3 @@ async def at_check(schema: Mapping[str, Json], document: str) -> None:
         text_checks.JsonSchemaCheckSettings.model_validate({"schema": schema}), "form"
     )
     await check.inspect(Inspection(Task("q"), "s", document))
-
-
-INSIDE = {"mcp_input": at_input, "mcp_output": at_output, "grader": at_grader, "check": at_check}
-
-
-async def inside(door: str, count: int, seed: int) -> None:
-    """Put every bomb to a door of this process; print what came of it, and for how long the loop was held."""
-    told, held, longest, over = Counter[str](), 0.0, 0.0, False
-
-    async def tick() -> None:
-        nonlocal held
-        while not over:
-            begun = perf_counter()
-            await asyncio.sleep(0.001)
-            held = max(held, perf_counter() - begun - 0.001)
-
-    made = bombs(count, seed)
-    await INSIDE[door]({"type": "object"}, "{}")  # what is imported, read and compiled once
-    gc.collect()
-    gc.freeze()  # a thousand schemas at once are this script's doing, and searching them for garbage is no door's work
-    ticking = asyncio.create_task(tick())
-    for schema, document in made:
-        begun = perf_counter()
-        try:
-            await INSIDE[door](schema, document)
-            told["done"] += 1
-        except (ConfigError, ValidationError):  # a configuration is read by pydantic first
-            told["refused"] += 1
-        except ShikishaError as error:
-            told[type(error).__name__] += 1
-        longest = max(longest, perf_counter() - begun)
-    over = True
-    await ticking
-    print(json.dumps([told, held, longest]), flush=True)
-
-
-async def everywhere_else(count: int, seed: int, doors: Sequence[str]) -> list[Figure]:
-    """Put the bombs to these inner doors, each in a process of its own."""
-    figures: list[Figure] = []
-    for door in doors:
-        async with child("--inside", door, "--count", count, "--seed", seed) as process:
-            said, _ = await process.communicate()
-            told, held, longest = json.loads(said) if process.returncode == 0 else ({}, 60.0, 0.0)
-            figures += [
-                Figure(f"{count:,} bombs at {door}: exits of the process", float(process.returncode != 0), "", 0),
-                Figure("  judged or answered", told.get("done", 0), ""),
-                Figure("  refused, or faults", sum(told.values()) - told.get("done", 0), ""),
-                Figure("  longest that the event loop was held", 1000 * held, "ms", 50),
-                Figure("  longest for one", longest, "s"),
-            ]
-    return figures
-
-
-async def main(count: int, seed: int, doors: Sequence[str]) -> list[Figure]:
-    """Measure these doors."""
-    figures: list[Figure] = []
-    if served := [door for door in doors if door in DOORS]:
-        with tempfile.TemporaryDirectory() as folder:
-            figures += await serving(Path(folder), count, seed, served)
-    if "others" in doors:
-        with tempfile.TemporaryDirectory() as folder:
-            figures += await others(Path(folder), count, seed)
-    return figures + await everywhere_else(count, seed, [door for door in doors if door in INSIDE])
-
-
-if __name__ == "__main__":
-    options = argparse.ArgumentParser()
-    options.add_argument("--count", type=int, default=1000)
-    options.add_argument("--seed", type=int, default=1)
-    options.add_argument(
-        "--door", action="append", choices=[*DOORS, *INSIDE, "others"], help="this one; all if none is named"
-    )
-    options.add_argument("--endpoint", action="store_true", help="be the worker's endpoint")
-    options.add_argument("--probe", help="be who asks /healthz of this host and port")
-    options.add_argument("--inside", help="be the process behind one of the inner doors")
-    given, _ = options.parse_known_args()
-    if given.endpoint:
-        asyncio.run(endpoint(given.count, given.seed))
-    elif given.probe:
-        named, _, numbered = given.probe.rpartition(":")
-        asyncio.run(probe(named, int(numbered)))
-    elif given.inside:
-        asyncio.run(inside(given.inside, given.count, given.seed))
-    else:
-        report("Hostile schemas", asyncio.run(main(given.count, given.seed, given.door or [*DOORS, *INSIDE, "others"])))

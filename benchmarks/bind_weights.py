@@ -11,9 +11,9 @@ from pathlib import Path
 import onnx
 
 import shikisha
-from shikisha.conductors.pointer_conductor import bind_pointer, shipped_pointer
 from shikisha.retrieval.code_probe import probe_code
 from shikisha.retrieval.text_encoder import TextEncoder
+from shikisha_train.pointer.pointer_conductor import bind_pointer, shipped_pointer
 
 FOLDER = Path(shikisha.__file__).parent / "retrieval"
 

@@ -27,18 +27,6 @@ import numpy as np
 
 from common import machine
 from shikisha import Caps, Engine
-from shikisha.conductors.part_plans import (
-    DOLLAR_WEIGHT,
-    NOTHING_TOLD,
-    PartChoice,
-    PartedTask,
-    PartPolicy,
-    PartsConductor,
-    TreatmentKind,
-)
-from shikisha.conductors.pointer_conductor import PointerModel, PoolKnowledge, call_price, load_pointer
-from shikisha.conductors.pointer_network import feature_counts
-from shikisha.conductors.task_reader import ReadTask, TaskReader
 from shikisha.core.prompts import WORDINGS
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.routing.arrays import Floats, Floats32
@@ -55,6 +43,18 @@ from shikisha_train.office.office_tasks import (
 )
 from shikisha_train.office.questions import AuthorSplit, OfficeNoise, OfficeQuestion, parts_in
 from shikisha_train.office.staff import FAMILIES, KINDS, CardHonesty, Crew, CrewDistribution
+from shikisha_train.pointer.part_plans import (
+    DOLLAR_WEIGHT,
+    NOTHING_TOLD,
+    PartChoice,
+    PartedTask,
+    PartPolicy,
+    PartsConductor,
+    TreatmentKind,
+)
+from shikisha_train.pointer.pointer_conductor import PointerModel, PoolKnowledge, call_price, load_pointer
+from shikisha_train.pointer.pointer_network import feature_counts
+from shikisha_train.pointer.task_reader import ReadTask, TaskReader
 
 CAPS = Caps(steps=40, rounds=12)
 RESAMPLES = 2_000

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from common import Figure, report
-from shikisha.conductors.pointer_conductor import load_pointer, shipped_pointer
-from shikisha.conductors.reading_range import ReadingRange, split_sentences
 from shikisha.retrieval.text_encoder import Floats, shipped_encoder
 from shikisha_train.office.office_tasks import office_tasks
 from shikisha_train.office.questions import AuthorSplit
+from shikisha_train.pointer.pointer_conductor import load_pointer, shipped_pointer
+from shikisha_train.pointer.reading_range import ReadingRange, split_sentences
 
 SEEDS, TASKS = (5, 6, 7), 1000
 EVERYDAY = (Path(__file__).parent / "everyday.txt").read_text("utf-8").splitlines()

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from shikisha.conductors.part_plans import DOLLAR_WEIGHT
 from shikisha.core.budget import Price, Usage
 from shikisha.core.plan import MAX_STEPS
 from shikisha.core.prompts import WORDINGS
@@ -28,6 +27,7 @@ from shikisha_train.office.questions import OfficeQuestion
 from shikisha_train.office.seeded_random import hash_fraction
 from shikisha_train.office.simulated_staff import advised_features
 from shikisha_train.office.staff import KINDS
+from shikisha_train.pointer.part_plans import DOLLAR_WEIGHT
 
 PLANNER_NAME = "simulated planner"
 PLANNER_PRICE = Price(0.25, 2.0)  # dollars per million tokens: a small model of 2025

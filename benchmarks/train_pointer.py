@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from common import machine
-from shikisha.conductors.pointer_conductor import load_reader, save_pointer
 from shikisha_train.office_pointer import OfficeProgress, OfficeTraining, train_office_pointer
+from shikisha_train.pointer.pointer_conductor import load_reader, save_pointer
 
 
 def main() -> None:

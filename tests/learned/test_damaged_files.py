@@ -14,7 +14,6 @@ from shelves import asking, shelf_of
 from test_pointer_conductor import random_model
 
 import shikisha
-from shikisha.conductors.pointer_conductor import load_pointer, save_pointer
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
 from shikisha.core.messages import Json
@@ -35,6 +34,7 @@ from shikisha_classes.task_classes import (
     classes_file,
     load_confirmed_classes,
 )
+from shikisha_train.pointer.pointer_conductor import load_pointer, save_pointer
 
 Load = Callable[[Path], object]
 ENCODER = Path(shikisha.__file__).parent / "retrieval" / "encoder.onnx"

@@ -14,7 +14,6 @@ import pytest
 
 import shikisha_train
 from shikisha import Caps, Engine
-from shikisha.conductors.part_plans import PartPolicy, TreatmentKind, write_subtask
 from shikisha.core.prompts import WORDINGS
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha_train.office import office_conductors as play
@@ -46,6 +45,7 @@ from shikisha_train.office.questions import (
 )
 from shikisha_train.office.simulated_staff import features_of
 from shikisha_train.office.staff import CardHonesty
+from shikisha_train.pointer.part_plans import PartPolicy, TreatmentKind, write_subtask
 
 LOUD = OfficeNoise(1, 1, 1, 1)
 CAPS = Caps(steps=40, rounds=12)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from shikisha.cli import app
-from shikisha.conductors.pointer_conductor import shipped_pointer
+from shikisha_train.pointer.pointer_conductor import shipped_pointer
 
 
 def test_the_office_shows_every_amount_of_notes_next_to_the_controls(tmp_path: Path) -> None:

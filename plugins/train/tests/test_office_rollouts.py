@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 
 from shikisha import Caps, Engine
-from shikisha.conductors.part_plans import PartsConductor, TreatmentKind
-from shikisha.conductors.pointer_conductor import PointerPlan
-from shikisha.conductors.pointer_network import TREATMENTS, PointerChoices
 from shikisha.core.prompts import WORDINGS
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
@@ -36,6 +33,9 @@ from shikisha_train.office.questions import MAX_PARTS, AuthorSplit, parts_in
 from shikisha_train.office.seeded_random import hash_fraction
 from shikisha_train.office.simulated_staff import SimulatedStaff
 from shikisha_train.office.staff import FAMILIES
+from shikisha_train.pointer.part_plans import PartsConductor, TreatmentKind
+from shikisha_train.pointer.pointer_conductor import PointerPlan
+from shikisha_train.pointer.pointer_network import TREATMENTS, PointerChoices
 
 PLAIN = OfficeDistribution(parts=(0.2, 0.3, 0.3, 0.2), conditional=0.0)
 

@@ -13,15 +13,15 @@ pytest.importorskip("torch")
 
 import torch
 
-from shikisha.conductors.part_plans import DOLLAR_WEIGHT
-from shikisha.conductors.part_tagger import encode_words, score_begins, token_features
-from shikisha.conductors.pointer_conductor import load_pointer, save_pointer, shipped_pointer
-from shikisha.conductors.pointer_network import PointerChoices, PointerOutcomes
 from shikisha.core.prompts import WORDINGS
 from shikisha_train.office.language_lessons import OFFICE_KINDS, card_lessons, draw_lesson
 from shikisha_train.office.office_batches import OfficeBatches
 from shikisha_train.office.office_tasks import OfficeDistribution
 from shikisha_train.office_pointer import READER_TRUNK, OfficeProgress, OfficeTraining, train_office_pointer
+from shikisha_train.pointer.part_plans import DOLLAR_WEIGHT
+from shikisha_train.pointer.part_tagger import encode_words, score_begins, token_features
+from shikisha_train.pointer.pointer_conductor import load_pointer, save_pointer, shipped_pointer
+from shikisha_train.pointer.pointer_network import PointerChoices, PointerOutcomes
 from shikisha_train.pointer_grpo import PointerTraining, decision_returns, train_pointer
 from shikisha_train.task_reader_fit import fit_task_reader, read_trunk
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from shikisha.cli import app
 from shikisha.cli.exit_codes import ExitCode
-from shikisha.conductors.pointer_conductor import load_pointer, shipped_pointer
+from shikisha_train.pointer.pointer_conductor import load_pointer, shipped_pointer
 
 torch = pytest.importorskip("torch")
 

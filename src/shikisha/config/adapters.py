@@ -81,7 +81,12 @@ CONDUCTOR_KINDS: Registry[ConductorKind] = Registry(
     "kind of conductor",
     ConductorKind,
     {},
-    {"chat": "shikisha-group-chat", "team": "shikisha-role-teams", "trained": "shikisha-train"},
+    {
+        "chat": "shikisha-group-chat",
+        "pointer": "shikisha-train",
+        "team": "shikisha-role-teams",
+        "trained": "shikisha-train",
+    },
     OWN_CONDUCTORS,
 )
 ADMISSIONS: Registry[Kind[object]] = Registry(

@@ -38,7 +38,7 @@ from shikisha.core.prompts import PlanFormat, PromptStyle
 from shikisha.engine.conductor import Conductor, ConductorParts, Team
 from shikisha.engine.pool import Member, Pool
 
-SHIPPED, TRAINED = "shipped", "trained"
+SHIPPED, TRAINED, POINTER = "shipped", "trained", "pointer"
 _SHIPPED_LEFT = (
     "lm:shipped left the package: it planned for the first simulated world only. Write lm:WORKER with a chat worker "
     "that plans, lm:DIR with a checkpoint that `shikisha train` wrote, or pointer:shipped, which knows an office"
@@ -76,7 +76,6 @@ _PREFIXES = (
     "lm:DIR",
     "policy:FILE",
     "learned:CONDUCTOR",
-    "pointer:FILE",
     "random:SEED",
 )
 _MAX_SEED_DIGITS = 9
@@ -127,16 +126,6 @@ class ConductorFactory:
                 raise ConfigError(
                     f"{name}: value conductors were removed: write [learning] on = true, or learned:CONDUCTOR"
                 )
-            case "pointer", _, rest if rest:
-                require_extra("eval", name, "numpy")
-                from shikisha.conductors.pointer_conductor import PointerConductor, load_pointer, shipped_pointer
-
-                target, options = _split_options(rest)
-                if unknown := options.keys() - {"fallback"}:
-                    raise ConfigError(f"{name}: unknown option {min(unknown)!r}; known is fallback")
-                fallback = self.make(options["fallback"], pool, depth + 1) if options.get("fallback") else None
-                file = shipped_pointer() if target == SHIPPED else Path(target)
-                return PointerConductor(name, load_pointer(file), fallback=fallback)
             case "random", _, rest:
                 return RandomPlanConductor(_parse_seed(rest), name=name)
             case kind, ":", rest if rest and CONDUCTOR_KINDS.knows(kind):

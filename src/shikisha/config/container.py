@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor
 from shikisha.config import adapters
 from shikisha.config.conductor_settings import OWN_CONDUCTORS, FixedTable, LmTable
-from shikisha.config.conductors import TRAINED, ConductorFactory, PlannerEndpoint
+from shikisha.config.conductors import POINTER, TRAINED, ConductorFactory, PlannerEndpoint
 from shikisha.config.config_table import PluggedTable
 from shikisha.config.context_settings import OWN_SOURCES, PluggedSourceTable
 from shikisha.config.environment import CONFIG_FILE, SIMULATED, find_config, state_folder, with_dotenv
@@ -37,7 +37,7 @@ from shikisha.core.secrets import SecretStore
 from shikisha.core.tools import ToolEffect
 from shikisha.core.visibility import join_labels
 from shikisha.engine.autonomy import AutonomyClass, AutonomyPolicy
-from shikisha.engine.conductor import LEARNED, Conductor, Team, TeamPlace
+from shikisha.engine.conductor import LEARNED, Conductor, ReadingConductor, Team, TeamPlace
 from shikisha.engine.gatherer import ContextSource
 from shikisha.engine.guards import Guard
 from shikisha.engine.pool import Agent, Member, OutputCheck, Pool, cut_outside_stand_ins
@@ -438,17 +438,20 @@ def learned_name(own: Container, name: str) -> str:
     table, (kind, _, rest) = own.settings.conductors.get(name), name.partition(":")
     free = isinstance(table, FixedTable) and not table.workers
     if table is None:
-        free = kind in ("lm", "pointer") or (kind == "fixed" and "?" not in rest)
-    return f"{LEARNED}{name}" if free or isinstance(table, LmTable) or getattr(table, "kind", "") == TRAINED else name
+        free = kind in ("lm", POINTER) or (kind == "fixed" and "?" not in rest)
+    return (
+        f"{LEARNED}{name}"
+        if free or isinstance(table, LmTable) or getattr(table, "kind", "") in (TRAINED, POINTER)
+        else name
+    )
 
 
 def _put_learner(own: Container, name: str, conductor: Conductor) -> Conductor:
     from shikisha.conductors.learned_conductor import LearnedConductor
-    from shikisha.conductors.pointer_conductor import PointerConductor
 
     if isinstance(conductor, CascadeConductor | AgreementConductor):
         return conductor  # it decides by its own rounds
-    forms = not isinstance(conductor, PointerConductor)
+    forms = not isinstance(conductor, ReadingConductor)
     return LearnedConductor(name, conductor, own.learning_files().model, own.learning_terms(), forms)
 
 

@@ -25,7 +25,6 @@ from rich.console import Console
 from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor, FixedConductor
 from shikisha.conductors.language_model import PLAN_ATTEMPTS, LanguageModelConductor
 from shikisha.conductors.learned_conductor import LearnedConductor
-from shikisha.conductors.pointer_conductor import PointerConductor
 from shikisha.config.eval_processes import EvaluationShard, encode_batch, shard_of, start_processes
 from shikisha.config.eval_setup import EvaluationStage, frozen_heap, only_reads, open_stage, refuse_duplicate_names
 from shikisha.config.eval_tasks import EvaluationSetup, contamination_note
@@ -36,7 +35,7 @@ from shikisha.core.errors import ConfigError, MissingExtra, ShikishaError
 from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.plan import ANSWER, ANSWER_ALONE, MAX_STEPS
 from shikisha.core.visibility import max_usage, request_messages
-from shikisha.engine.conductor import BoundedConductor, Conductor
+from shikisha.engine.conductor import BoundedConductor, Conductor, ReadingConductor
 from shikisha.evals.baselines import BaselineMode, EntrantSpec, EvaluationPlan, requested_entrant
 from shikisha.evals.entrant_metrics import EntrantInfo, EvaluationReport
 from shikisha.evals.graders import GraderTools
@@ -317,7 +316,7 @@ class _CostEstimator:
             case LearnedConductor():
                 planned = self._run(conductor.proposer, cards)
                 return planned + self._most(cards, caps.rounds, caps)
-            case PointerConductor():
+            case ReadingConductor():
                 return self._most(cards, caps.rounds, caps)
             case LanguageModelConductor():
                 rounds = min(conductor.rounds, caps.rounds)

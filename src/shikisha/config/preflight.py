@@ -8,7 +8,6 @@ an endpoint answers is for `shikisha doctor --call`.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from importlib.util import find_spec
 
 from shikisha.config import adapters
 from shikisha.config.container import Container
@@ -16,7 +15,7 @@ from shikisha.core import toml
 from shikisha.core.call import Reply, Request
 from shikisha.core.errors import ConfigError, MissingExtra
 from shikisha.core.fast_dataclass import dataclass
-from shikisha.engine.conductor import Conductor
+from shikisha.engine.conductor import Conductor, ReadingConductor
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.worker import Card
 
@@ -59,7 +58,7 @@ def conductor_problems(composition: Container) -> Iterator[tuple[str, ConfigErro
 
 @dataclass(frozen=True, slots=True)
 class ConductorNotice:
-    """The purpose of a pointer conductor, named at `where`; `unreadable`: why it refuses every task of its pool."""
+    """The purpose of a conductor that reads tasks, named at `where`; `unreadable`: why it refuses all of its pool."""
 
     where: str
     purpose: str
@@ -71,7 +70,7 @@ class ConductorNotice:
 
 
 def conductor_notices(composition: Container) -> Iterator[ConductorNotice]:
-    """Yield a notice for each pointer conductor of the configuration that can be made."""
+    """Yield a notice for each conductor that reads tasks of the configuration that can be made."""
     default_pool = _described_pool(composition, composition.settings.pool or composition.default_pool)
     known = composition.conductors(_described_pool(composition, composition.names).named)
     named = [(f"conductors.{name}", name) for name in composition.settings.conductors]
@@ -85,11 +84,7 @@ def conductor_notices(composition: Container) -> Iterator[ConductorNotice]:
 
 
 def _notice_of(where: str, conductor: Conductor, pool: Pool) -> ConductorNotice | None:
-    if find_spec("numpy") is None:
-        return None
-    from shikisha.conductors.pointer_conductor import PointerConductor
-
-    if not isinstance(conductor, PointerConductor) or not conductor.purpose:
+    if not isinstance(conductor, ReadingConductor) or not conductor.purpose:
         return None
     return ConductorNotice(where, conductor.purpose, conductor.unreadable(pool.cards), conductor.fallback is not None)
 

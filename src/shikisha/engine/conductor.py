@@ -120,6 +120,28 @@ class BoundedConductor(Protocol):
 
 
 @runtime_checkable
+class ReadingConductor(Protocol):
+    """A conductor that reads tasks of the kinds that it was taught, and finds its own steps in their results.
+
+    `purpose` says for what tasks it was made; `fallback` plans the tasks that it cannot read.
+    """
+
+    @property
+    def purpose(self) -> str:
+        """What tasks it was made for."""
+        ...
+
+    @property
+    def fallback(self) -> Conductor | None:
+        """The conductor of other tasks."""
+        ...
+
+    def unreadable(self, cards: Sequence[Card]) -> str | None:
+        """Return why it refuses every task of this pool; None where it does not."""
+        ...
+
+
+@runtime_checkable
 class SpeakingConductor(Protocol):
     """A conductor whose steps are turns of a conversation, which clients may continue."""
 

@@ -5,8 +5,8 @@ sample. `plan_reward` performs and scores plans. `training_run` drives a run fro
 The rest is what a run reads (`settings`, `environment`, `model_loader`), keeps (`checkpoint`, `model_card`,
 `metrics_log`) and shows (`metrics`, `console`, `metrics_page`); `inference` runs a checkpoint.
 
-`office` is the simulated world in which the pointer conductor learns; the `*_command` modules are commands of
-`shikisha`. `plan_rewards` and `trl_environment` give rewards to other people's trainers.
+`pointer` is the pointer conductor, and `office` the simulated world in which it learns; the `*_command` modules are
+commands of `shikisha`. `plan_rewards` and `trl_environment` give rewards to other people's trainers.
 
 Settings, checkpoints and `steps.jsonl` are formats that others rely on; everything else may change. This is a plug-in
 of Shikisha, which needs its extra `train`: nothing of the package itself imports it.

@@ -8,10 +8,10 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import JsonOption
-from shikisha.conductors.pointer_conductor import load_pointer, shipped_pointer
 from shikisha.core.errors import ConfigError
 from shikisha_train.office.language_lessons import OFFICE_KINDS
 from shikisha_train.office.office_demo import run_office_demo
+from shikisha_train.pointer.pointer_conductor import load_pointer, shipped_pointer
 
 Tasks = Annotated[int, typer.Option("--tasks", min=1, max=5000, help="How many questions.")]
 Seed = Annotated[int, typer.Option("--seed", help="The seed of the questions.")]

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from shikisha.conductors.pointer_conductor import PointerModel
-from shikisha.conductors.pointer_network import PointerNetwork
-from shikisha.conductors.reading_range import ReadingRange
-from shikisha.conductors.task_reader import TaskReader
 from shikisha.core.errors import ConfigError
 from shikisha.routing.arrays import Floats32
 from shikisha_train.office.language_lessons import OFFICE_KINDS, card_lessons, draw_lesson, draw_question_text
 from shikisha_train.office.office_batches import OfficeBatches
+from shikisha_train.pointer.pointer_conductor import PointerModel
+from shikisha_train.pointer.pointer_network import PointerNetwork
+from shikisha_train.pointer.reading_range import ReadingRange
+from shikisha_train.pointer.task_reader import TaskReader
 from shikisha_train.pointer_grpo import PointerTraining, train_pointer
 from shikisha_train.reading_range_fit import fit_reading_range
 from shikisha_train.task_reader_fit import fit_task_reader, read_trunk

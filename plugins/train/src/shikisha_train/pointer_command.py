@@ -55,9 +55,9 @@ def pointer(
         raise ConfigError("--lessons: a reader that is taken (--reader) is not taught; give one of the two")
     require_extra("train", "shikisha train pointer", "numpy", "torch")
     with import_errors_name_extra("train"):  # torch takes seconds to import, for which `--help` need not wait
-        from shikisha.conductors.pointer_conductor import load_reader, save_pointer, shipped_pointer
         from shikisha_train.office.language_lessons import OFFICE_KINDS
         from shikisha_train.office_pointer import OfficeTraining, train_office_pointer
+        from shikisha_train.pointer.pointer_conductor import load_reader, save_pointer, shipped_pointer
         from shikisha_train.process_group import use_one_core
     taken = load_reader(shipped_pointer() if reader == SHIPPED else Path(reader)) if reader else None
     if taken and taken.kinds != OFFICE_KINDS:

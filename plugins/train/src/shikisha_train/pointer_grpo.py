@@ -18,8 +18,9 @@ from typing import Protocol, cast
 import numpy as np
 import torch
 
-from shikisha.conductors.part_plans import DOLLAR_WEIGHT, TreatmentKind
-from shikisha.conductors.pointer_network import (
+from shikisha.routing.arrays import Flags, Floats32, Ints
+from shikisha_train.pointer.part_plans import DOLLAR_WEIGHT, TreatmentKind
+from shikisha_train.pointer.pointer_network import (
     TREATMENTS,
     ArrayLibrary,
     EncodedPool,
@@ -32,7 +33,6 @@ from shikisha.conductors.pointer_network import (
     join_with_next,
     pointer_features,
 )
-from shikisha.routing.arrays import Flags, Floats32, Ints
 
 _WARM_UP, _LARGEST_ADVANTAGE, _FINAL_RATE, _FINAL_ENTROPY = 50, 5.0, 0.03, 0.01
 _CALL, _CHECK = TREATMENTS.index(TreatmentKind.CALL), TREATMENTS.index(TreatmentKind.CHECK)

@@ -9,7 +9,8 @@ from zlib import crc32
 
 import numpy as np
 
-from shikisha.conductors.reading_range import (
+from shikisha.core.errors import ConfigError
+from shikisha_train.pointer.reading_range import (
     KNOWN_FEATURES,
     Doubles,
     HashedSentences,
@@ -18,7 +19,6 @@ from shikisha.conductors.reading_range import (
     hash_sentences,
     split_sentences,
 )
-from shikisha.core.errors import ConfigError
 
 REFUSED_OWN = 0.02  # of own tasks that were left out, where the threshold is put
 _GROUPS = 5  # where none are named

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from shikisha.conductors.part_tagger import (
+from shikisha.core.errors import ConfigError
+from shikisha.routing.arrays import Floats32, Ints
+from shikisha_train.pointer.part_tagger import (
     HEAD_SLOPES,
     SMALLEST,
     TAG_HIDDEN,
@@ -23,7 +25,7 @@ from shikisha.conductors.part_tagger import (
     token_features,
     trunk_sizes,
 )
-from shikisha.conductors.task_reader import (
+from shikisha_train.pointer.task_reader import (
     BROKEN,
     CLAIM_ALL,
     CLAIM_NONE,
@@ -33,9 +35,7 @@ from shikisha.conductors.task_reader import (
     TaskReader,
     word_features,
 )
-from shikisha.conductors.weight_file import open_weights, write_weights
-from shikisha.core.errors import ConfigError
-from shikisha.routing.arrays import Floats32, Ints
+from shikisha_train.pointer.weight_file import open_weights, write_weights
 
 _BATCH, _RATE = 256, 0.02
 _TAG_BATCH, _TAG_RATE, _WARM_UP, _DROPPED, _SMOOTHED = 32, 5e-4, 200, 0.1, 0.02

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
-from shikisha.conductors.task_reader import CLAIM_ALL, CLAIM_NONE, HIGH_STAKES, IF_ABOVE, IF_NOT, LOW_STAKES, REMARK
 from shikisha_train.office.cards import card_authors, card_texts
 from shikisha_train.office.company import WorkKind, write_value
 from shikisha_train.office.questions import (
@@ -33,6 +32,7 @@ from shikisha_train.office.questions import (
     office_wordings,
     write_part,
 )
+from shikisha_train.pointer.task_reader import CLAIM_ALL, CLAIM_NONE, HIGH_STAKES, IF_ABOVE, IF_NOT, LOW_STAKES, REMARK
 
 _NOISE = OfficeNoise(0.4, 0.5, 0.25, 0.3)
 _OTHER_WORDS = 0.6  # how often a branch opens in other words than the author's

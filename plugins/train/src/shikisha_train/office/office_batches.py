@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from shikisha.conductors.pointer_network import PointerChoices, PointerInput, PointerOutcomes
 from shikisha.routing.arrays import Floats32, Ints
 from shikisha_train.office.office_rollouts import (
     OfficeTruth,
@@ -23,6 +22,7 @@ from shikisha_train.office.office_rollouts import (
 )
 from shikisha_train.office.office_tasks import OFFICE, OfficeDistribution, OfficeTask, office_tasks
 from shikisha_train.office.questions import AuthorSplit
+from shikisha_train.pointer.pointer_network import PointerChoices, PointerInput, PointerOutcomes
 
 OfficePerform = Callable[..., PointerOutcomes]
 Record = TypeVar("Record", OfficeTruth, PointerInput)

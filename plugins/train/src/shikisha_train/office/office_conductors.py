@@ -10,7 +10,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from shikisha.conductors.part_plans import (
+from shikisha_train.office.best_plan import BestOfficePlan, best_plan
+from shikisha_train.office.company import WorkKind
+from shikisha_train.office.office_tasks import OfficeTask, StaffEvidence
+from shikisha_train.office.questions import OfficeQuestion
+from shikisha_train.office.staff import FEATURES, KINDS, RANDOM_WORDING_FACTOR, Crew, WordingFeature
+from shikisha_train.pointer.part_plans import (
     DOLLAR_WEIGHT,
     NOTHING_TOLD,
     PartChoice,
@@ -20,11 +25,6 @@ from shikisha.conductors.part_plans import (
     PartsConductor,
     TreatmentKind,
 )
-from shikisha_train.office.best_plan import BestOfficePlan, best_plan
-from shikisha_train.office.company import WorkKind
-from shikisha_train.office.office_tasks import OfficeTask, StaffEvidence
-from shikisha_train.office.questions import OfficeQuestion
-from shikisha_train.office.staff import FEATURES, KINDS, RANDOM_WORDING_FACTOR, Crew, WordingFeature
 
 
 def office_parts(question: OfficeQuestion) -> PartedTask:

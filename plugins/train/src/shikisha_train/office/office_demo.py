@@ -15,8 +15,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shikisha.conductors.part_plans import DOLLAR_WEIGHT, PartPolicy, PartsConductor
-from shikisha.conductors.pointer_conductor import PointerConductor, PointerModel, PoolKnowledge
 from shikisha.core.budget import Caps
 from shikisha.core.run import Run
 from shikisha.core.text import one_line
@@ -28,6 +26,8 @@ from shikisha_train.office.office_rollouts import evidence_arrays
 from shikisha_train.office.office_tasks import OfficeTask, StaffEvidence, draw_evidence, office_tasks
 from shikisha_train.office.questions import AuthorSplit
 from shikisha_train.office.staff import FAMILIES, KINDS
+from shikisha_train.pointer.part_plans import DOLLAR_WEIGHT, PartPolicy, PartsConductor
+from shikisha_train.pointer.pointer_conductor import PointerConductor, PointerModel, PoolKnowledge
 
 NOTES = (0, 10, 30, 100, 300)
 _CAPS = Caps(steps=40, rounds=12)

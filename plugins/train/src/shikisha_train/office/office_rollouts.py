@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shikisha.conductors.part_plans import TreatmentKind
-from shikisha.conductors.pointer_network import TREATMENTS, PointerChoices, PointerInput, PointerOutcomes, said_features
 from shikisha.routing.arrays import Flags, Floats32, Ints
 from shikisha_train.office.office_tasks import OfficeTask, StaffEvidence
 from shikisha_train.office.questions import MAX_PARTS, OfficeQuestion
@@ -30,6 +28,14 @@ from shikisha_train.office.staff import (
     KINDS,
     MORE_PARTS,
     WANT_MISSED,
+)
+from shikisha_train.pointer.part_plans import TreatmentKind
+from shikisha_train.pointer.pointer_network import (
+    TREATMENTS,
+    PointerChoices,
+    PointerInput,
+    PointerOutcomes,
+    said_features,
 )
 
 _CHECK, _SECOND_OPINION, _VOTE = map(

@@ -10,9 +10,17 @@ import pytest
 
 from shikisha import Caps, Card, Engine, Task
 from shikisha.conductors.fixed_conductors import fixed_conductor
-from shikisha.conductors.part_plans import PartCondition, PartedTask, TreatmentKind
-from shikisha.conductors.part_tagger import tagger_sizes
-from shikisha.conductors.pointer_conductor import (
+from shikisha.core.budget import Price
+from shikisha.core.errors import ConfigError
+from shikisha.core.prompts import WORDINGS
+from shikisha.engine.conductor import NoPlan, Situation
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha.retrieval.text_encoder import TextEncoder
+from shikisha_train.office.office_tasks import QUIET_OFFICE, office_tasks
+from shikisha_train.office.questions import AuthorSplit
+from shikisha_train.pointer.part_plans import PartCondition, PartedTask, TreatmentKind
+from shikisha_train.pointer.part_tagger import tagger_sizes
+from shikisha_train.pointer.pointer_conductor import (
     PointerConductor,
     PointerModel,
     PoolKnowledge,
@@ -22,23 +30,15 @@ from shikisha.conductors.pointer_conductor import (
     save_pointer,
     shipped_pointer,
 )
-from shikisha.conductors.pointer_network import PointerNetwork, first_weights, pointer_features
-from shikisha.conductors.task_reader import (
+from shikisha_train.pointer.pointer_network import PointerNetwork, first_weights, pointer_features
+from shikisha_train.pointer.task_reader import (
     OTHER_ROLES,
     REFERENCES,
     WORDS_BUCKETS,
     ReadTask,
     TaskReader,
 )
-from shikisha.conductors.weight_file import open_weights, state_metadata
-from shikisha.core.budget import Price
-from shikisha.core.errors import ConfigError
-from shikisha.core.prompts import WORDINGS
-from shikisha.engine.conductor import NoPlan, Situation
-from shikisha.engine.recorder import MemoryRecorder
-from shikisha.retrieval.text_encoder import TextEncoder
-from shikisha_train.office.office_tasks import QUIET_OFFICE, office_tasks
-from shikisha_train.office.questions import AuthorSplit
+from shikisha_train.pointer.weight_file import open_weights, state_metadata
 
 KINDS = ("people", "invoices", "arithmetic", "calendar", "meters", "policies")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shikisha.conductors.pointer_network import feature_counts, fit_wording_effects, said_features
+from shikisha_train.pointer.pointer_network import feature_counts, fit_wording_effects, said_features
 
 LEVELS = np.array([0.95, 0.1, 0.85, 0.05], np.float32)
 EFFECTS = np.array([-0.04, 0.3, -0.04])

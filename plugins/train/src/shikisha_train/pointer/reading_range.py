@@ -98,7 +98,7 @@ def _stack(rows: Sequence[Ints]) -> HashedSentences:
 @lru_cache(maxsize=1)
 def background() -> HashedSentences:
     """Return the features of ordinary sentences that come with the package."""
-    with resources.as_file(resources.files("shikisha.conductors") / "background.npz") as file:
+    with resources.as_file(resources.files("shikisha_train.pointer") / "background.npz") as file:
         held = np.load(file, allow_pickle=False)
         sizes, places = held["sizes"].astype(np.int64), held["places"].astype(np.int64)
     return _stack(np.split(places, np.cumsum(sizes)[:-1]))

@@ -19,9 +19,9 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from shikisha.conductors.part_plans import DOLLAR_WEIGHT, TreatmentKind
 from shikisha.core.fast_dataclass import dataclass
 from shikisha.routing.arrays import Flags, Floats32, Ints
+from shikisha_train.pointer.part_plans import DOLLAR_WEIGHT, TreatmentKind
 
 _STEPS, _RIDGE, _PRIOR_TRIES = 5, 12.0, 1.0
 _LEAST, _MOST = -7.0, -0.05  # logs of chances

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shikisha.conductors.part_tagger import (
+from shikisha.core.errors import ConfigError
+from shikisha.routing.arrays import Floats32
+from shikisha_train.pointer.part_tagger import (
     encode_words,
     far_bias,
     score_begins,
@@ -20,9 +22,7 @@ from shikisha.conductors.part_tagger import (
     trunk_sizes,
     word_buckets,
 )
-from shikisha.conductors.weight_file import open_weights, write_weights
-from shikisha.core.errors import ConfigError
-from shikisha.routing.arrays import Floats32
+from shikisha_train.pointer.weight_file import open_weights, write_weights
 
 TEXTS = ["Which room is Ada Abbot in?\n- total of INV-1234, pls!", "water A310", "é漢 ... 'x'"]
 

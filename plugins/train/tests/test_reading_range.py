@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shikisha.conductors.reading_range import ReadingRange, background, hash_sentences
 from shikisha.core.errors import ConfigError
 from shikisha_train.office.office_tasks import office_tasks
 from shikisha_train.office.questions import AuthorSplit, office_authors
+from shikisha_train.pointer.reading_range import ReadingRange, background, hash_sentences
 from shikisha_train.reading_range_fit import fit_reading_range
 
-EVERYDAY = (Path(__file__).parents[2] / "benchmarks/everyday.txt").read_text("utf-8").splitlines()
+EVERYDAY = (Path(__file__).parents[3] / "benchmarks/everyday.txt").read_text("utf-8").splitlines()
 
 
 @pytest.fixture(scope="module")

@@ -14,16 +14,29 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+from pydantic import Field
 
-from shikisha.conductors.part_plans import (
+from shikisha.conductors.fixed_conductors import ScriptedConductor
+from shikisha.config.conductors import SHIPPED
+from shikisha.config.config_table import ConfigTable
+from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, replace
+from shikisha.core.prompts import WORDINGS
+from shikisha.core.task import Task
+from shikisha.core.text import one_line
+from shikisha.engine.conductor import Conductor, ConductorKind, ConductorParts, NoPlan, Proposal, Situation
+from shikisha.engine.worker import Card
+from shikisha.retrieval.code_probe import check_probe, probe_code
+from shikisha.routing.arrays import Flags, Floats32, Ints
+from shikisha_train.pointer.part_plans import (
     PartChoice,
     PartedTask,
     PartPolicy,
     PartsConductor,
     TreatmentKind,
 )
-from shikisha.conductors.part_tagger import tagger_sizes
-from shikisha.conductors.pointer_network import (
+from shikisha_train.pointer.part_tagger import tagger_sizes
+from shikisha_train.pointer.pointer_network import (
     TREATMENTS,
     EncodedPool,
     PointerInput,
@@ -32,18 +45,9 @@ from shikisha.conductors.pointer_network import (
     layer_sizes,
     pointer_features,
 )
-from shikisha.conductors.reading_range import KNOWN_FEATURES, ReadingRange
-from shikisha.conductors.task_reader import OTHER_ROLES, REFERENCES, WORDS_BUCKETS, ReadTask, TaskReader
-from shikisha.conductors.weight_file import WeightFile, open_weights, state_metadata, write_weights
-from shikisha.core.errors import ConfigError
-from shikisha.core.fast_dataclass import dataclass, replace
-from shikisha.core.prompts import WORDINGS
-from shikisha.core.task import Task
-from shikisha.core.text import one_line
-from shikisha.engine.conductor import Conductor, NoPlan, Proposal, Situation
-from shikisha.engine.worker import Card
-from shikisha.retrieval.code_probe import check_probe, probe_code
-from shikisha.routing.arrays import Flags, Floats32, Ints
+from shikisha_train.pointer.reading_range import KNOWN_FEATURES, ReadingRange
+from shikisha_train.pointer.task_reader import OTHER_ROLES, REFERENCES, WORDS_BUCKETS, ReadTask, TaskReader
+from shikisha_train.pointer.weight_file import WeightFile, open_weights, state_metadata, write_weights
 
 POINTER_FILE, FORMAT = "pointer.safetensors", "shikisha-pointer/4"
 VOTE_KIND = "vote"
@@ -289,7 +293,7 @@ def _placed(policy: PartPolicy, places: Sequence[int], *, has_votes: bool) -> Pa
 
 def shipped_pointer() -> Path:
     """Return the file of the shipped pointer model."""
-    return Path(str(files("shikisha.conductors") / POINTER_FILE))
+    return Path(str(files("shikisha_train.pointer") / POINTER_FILE))
 
 
 def save_pointer(file: Path, model: PointerModel, more: Mapping[str, str]) -> None:
@@ -395,3 +399,24 @@ def _read_known(held: WeightFile) -> ReadingRange:
     return ReadingRange(
         held.read("known.weights", (_KNOWN_ROWS, KNOWN_FEATURES // _KNOWN_ROWS)).ravel(), bias, threshold
     )
+
+
+class PointerTable(ConfigTable):
+    """[conductors.NAME] kind = "pointer": a pointer model plans, which `shikisha train pointer` wrote."""
+
+    file: Path = Field(description='the model, relative to this file, or "shipped"')
+    fallback: str | None = Field(default=None, description="the conductor of tasks that it cannot read")
+
+
+def build(table: PointerTable, parts: ConductorParts) -> PointerConductor:
+    """Return the conductor of a pointer model; ConfigError when there is none."""
+    fallback = parts.conductor(table.fallback, parts.pool) if table.fallback else None
+    file = shipped_pointer() if table.file.name == SHIPPED else table.file
+    return PointerConductor(parts.name, load_pointer(file), fallback=fallback)
+
+
+def _read(target: str, options: Mapping[str, str]) -> Mapping[str, object]:
+    return {**options, "file": target}
+
+
+KIND = ConductorKind(settings=PointerTable, build=build, double=lambda: ScriptedConductor(()), read=_read)

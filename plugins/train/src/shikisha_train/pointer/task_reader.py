@@ -21,17 +21,17 @@ from zlib import crc32
 
 import numpy as np
 
-from shikisha.conductors.part_plans import PartCondition, PartedTask
-from shikisha.conductors.part_tagger import (
+from shikisha.core.fast_dataclass import dataclass, replace
+from shikisha.routing.arrays import Floats32, Ints
+from shikisha_train.pointer.part_plans import PartCondition, PartedTask
+from shikisha_train.pointer.part_tagger import (
     encode_words,
     letters_of,
     score_begins,
     score_stretches,
     token_features,
 )
-from shikisha.conductors.reading_range import ReadingRange
-from shikisha.core.fast_dataclass import dataclass, replace
-from shikisha.routing.arrays import Floats32, Ints
+from shikisha_train.pointer.reading_range import ReadingRange
 
 WORDS_BUCKETS = 2**14
 MAX_CHARACTERS, MAX_TEXT_WORDS, MAX_PARTS, MAX_CARD_CHARACTERS = 6_000, 600, 12, 4_000

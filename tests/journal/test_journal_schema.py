@@ -12,16 +12,18 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from journals import behind, keep, started, whole
 from paths import SUPPORT
-from sqlalchemy import Connection, insert, text
+from sqlalchemy import Connection, insert, select, text
 
 import shikisha.journal.migrations
 import shikisha.server.keys.key_tables  # the tables of keys are declared there
 from shikisha.core.errors import JournalError
+from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.journal import open_journal
 from shikisha.journal.chain import GENESIS, chain_hash
 from shikisha.journal.codec import EncodedEvent, encode_event
 from shikisha.journal.drivers import parse_store_url
-from shikisha.journal.schema import EVENTS, METADATA, prepare_tables, table_revision, upgrade_tables
+from shikisha.journal.run_index import index_progress
+from shikisha.journal.schema import EVENTS, METADATA, RUNS, prepare_tables, table_revision, upgrade_tables
 from shikisha.journal.sqlite import connect
 from shikisha.journal.stored_events import CURRENT_REVISION
 
@@ -64,6 +66,25 @@ async def test_an_older_store_is_upgraded_and_keeps_its_events(path: Path, tmp_p
         assert await journal.read("old") == tuple(whole("old"))
     async with connect(parse_store_url(str(path)), 1.0) as driver:
         assert await driver.read(table_revision) == CURRENT_REVISION
+
+
+async def test_the_index_reads_again_what_a_model_graded_and_nothing_before_it(path: Path) -> None:
+    said = AnswerGraded(run="m", at=10.0, checker="judge", mark=GradeMark.RIGHT, score=1.0, judged=True)
+    async with open_journal(str(path)) as journal:
+        await keep(journal, [*whole("p"), *whole("m"), said, *whole("later")])
+        await journal.index()
+    with behind(path) as connection:  # as version 10 left it
+        connection.execute("ALTER TABLE runs DROP COLUMN judged")
+        for name in ("judged", "judged_good"):
+            connection.execute(f"ALTER TABLE run_days DROP COLUMN {name}")
+        connection.execute("DROP TABLE views")
+        connection.execute("UPDATE alembic_version SET version_num = '0010'")
+    async with open_journal(str(path)) as journal:
+        assert (await journal.query(index_progress)).indexed == 2 * len(whole("p"))
+        marked = select(RUNS.c.run).where(RUNS.c.judged)
+        assert not await journal.query(lambda connection: connection.execute(marked).all())
+        assert (await journal.index()).complete
+        assert await journal.query(lambda connection: connection.execute(marked).scalars().all()) == ["m"]
 
 
 def as_version_1(entries: list[EncodedEvent], connection: Connection) -> None:

@@ -13,7 +13,6 @@ from shikisha.evals.report_text import reading_order
 from shikisha.evals.samples import EntrantRole
 from shikisha.plots.charts import ChartSize, interval_chart, thin_points
 from shikisha.plots.format import shorten_middle
-from shikisha.plots.run_charts import topology_graph
 from shikisha.plots.svg import (
     AxisScale,
     LabelTarget,
@@ -158,44 +157,6 @@ def test_wide_letters_count_in_full() -> None:
 def test_ticks_that_would_touch_are_left_out() -> None:
     ticks = [Tick(0, "$0"), Tick(10, "$0.00003"), Tick(60, "$0.0001"), Tick(80, "$0.0003"), Tick(160, "$0.001")]
     assert [tick.place for tick in spaced_ticks(ticks)] == [0, 60, 160]
-
-
-@pytest.mark.parametrize(
-    ("access", "columns", "edges"),
-    [
-        (((),), [0], 0),
-        (((), (0,), (1,)), [0, 1, 2], 2),
-        (((), (0,), (0, 1)), [0, 1, 2], 3),
-        (((), (), ()), [0, 0, 0], 0),
-        (((), (), (0, 1)), [0, 0, 1], 2),
-        (((), (), (0,), (1,), (2, 3)), [0, 0, 1, 1, 2], 4),
-        (((), (0,), (0,), (1, 2)), [0, 1, 1, 2], 4),
-        ((), [], 0),
-    ],
-)
-def test_steps_stand_in_columns_and_every_grant_is_an_edge(
-    access: tuple[tuple[int, ...], ...], columns: list[int], edges: int
-) -> None:
-    drawn = topology_graph(access)
-    places = sorted({node.x for node in drawn.nodes})
-    assert [places.index(node.x) for node in drawn.nodes] == columns
-    assert len({(node.x, node.y) for node in drawn.nodes}) == len(access)
-    assert len(drawn.edges) == edges
-    assert [node.answers for node in drawn.nodes] == [False] * (len(access) - 1) + [True] * bool(access)
-
-
-@given(st.integers(1, 5).flatmap(lambda n: st.tuples(*(st.sets(st.integers(0, max(0, i - 1))) for i in range(n)))))
-def test_every_graph_lies_inside_its_drawing(access: tuple[set[int], ...]) -> None:
-    drawn = topology_graph([sorted(seen) if index else [] for index, seen in enumerate(access)])
-    for node in drawn.nodes:
-        assert drawn.radius <= node.x <= drawn.width - drawn.radius
-        assert drawn.radius <= node.y <= drawn.height - drawn.radius
-
-
-def test_an_edge_over_a_column_is_bent_around_it() -> None:
-    straight, bent, _ = topology_graph(((), (0,), (0, 1))).edges
-    control = [float(edge.partition("Q")[2].split()[1]) for edge in (straight, bent)]
-    assert control[1] < control[0]
 
 
 def test_intervals_share_one_scale() -> None:

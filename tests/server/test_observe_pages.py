@@ -30,7 +30,7 @@ from shikisha.server.keys.key import KeyScope
 from shikisha.server.lifecycle.authorization import Api, RequestedRun, confirmed_plan_request
 from shikisha.server.pages.keys_page import keys_view
 from shikisha.server.pages.overview_page import PeriodFigures, budget_alerts, drift_alerts
-from shikisha.server.pages.run_exports import ExportedRun, csv_cell, csv_lines, taskset_row
+from shikisha.server.pages.run_exports import ExportedRun, csv_cell, export_page, taskset_row
 from shikisha.server.pages.runs_page import RunListQuery, diff_plans, diff_words
 from shikisha.server.runs.review_routes import feedback_event
 from shikisha.server.store.run_figures import RunFigures
@@ -175,11 +175,11 @@ def test_cells_are_cut_before_a_spreadsheet_refuses_them() -> None:
     assert csv_cell("plain") == "plain"
     assert csv_cell(-1.5) == -1.5
     assert len(str(csv_cell("x" * 50_000))) == 32_000
-    assert csv_lines([], first=True).startswith("run,began,status")
+    assert export_page("runs.csv", [], first=True).startswith("run,began,status")
 
 
 def exported(prompt: str, answer: str | None, **more: object) -> ExportedRun:
-    return ExportedRun(row_of(), "k", ("solo",), 1.0, TaskAndAnswer(prompt, "", answer, **more))  # type: ignore[arg-type]
+    return ExportedRun(row_of(), "k", ("solo",), (1.0, False), TaskAndAnswer(prompt, "", answer, **more))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("answer", ["42", "-0.5", "In Paris.", "word " * 100])

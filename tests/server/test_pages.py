@@ -27,7 +27,10 @@ kind = "scripted"
 approval = "always"
 """
 STATIC = {"page.css", "htmx.min.js", "sse.min.js", "phone.js", "icon-192.png"}
-WAYS = ("overview", "sessions", "runs", "queue", "try", "approvals", "workers", "compare", "keys", "device")
+WAYS = (
+    "overview", "sessions", "runs", "queue", "try", "approvals", "workers", "compare", "compare/policy", "keys",
+    "device",
+)  # fmt: skip
 CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
 INLINE = re.compile(r"<style|\sstyle=|\son[a-z]+=|<script(?! src=\"/ui/static/)|javascript:", re.IGNORECASE)
 
@@ -175,7 +178,7 @@ async def test_an_event_s_number_that_is_none_is_passed_over(tmp_path: Path) -> 
     [
         (KeyScope.READ, ["approvals", "queue", "try"]),
         (KeyScope.RUN, ["approvals"]),
-        (KeyScope.APPROVE, ["overview", "sessions", "runs", "queue", "try", "workers", "compare"]),
+        (KeyScope.APPROVE, ["overview", "sessions", "runs", "queue", "try", "workers", "compare", "compare/policy"]),
     ],
 )
 async def test_a_key_sees_what_its_scopes_allow(tmp_path: Path, scope: KeyScope, refused: list[str]) -> None:

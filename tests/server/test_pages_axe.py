@@ -125,6 +125,7 @@ async def filled(folder: Path) -> AsyncIterator[tuple[At, dict[str, str]]]:
                 "approval": f"approvals/{waits}/{asked.question}",
                 "workers": "workers",
                 "compare": "compare",
+                "a policy on past runs": "compare/policy",
                 "compare two runs": f"compare?left={runs[0]}&right={runs[1]}",
                 "keys": "keys",
                 "device": "device",

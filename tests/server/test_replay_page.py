@@ -7,12 +7,16 @@ from pathlib import Path
 import httpx2
 import pytest
 from serving import At, served
+from shelves import asking, shelf_of
 from test_pages import begin, browsing, csrf
 
 from shikisha.core.call import ApprovalMode, Card
 from shikisha.core.errors import PlanError
+from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.core.run import Run
+from shikisha.core.task import EVERYBODY
 from shikisha.server.http.api_errors import ApiError
+from shikisha.server.keys import KeySpec
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.pages.replay_page import StepForm, may_change_something, parse_place, plan_of_forms
 
@@ -178,3 +182,56 @@ async def test_an_admin_does_not_take_another_tenants_run_into_its_own(tmp_path:
         async with browsing(at, theirs.secret) as client:
             assert "/replay" in (await client.get(f"/ui/runs/{run}")).text
             assert (await client.get(f"/ui/runs/{run}/replay")).status_code == 200
+
+
+async def test_a_policy_that_did_not_act_is_asked_again_and_what_is_not_known_is_named(tmp_path: Path) -> None:
+    policies = [replace(made, about=replace(made.about, scope=EVERYBODY)) for made in (asking("ann"), asking("bob"))]
+    ann, bob = shelf_of(tmp_path / "shelf", *policies)
+    workers = "".join(f'[workers.{name}]\nkind = "scripted"\nanswers = "{name}"\n' for name in ("ann", "bob", "cyd"))
+    config = f'[server]\nport = 0\n{workers}[conductors.shelf]\nkind = "policy"\nfile = "shelf"\n'
+    async with served(tmp_path, config) as at, browsing(at) as client:
+        assert at.service is not None
+        page = (await client.get("/ui/compare/policy")).text
+        assert all(f"shelf: policy-{place} {version}" in page for place, version in enumerate((ann, bob)))
+        runs = [await begin(at, 0, prompt=f"{number}?") for number in range(2)]  # as ann alone answers
+        at.service.journal.add(AnswerGraded(run=runs[0], at=9.0, checker="text", mark=GradeMark.RIGHT, score=1.0))
+        await at.service.journal.flush()
+        for place, version, same in ((0, ann, "100 %"), (1, bob, "0 %")):
+            shown = await client.get("/ui/compare/policy", params={"policy": f"shelf: policy-{place} {version}"})
+            text = " ".join(re.sub(r"<[^>]+>", "", shown.text).split())
+            assert f"It would have done all that was done on {same}" in text
+            assert "By inverse propensity: not known. No run has recorded chances" in text
+        files = {"policy": str(tmp_path / "shelf" / f"{ann}.policy")}  # a file is no name
+        assert "It would have done" not in (await client.get("/ui/compare/policy", params=files)).text
+        assert len(await at.service.journal.runs()) == 2
+
+
+async def test_a_view_is_shared_within_its_tenant_and_home_shows_the_parts_and_columns_that_are_chosen(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path, CONFIG) as at, browsing(at) as client:
+        assert at.service is not None
+        await begin(at, SOLO)
+        chosen = "/ui/overview?show=model&column=cost&column=p50"
+        own = {"csrf": await csrf(client), "name": " Our  costs ", "address": chosen}
+        assert (await client.post("/ui/views", data=own)).headers["location"] == chosen
+        page = (await client.get(chosen)).text
+        heads = re.findall(r'<th scope="col"[^>]*>([^<]+)', page)
+        assert (heads, "By worker</h2>" in page, 'class="lead"' in page) == (
+            ["Model", "Cost", "Time p50"],
+            False,
+            False,
+        )
+        assert 'href="/ui/overview?show=model&amp;column=cost&amp;column=p50">Our costs</a>' in page
+        for wrong in ({"address": "https://example.org/"}, {"address": "/ui/keys"}, {"name": " "}, {"name": "x" * 61}):
+            assert (await client.post("/ui/views", data={**own, **wrong})).status_code == 400, wrong
+        keys = [
+            await at.service.keys.issue(KeySpec("k", tenant, frozenset({scope})), "tests")
+            for tenant, scope in (("other", KeyScope.RUN), ("default", KeyScope.READ))
+        ]
+        for key, seen in zip(keys, (False, True), strict=True):
+            async with browsing(at, key.secret) as reader:
+                page = (await reader.get("/ui/overview")).text
+                assert (">Our costs</a>" in page, "Remove a view" in page) == (seen, False)
+        await client.post("/ui/views/remove", data=own | {"name": "Our costs"})
+        assert ">Our costs</a>" not in (await client.get("/ui/overview")).text

@@ -15,7 +15,13 @@ from shikisha.core.events import AnswerGraded, GradeMark, RunStatus
 from shikisha.journal.run_index import TextQuery
 from shikisha.server.pages.overview_page import read_period
 from shikisha.server.store import RunFilter, RunOrder, RunStore, ServedState
-from shikisha.server.store.run_figures import list_sessions, mean_call_dollars, recent_worker_figures
+from shikisha.server.store.run_figures import (
+    list_sessions,
+    mean_call_dollars,
+    recent_worker_figures,
+    run_scores,
+    way_figures,
+)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -84,8 +90,8 @@ async def test_both_stores_filter_sort_and_sum_alike(url: str) -> None:
         }
         seen, last = [], None
         while page := await journal.query(partial(list_sessions, tenant=None, after=last, limit=1)):
-            seen += [(each.session, each.tenant, each.runs) for each in page]
-            last = (page[-1].last, page[-1].tenant, page[-1].session)
+            seen += [(each.name, each.tenant, each.runs) for each in page]
+            last = (page[-1].last, page[-1].tenant, page[-1].name)
         assert seen == [("s%", "one", 2), ("other", "two", 1), ("other", "one", 1)]  # all began at once
 
 
@@ -97,3 +103,23 @@ async def test_a_run_counts_once_for_a_worker_that_served_its_child_run_too(url:
         assert (await journal.index()).complete
         found = (await journal.query(partial(recent_worker_figures, tenant=None, since=0)))["ann"][""]
         assert (found.runs, found.graded, found.right) == (2, 1, 1)
+
+
+async def test_what_a_language_model_graded_is_counted_apart(url: str) -> None:
+    async with opened(url) as (journal, store):
+        for name, people in (("p", True), ("m", False), ("both", True)):
+            await store.add_run(replace(order(name), key="k", metadata={"session": "s"}))
+            store.mark(name, ServedState.ENDED, status=RunStatus.DONE, used=Amount(1, 0.1))
+            said = AnswerGraded(run=name, at=12.0, checker="judge", mark=GradeMark.RIGHT, score=1.0, judged=True)
+            fact = AnswerGraded(run=name, at=11.0, checker="text", mark=GradeMark.WRONG, score=0.0)
+            await keep(journal, [*whole(name), *([fact] if people else []), *([said] if name != "p" else [])])
+        assert (await journal.index()).complete
+        period = await journal.query(partial(read_period, tenant=None, since=0))
+        (day,), (session,) = period.days.values(), await journal.query(partial(list_sessions, tenant=None))
+        (way,) = (await journal.query(partial(way_figures, by="conductor", tenant=None, since=0))).values()
+        for each in (day, session, way, period.parts["ann"][""]):
+            assert (each.graded, each.right, each.judged, each.judged_right) == (2, 0, 1, 1)
+        assert (period.alone[0].graded, period.alone[0].right) == (2, 0)
+        assert await journal.query(partial(run_scores, runs=["p", "m", "both"])) == {"p": 0.0, "both": 0.0}
+        pages = [RunFilter(right=right, judged=judged) for judged in (False, True) for right in (True, False)]
+        assert [set(await found(store, each)) for each in pages] == [set(), {"p", "both"}, {"m"}, set()]

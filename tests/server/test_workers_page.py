@@ -122,3 +122,22 @@ def test_workers_that_are_no_more_are_shown_after_those_that_are_configured() ->
     assert (one.all.runs, one.all.done, [domain for domain, _ in one.by_domain]) == (3, 1, ["law", "tax"])
     assert (other.all.runs, other.all.done_share) == (0, None)
     assert (gone.name, gone.card) == ("gone", None)
+
+
+async def test_pages_and_filters_show_a_models_grades_apart(tmp_path: Path) -> None:
+    async with served(tmp_path, FLAKY) as at, browsing(at) as client:
+        assert at.service is not None
+        run = await begin(at, 0)
+        said = AnswerGraded(run=run, at=9.0, checker="judge", mark=GradeMark.RIGHT, score=1.0, judged=True)
+        at.service.journal.add(said)
+        await at.service.journal.flush()
+        await at.service.journal.index(9)
+        for page in ("overview", "workers", "sessions", "compare"):
+            text = " ".join(re.sub(r"<[^>]+>", "", (await client.get(f"/ui/{page}")).text).split())
+            assert ("a model: 100 % of 1" in text) == (page in ("overview", "workers")), page
+            assert "A model takes 100 % of 1 of others for right." in text or page != "overview"
+        lists = {right: (await client.get(f"/ui/runs?right={right}")).text for right in ("yes", "no", "model-yes")}
+        assert {right: run in text for right, text in lists.items()} == {"yes": False, "no": False, "model-yes": True}
+        row = (await client.get("/ui/runs/export/runs.jsonl")).json()
+        assert (row["score"], row["judged"]) == (1.0, True)
+        assert (await client.get("/ui/runs/export/taskset.jsonl")).text == ""

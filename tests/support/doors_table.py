@@ -137,6 +137,11 @@ PAGES: Mapping[tuple[str, str], Row] = {
     ("GET", "/ui/offline"): open_to_all(200),
     ("GET", "/ui/workers"): Row(200, 403, 200, shut=LED),
     ("GET", "/ui/compare"): Row(200, 403, 200, shut=LED),
+    ("GET", "/ui/compare/policy"): Row(200, 403, 200, shut=LED),
+    ("POST", "/ui/views"): Row(
+        303, 403, 303, shut=LED, has=KeyScope.READ, body={"name": "mine", "address": "/ui/runs?status=done"}
+    ),
+    ("POST", "/ui/views/remove"): Row(303, 403, 303, shut=LED, has=KeyScope.READ, body={"name": "mine"}),
     ("GET", "/ui/try"): Row(200, 403, 200, shut=LED),
     ("POST", "/ui/try"): Row(200, 403, 200, shut=LED, body={"model": "shikisha", "prompt": "hello"}),
     ("POST", "/ui/try/perform"): Row(

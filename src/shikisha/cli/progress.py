@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import zip_longest
 from time import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from shikisha.cli import output
 from shikisha.core.budget import Amount, format_dollars
@@ -40,6 +40,8 @@ from shikisha.core.run import Attempt, RoundRecord, Run, StepRecord
 from shikisha.core.text import one_line
 
 if TYPE_CHECKING:  # rich is imported when something is drawn: most runs write to a pipe, or with --quiet
+    from typing import Self
+
     from rich.console import RenderableType
     from rich.live import Live
     from rich.text import Text
@@ -48,20 +50,21 @@ if TYPE_CHECKING:  # rich is imported when something is drawn: most runs write t
 PastEvents = Mapping[str, Iterable[Event]]
 
 
-class RunProgress(Protocol):
-    """Shows what happens in a run."""
+class RunProgress:
+    """Observes a run and shows nothing."""
 
-    started: bool
+    started = False
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: Event) -> None:  # noqa: ARG002 - what draws needs the event
         """Take note of an event."""
-        ...
+        self.started = True
 
     def paused(self) -> AbstractContextManager[None]:
         """Write nothing inside the context."""
-        ...
+        return nullcontext()
 
-    def __enter__(self) -> "RunProgress": ...
+    def __enter__(self) -> "Self":
+        return self
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -69,29 +72,10 @@ class RunProgress(Protocol):
 def choose_progress(quiet: bool, past: PastEvents | None = None) -> RunProgress:
     """Return the progress that suits stderr. `past` are the events of runs that continue."""
     if quiet:
-        return SilentProgress()
+        return RunProgress()
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return LiveProgress(past or {})
     return LineProgress(past or {})
-
-
-class SilentProgress:
-    """Shows nothing."""
-
-    started = False
-
-    def observe(self, event: Event) -> None:  # noqa: ARG002 - the protocol's signature
-        """Note only that a run has started."""
-        self.started = True
-
-    def paused(self) -> AbstractContextManager[None]:
-        """Nothing needs to stop."""
-        return nullcontext()
-
-    def __enter__(self) -> "SilentProgress":
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 class GrowingRuns(dict[str, Run]):
@@ -109,7 +93,7 @@ class GrowingRuns(dict[str, Run]):
         return self.get(event.run)
 
 
-class LiveProgress:
+class LiveProgress(RunProgress):
     """Redraws the run's tree on stderr, a few times a second."""
 
     def __init__(self, past: PastEvents) -> None:
@@ -131,7 +115,7 @@ class LiveProgress:
         finally:
             self._start()
 
-    def __enter__(self) -> "LiveProgress":
+    def __enter__(self) -> "Self":
         self._start()
         return self
 
@@ -170,7 +154,7 @@ def _echo_controls(on: bool) -> None:
         termios.tcsetattr(sys.stderr, termios.TCSANOW, settings)
 
 
-class LineProgress:
+class LineProgress(RunProgress):
     """Prints a line when a round is planned, when a step ends, and when anything fails."""
 
     def __init__(self, past: PastEvents) -> None:
@@ -197,15 +181,6 @@ class LineProgress:
             self._failures = []
         for line in lines:
             output.print_note(f"{indent}{line}")
-
-    def paused(self) -> AbstractContextManager[None]:
-        """Lines need not stop."""
-        return nullcontext()
-
-    def __enter__(self) -> "LineProgress":
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
 
     def _lines(self, event: Event, run: Run) -> Iterator[str]:
         match event:

@@ -44,7 +44,7 @@ from shikisha.plots.charts import (
     thin_points,
 )
 from shikisha.plots.format import compact, page_environment, percent, plural, render_page, shorten_middle
-from shikisha.plots.run_charts import TopologyGraph, topology_graph
+from shikisha.plots.run_charts import PlanGraph, wide_plan_graph
 from shikisha.plots.svg import (
     AxisScale,
     LabelTarget,
@@ -123,9 +123,9 @@ def _page_charts(report: EvaluationReport) -> Mapping[str, object]:
     }
 
 
-def _topology_graphs(entry: EntrantFigures) -> list[tuple[TopologyGraph, int]]:
+def _topology_graphs(entry: EntrantFigures) -> list[tuple[PlanGraph, int]]:
     most = sorted(entry.graphs, key=lambda pair: -pair[1])[:_MOST_GRAPHS]
-    return [(topology_graph(access), count) for access, count in most if access]
+    return [(wide_plan_graph(access), count) for access, count in most if access]
 
 
 # --- tables of shares

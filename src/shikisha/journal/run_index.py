@@ -47,6 +47,7 @@ from shikisha.core.events import (
     CallRole,
     CheckStatus,
     Event,
+    GradeBasis,
     PlanProposed,
     RunFinished,
     RunStarted,
@@ -301,8 +302,10 @@ _RUN_SUMS = _day_sums(
         "runs": "COUNT(*)",
         "done": "SUM(CASE WHEN status = 'done' THEN 1 ELSE 0 END)",
         "failed": "SUM(CASE WHEN status IN ('failed', 'capped') THEN 1 ELSE 0 END)",
-        "graded": "COUNT(score)",
-        "good": "SUM(CASE WHEN score >= 0.5 THEN 1 ELSE 0 END)",
+        "graded": "COUNT(CASE WHEN judged THEN NULL ELSE score END)",
+        "good": "SUM(CASE WHEN score >= 0.5 AND NOT judged THEN 1 ELSE 0 END)",
+        "judged": "COUNT(CASE WHEN judged THEN score END)",
+        "judged_good": "SUM(CASE WHEN score >= 0.5 AND judged THEN 1 ELSE 0 END)",
         "unpriced": "SUM(CASE WHEN dollars IS NULL THEN 1 ELSE 0 END)",
         "tokens": "SUM(tokens)",
         "nanodollars": _PAID,
@@ -427,6 +430,7 @@ class EndedRun:
             "dollars": charged.dollars,
             "uncertain_dollars": run.uncertain.dollars or 0.0,
             "score": grade.score if grade else None,
+            "judged": grade is not None and grade.basis is GradeBasis.JUDGE,
         }
         over = run.finished is not None or run.erased is not None
         return cls(rows, run.id, over, begun.at, fields, _worker_rows(run), _run_texts(run))
@@ -459,6 +463,7 @@ def _index_run(events: Sequence[_StoredEvent], bodies: Mapping[str, str], order:
             "dollars": None,
             "uncertain_dollars": 0.0,
             "score": None,
+            "judged": False,
         }
         columns = _order_columns(name, rows[0].seq, order, rows[0].at)
         unreadable_row = columns | empty | none | {"parent": None, "excerpt": storable_text(why)[:200], "searchable": 0}

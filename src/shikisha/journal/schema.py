@@ -2,13 +2,13 @@
 
 Invariants: rows of `events`, each of one event or several (`codec.bundle_events`), are only ever added; those of
 `bodies` too, but for erasure. The one row of `head` has the number of rows and the last one's hash, and a writer that
-appends locks that row. `members` and `served` are the
-servers' own (which are alive, which performs which run, what lists show) and may lag behind: a run is a fold over its
-events. `runs`, `run_workers`, their sums by day and `run_texts` are an index of the events before place `indexed`, made
-and kept by `run_index`; without it everything is still there, only slower. Migrations run under the store's write lock
-in one transaction, so of several processes that open a fresh or an older store one migrates it and the others find it
-done; a newer store is refused. A test compares the tables below with what the migrations make. Deliberately absent:
-downgrades, and anything in the index that its events do not say.
+appends locks that row. `members`, `served` and `views` are the servers' own (which are alive, which performs which run,
+what lists show) and may lag behind: a run is a fold over its events. `runs`, `run_workers`, their sums by day and
+`run_texts` are an index of the events before place `indexed`, made and kept by `run_index`; without it everything is
+still there, only slower. Migrations run under the store's write lock in one transaction, so of several processes that
+open a fresh or an older store one migrates it and the others find it done; a newer store is refused. A test compares
+the tables below with what the migrations make. Deliberately absent: downgrades, and anything in the index that its
+events do not say.
 """
 
 import asyncio
@@ -197,6 +197,14 @@ Index("served_key", SERVED.c.key, SERVED.c.created, SERVED.c.run)
 Index("served_state", SERVED.c.state, SERVED.c.created, SERVED.c.run)
 Index("served_once", SERVED.c.key, SERVED.c.idempotency, unique=True)
 
+VIEWS = Table(  # pages with their filters, which the logins of a tenant share
+    "views",
+    METADATA,
+    Column("tenant", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("address", Text, nullable=False),
+)
+
 RUNS = Table(  # an index: see `run_index`
     "runs",
     METADATA,
@@ -220,6 +228,7 @@ RUNS = Table(  # an index: see `run_index`
     Column("dollars", Double),
     Column("uncertain_dollars", Double, nullable=False),
     Column("score", Double),
+    Column("judged", Boolean, nullable=False, server_default=false()),  # the score is a language model's
     Column("searchable", Integer, nullable=False),  # how many of its texts `run_texts` has
 )
 Index("runs_status", RUNS.c.status, RUNS.c.seq)
@@ -252,6 +261,7 @@ RUN_DAYS = Table(  # sums over `runs`: root runs that a server performed
     *(Column(name, _COUNT, nullable=False) for name in ("runs", "done", "failed", "graded", "good", "unpriced")),
     Column("tokens", _COUNT, nullable=False),
     Column("nanodollars", _COUNT, nullable=False),  # whole, so that what is taken out again leaves exactly nothing
+    *(Column(name, _COUNT, nullable=False, server_default=text("0")) for name in ("judged", "judged_good")),
 )
 
 WORKER_DAYS = Table(  # sums over `run_workers`, of runs that a server performed and their child runs

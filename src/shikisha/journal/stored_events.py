@@ -43,7 +43,7 @@ from shikisha.journal.codec import (
     split_bundle,
 )
 
-CURRENT_REVISION = "0010"  # of the tables: what `schema` makes, and what is read without it
+CURRENT_REVISION = "0011"  # of the tables: what `schema` makes, and what is read without it
 _READ_BY_PROGRAMS = frozenset(
     {"config", "history", "attachments", "exchanges", "tools", "answer_schema", "options", "as_sent", "calls"}
     | {"domain", "labels", "task_id", "tool_choice", "beside", "found", "withheld"}

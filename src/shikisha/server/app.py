@@ -60,7 +60,6 @@ _PAGES = (
     "pages.login:router",
     "pages.overview_page:router",
     "pages.sessions_page:router",
-    "pages.turns_page:router",
     "pages.runs_page:router",
     "pages.queue_page:router",
     "pages.replay_page:router",

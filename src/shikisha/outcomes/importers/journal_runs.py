@@ -297,7 +297,7 @@ def _round_draws(run: Run, log: LogBuilder, begun: _LoggedTasks) -> Mapping[int,
     for turn in run.rounds:
         planned = len(turn.plan.steps) if turn.plan else 0
         if planned:
-            found[turn.index] = _Draw(_plan_propensity(turn), steps if planned == 1 else None)
+            found[turn.index] = _Draw(plan_propensity(turn), steps if planned == 1 else None)
         steps += planned
     if next((drawn.chance for drawn in found.values()), None) is None:
         return {}
@@ -368,7 +368,7 @@ def _calls(turn: RoundRecord) -> list[Attempt]:
     return [attempt for record in (turn.planning, *turn.steps.values()) for attempt in record.attempts]
 
 
-def _plan_propensity(turn: RoundRecord) -> float | None:
+def plan_propensity(turn: RoundRecord) -> float | None:
     """Return the probability with which the round's plan was drawn; None where it is unknown.
 
     A version stands in plans of policies, and in those that a model wrote, for which it was called.

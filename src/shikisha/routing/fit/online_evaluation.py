@@ -7,17 +7,31 @@ promotes only where harm beyond a margin (right less often, no answer more often
 the unit is the task, however often it ran; runs from before the current shares, and runs without the other policy's
 decision, are left out; grades are separated by their basis, and a language model's grade counts only where trusted.
 Promotion itself is a person's decision. Intervals are not corrected for repeated looks.
+
+A policy that did not act is asked again at each round of a past run, with what the run knew then and nothing later.
+Where it would have done all that the run did, the run's outcome is its own; elsewhere nothing is known. Where chance
+drew what was done, inverse propensities (Horvitz and Thompson, 1952) weigh what was drawn by the recorded chances. They
+hold only where these reach every task: then the mean weight is 1, and where its interval excludes 1, nothing is stated.
+Invariants of such a replay: nothing is called; a language model's grades do not count; subtasks' wordings are not
+compared.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from math import ceil, hypot
+from math import ceil, hypot, prod
 from typing import TypeAlias
 
+from shikisha.core.call import Card
+from shikisha.core.errors import PlanError, ShikishaError
 from shikisha.core.events import GradeBasis
-from shikisha.core.fast_dataclass import dataclass, field
-from shikisha.core.run import RoundRecord, Run
+from shikisha.core.fast_dataclass import dataclass, field, replace
+from shikisha.core.plan import Plan
+from shikisha.core.run import RoundRecord, RoundResult, Run
+from shikisha.engine.conductor import Conductor, Situation
+from shikisha.engine.pool import Member
+from shikisha.engine.worker import Reply, Request
 from shikisha.evals.statistics import Bounds, difference_interval, mean, mean_interval, score_interval
+from shikisha.outcomes.importers.journal_runs import plan_propensity
 from shikisha.routing.policy_data import CANNOT_ACT, describe_action
 
 MeasureFunction: TypeAlias = "Callable[[TrialRun], float | None]"
@@ -407,3 +421,154 @@ def _negate_difference(change: TrialDifference) -> TrialDifference:
 
 def _task_counts(change: TrialDifference) -> tuple[int, int]:
     return change.canary, change.live
+
+
+# a policy that did not act, asked again on past runs
+
+LEAST_WEIGHED = 30  # tasks: of fewer, no interval of weights means anything
+
+
+@dataclass(frozen=True, slots=True)
+class FirstChoice:
+    """Whom a policy would ask first: on how many tasks, and on how many of these that worker's answer was graded."""
+
+    worker: str
+    tasks: int
+    known: int
+
+
+@dataclass(frozen=True, slots=True)
+class PastTraffic:
+    """What past runs say of a policy. `refused` counts the runs for which it makes no plan, by reason.
+
+    `acted` is how often the runs themselves were right. `reach` is the mean weight over the graded tasks whose chances
+    are recorded; `right` and `dollars` (a task) are by inverse propensity, and None where that is not known.
+    """
+
+    decided: ShadowResult
+    refused: Mapping[str, int]
+    choices: tuple[FirstChoice, ...]
+    acted: MeanEstimate | None
+    reach: MeanEstimate | None
+    right: MeanEstimate | None
+    dollars: MeanEstimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """A run with what the policy would have done: whom it asks first, and whether all else is the `same`."""
+
+    run: Run
+    first: str
+    same: bool
+
+    @property
+    def score(self) -> float | None:
+        """What a person or a program gave."""
+        grade = self.run.grade
+        return None if grade is None or grade.basis is GradeBasis.JUDGE else grade.score
+
+    @property
+    def weight(self) -> float | None:
+        """One over the chance of what was done, 0 where the policy does otherwise; None where it is not recorded."""
+        chances = [plan_propensity(turn) for turn in self.run.rounds if turn.plan is not None]
+        known = [chance for chance in chances if chance is not None]
+        if len(known) < len(chances) or not known:
+            return None
+        return 1 / prod(known) if self.same else 0.0
+
+
+async def replay_traffic(
+    runs: Iterable[Run], setting: Callable[[Run], tuple[Conductor, tuple[Card, ...]]], name: str
+) -> PastTraffic:
+    """Return what these runs say of a policy; `setting` returns its conductor for a run's pool, and that pool's cards.
+
+    Runs that have not ended, and those whose texts were erased, are left out.
+    """
+    decided, refused = list[_Decided](), Counter[str]()
+    for run in runs:
+        if run.finished is None or run.erased is not None:
+            continue
+        try:
+            decided.append(await _decide(run, *setting(run)))
+        except (ShikishaError, ValueError, LookupError, ArithmeticError) as error:  # as for a shadow
+            refused[error.what if isinstance(error, PlanError) else str(error)] += 1
+    graded = [one for one in decided if one.score is not None]
+    weighed = [(one, weight) for one in graded if (weight := one.weight) is not None]
+    reach = _estimate((one, weight) for one, weight in weighed)
+    holds = reach is not None and reach.tasks >= LEAST_WEIGHED and reach.low <= 1 <= reach.high
+    paid = [(one, one.run.charged.dollars) for one, _ in weighed]
+    priced = [(one, dollars) for one, dollars in paid if dollars is not None]
+    seen = [
+        ShadowedRun(one.run.task.content_hash, one.same, one.score, one.score if one.same else None) for one in decided
+    ]
+    return PastTraffic(
+        evaluate_shadow(seen, name),
+        refused,
+        _choices(decided),
+        _estimate((one, one.score or 0.0) for one in graded),
+        reach,
+        _estimate((one, weight * (one.score or 0.0)) for one, weight in weighed) if holds else None,
+        _estimate((one, (one.weight or 0.0) * dollars) for one, dollars in priced)
+        if holds and len(priced) == len(weighed)
+        else None,
+    )
+
+
+async def _decide(run: Run, conductor: Conductor, cards: tuple[Card, ...]) -> _Decided:
+    past, first, caps = list[RoundResult](), "", run.started.caps
+    last = run.rounds[-1].proposed if run.rounds else None
+
+    def decided(*, same: bool) -> _Decided:
+        return _Decided(run, first, same)
+
+    while True:
+        steps = sum(len(each.plan) for each in past)
+        left = replace(caps, rounds=max(0, caps.rounds - len(past)), steps=max(0, caps.steps - steps))
+        made = await conductor.propose(Situation(run.task, cards, tuple(past), left, _ask_nobody))
+        first = first or ", ".join(cards[step.worker].name for step in made.plan.steps)
+        turn = run.rounds[len(past)] if len(past) < len(run.rounds) else None
+        done = turn.plan if turn is not None and turn.plan else Plan()
+        if _acts(made.plan) != _acts(done):
+            return decided(same=False)
+        if done.ships:
+            kept = last.keeps if last is not None and turn is not None else None
+            own = len(past) - 1
+            return decided(same=(own if made.keeps is None else made.keeps) == (own if kept is None else kept))
+        results = [] if turn is None else [result for result in turn.results if result is not None]
+        if len(results) < len(done):
+            raise PlanError("a step of the run has no result", run.id)
+        past.append(RoundResult(done, tuple(results), made.version))
+        if made.final:
+            ends = len(past) == sum(bool(each.plan) for each in run.rounds)
+            return decided(same=ends and (last is None or last.keeps in (None, len(past) - 1)))
+
+
+def _acts(plan: Plan) -> list[tuple[int, object]]:
+    return [(step.worker, step.access) for step in plan.steps]
+
+
+async def _ask_nobody(_: Member, __: Request) -> Reply:
+    raise PlanError("it asks a model for its plans, and a replay calls nothing", "replay")
+
+
+def _choices(decided: Sequence[_Decided]) -> tuple[FirstChoice, ...]:
+    asked: dict[str, set[str]] = defaultdict(set)
+    known: dict[str, set[str]] = defaultdict(set)
+    for one in decided:
+        task, end = one.run.task.content_hash, one.run.finished
+        asked[one.first].add(task)
+        if one.score is not None and end is not None and end.round is not None and end.step is not None:
+            step = one.run.round(end.round).steps.get(end.step)
+            if step is not None and step.result is not None:
+                known[step.result.worker].add(task)
+    found = [FirstChoice(name, len(tasks), len(tasks & known[name])) for name, tasks in asked.items()]
+    return tuple(sorted(found, key=lambda each: (-each.tasks, each.worker)))
+
+
+def _estimate(values: Iterable[tuple[_Decided, float]]) -> MeanEstimate | None:
+    by_task: dict[str, list[float]] = defaultdict(list)
+    for one, value in values:
+        by_task[one.run.task.content_hash].append(value)
+    means = [mean(each) for each in by_task.values()]
+    return MeanEstimate(mean(means), *mean_interval(means), len(means)) if means else None

@@ -14,7 +14,6 @@ from fastapi.responses import JSONResponse, Response
 
 from shikisha.core.errors import TaskError
 from shikisha.core.events import QuestionAsked, QuestionKind
-from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Run
 from shikisha.engine.approvals import Decision
 from shikisha.server.http.api_errors import ApiError
@@ -35,61 +34,21 @@ from shikisha.server.pages.login import (
 from shikisha.server.pages.templates import UI_ROOT, render_page
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierStepView:
-    """An earlier step that the call would be shown."""
+def approval_view(run: Run, asked: QuestionAsked) -> dict[str, object]:
+    """Return a question of a run (the root, or a child run of it) as it is shown.
 
-    step: int
-    worker: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovalView:
-    """A question to a person. `call` is the subtask word by word, `arguments` its JSON where it is an object.
-
-    `answer` is what a review is about. `expires` None: never; `dollars` None: it is unknown what it may cost.
+    `call` is the subtask word by word, `arguments` its JSON where it is an object, `reviewed` what a review is about.
     """
-
-    root: str
-    asked: QuestionAsked
-    task: str
-    labels: tuple[str, ...]
-    domain: str
-    call: str
-    arguments: tuple[tuple[str, str], ...]
-    why: str
-    answer: str
-    sees: tuple[EarlierStepView, ...]
-    expires: float | None
-    tokens: int
-    dollars: float | None
-
-    @property
-    def kind(self) -> str:
-        """What is wanted: approve, answer or review."""
-        return str(self.asked.asks)
-
-
-def approval_view(root: str, run: Run, asked: QuestionAsked) -> ApprovalView:
-    """Return a question of a run (the root, or a child run of it) as it is shown."""
     call = _call_text(run, asked)
-    reviewed = run.reached if asked.asks is QuestionKind.REVIEW else None
-    return ApprovalView(
-        root=root,
-        asked=asked,
-        task=run.started.prompt,
-        labels=run.started.labels,
-        domain=run.started.domain,
-        call=call,
-        arguments=_arguments(call),
-        why=reviewed.asks if reviewed else "",
-        answer=(reviewed.answer or "") if reviewed else "",
-        sees=tuple(_earlier_steps(run, asked)),
-        expires=asked.expires or None,
-        tokens=asked.bound.tokens,
-        dollars=asked.bound.dollars,
-    )
+    return {
+        "asked": asked,
+        "kind": str(asked.asks),
+        "begun": run.started,
+        "call": call,
+        "arguments": _arguments(call),
+        "reviewed": run.reached if asked.asks is QuestionKind.REVIEW else None,
+        "sees": tuple(_earlier_steps(run, asked)),
+    }
 
 
 def _call_text(run: Run, asked: QuestionAsked) -> str:
@@ -112,7 +71,8 @@ def _arguments(call: str) -> tuple[tuple[str, str], ...]:
     return tuple((str(name), value if isinstance(value, str) else json.dumps(value)) for name, value in found.items())
 
 
-def _earlier_steps(run: Run, asked: QuestionAsked) -> Iterator[EarlierStepView]:
+def _earlier_steps(run: Run, asked: QuestionAsked) -> Iterator[tuple[int, str, str]]:
+    """Yield the earlier steps that the call would be shown: number, worker, text."""
     if asked.step is None or asked.round < 0 or asked.asks is QuestionKind.REVIEW:
         return
     turn = run.round(asked.round)
@@ -121,9 +81,7 @@ def _earlier_steps(run: Run, asked: QuestionAsked) -> Iterator[EarlierStepView]:
     for earlier in turn.plan.step_of(asked.step).access:
         result = turn.results[earlier] if earlier < len(turn.results) else None
         if result is not None:
-            yield EarlierStepView(
-                earlier, result.worker, result.text if result.text is not None else f"no answer: {result.fault}"
-            )
+            yield earlier, result.worker, result.text if result.text is not None else f"no answer: {result.fault}"
 
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -135,11 +93,8 @@ _MAX_ANSWER = 100_000  # characters of a person's answer
 async def show_approvals(request: Request, session: ApproverLogin, service: Service) -> Response:
     """Show all that waits for a person of the login's tenant, what expires first at the top."""
     waiting = await questions.list_questions(service, session.by, most=_MAX_RUNS)
-    shown = sorted(map(_view_of, waiting.found), key=lambda each: (each.expires or float("inf"), each.asked.at))
-    more = waiting.after is not None
-    signed = await _signed_questions(service, session, waiting.found)
-    page = {"waiting": shown, "more": more, "shown_at": time(), "signed": signed}
-    return render_page(request, "approvals.html.jinja", page)
+    found = sorted(waiting.found, key=lambda each: (each.asked.expires or float("inf"), each.asked.at))
+    return await _approvals_page(request, session, service, found, more=waiting.after is not None)
 
 
 @router.get(f"{UI_ROOT}/approvals/{{run}}/{{question}}")
@@ -150,9 +105,7 @@ async def show_approval(
     found = await questions.find_question(service, session.by, f"{run}_{question}")
     if found.asked not in found.run.open_questions:
         return redirect(f"{UI_ROOT}/runs/{run}")
-    signed = await _signed_questions(service, session, [found])
-    shown = {"waiting": [_view_of(found)], "more": False, "shown_at": time(), "signed": signed}
-    return render_page(request, "approvals.html.jinja", shown)
+    return await _approvals_page(request, session, service, [found])
 
 
 @router.post(f"{UI_ROOT}/approvals/{{run}}/{{question}}")
@@ -190,13 +143,14 @@ async def offer_to_sign(
     return script_answer(await service.passkeys.assertion_options(CodePurpose.APPROVE, session.by.key, site, action))
 
 
-async def _signed_questions(service: RunService, session: PageSession, found: Sequence[PersonQuestion]) -> set[str]:
-    """Return the questions to which a yes of this login counts only with a passkey."""
-    return {each.asked.question for each in found if await questions.needs_passkey(service, session.by, each)}
-
-
-def _view_of(found: PersonQuestion) -> ApprovalView:
-    return approval_view(found.served.run, found.run, found.asked)
+async def _approvals_page(
+    request: Request, session: PageSession, service: RunService, found: Sequence[PersonQuestion], *, more: bool = False
+) -> Response:
+    """Show questions; `signed` are those to which a yes of this login counts only with a passkey."""
+    signed = {each.asked.question for each in found if await questions.needs_passkey(service, session.by, each)}
+    waiting = [approval_view(each.run, each.asked) for each in found]
+    shown = {"waiting": waiting, "more": more, "shown_at": time(), "signed": signed}
+    return render_page(request, "approvals.html.jinja", shown)
 
 
 def _typed_text(text: str) -> str:

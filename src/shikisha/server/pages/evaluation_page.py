@@ -23,7 +23,7 @@ from shikisha.journal.schema import EVENTS, STARTED
 from shikisha.plots import run_charts
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.pages.login import PageRoute, redirect
-from shikisha.server.pages.run_page import RunPermissions, RunView, journal_lines, run_view
+from shikisha.server.pages.run_page import RunPermissions, journal_lines, run_view
 from shikisha.server.pages.templates import UI_ROOT, render_page
 
 PAGE_SIZE = 50
@@ -86,31 +86,6 @@ class EntrantTotals:
     dollars: float
     unpriced: int
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class SamplesView:
-    """A page of samples; `last` is the number of the last page."""
-
-    asked: SampleQuery
-    rows: tuple[Sample, ...]
-    found: int
-    last: int
-    entrants: tuple[EntrantTotals, ...]
-    domains: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SampleView:
-    """A sample with its run (None: its steps were not kept), the same task's other samples, and its neighbors."""
-
-    sample: Sample
-    run: RunView | None
-    graph: run_charts.PlanGraph | None
-    others: tuple[Sample, ...]
-    before: Sample | None
-    after: Sample | None
-    asked: SampleQuery
 
 
 @dataclass(slots=True)
@@ -231,8 +206,9 @@ async def show_samples(request: Request) -> Response:
     asked = replace(asked, page=str(number) if number else "")
     rows = tuple(kept.sample for kept in found[number * PAGE_SIZE : (number + 1) * PAGE_SIZE])
     domains = tuple(sorted({kept.sample.domain for kept in samples if kept.sample.domain})[:_MOST_LISTED])
-    view = SamplesView(asked, rows, len(found), last, entrant_totals(samples), domains)
-    return render_page(request, "evaluation.html.jinja", {"view": view, "folder": folder.folder.name})
+    shown = {"asked": asked, "rows": rows, "found": len(found), "last": last, "domains": domains}
+    shown |= {"entrants": entrant_totals(samples), "folder": folder.folder.name}
+    return render_page(request, "evaluation.html.jinja", shown)
 
 
 @router.get(f"{UI_ROOT}/evaluation/sample")
@@ -246,16 +222,20 @@ async def show_sample(request: Request) -> Response:
         raise ApiError(404, "there is no such sample in this folder", "not_found")
     around = filter_samples(samples, asked)
     at = next((place for place, kept in enumerate(around) if kept is chosen), None)
-    before = around[at - 1].sample if at else None
-    after = around[at + 1].sample if at is not None and at + 1 < len(around) else None
-    others = tuple(kept.sample for kept in samples if kept.sample.task_id == task)
     events = await folder.run_of(chosen)
-    children = await _children(folder, events)
-    drawn = run_view(events, time(), children) if events else None
     access = chosen.sample.access
-    graph = run_charts.narrow_plan_graph(access) if access and drawn is None else None
-    view = SampleView(chosen.sample, drawn, graph, others, before, after, asked)
-    return render_page(request, "sample.html.jinja", {"view": view, "may": _NOBODY, "folder": folder.folder.name})
+    shown = {
+        "asked": asked,
+        "sample": chosen.sample,
+        "others": [kept.sample for kept in samples if kept.sample.task_id == task],  # of the same task
+        "before": around[at - 1].sample if at else None,
+        "after": around[at + 1].sample if at is not None and at + 1 < len(around) else None,
+        "run_view": run_view(events, time(), await _children(folder, events)) if events else None,
+        "graph": run_charts.narrow_plan_graph(access) if access and not events else None,  # its steps were not kept
+        "may": _NOBODY,
+        "folder": folder.folder.name,
+    }
+    return render_page(request, "sample.html.jinja", shown)
 
 
 async def _children(folder: EvaluationFolder, events: Sequence[Event]) -> tuple[RunOverview, ...]:

@@ -7,12 +7,11 @@ command line.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import partial, reduce
 from time import time
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from starlette.datastructures import FormData
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.errors import ConfigError
@@ -34,7 +33,7 @@ from shikisha.server.pages.login import (
     PageRoute,
     PageSession,
     Service,
-    form_text,
+    form_texts,
     redirect,
 )
 from shikisha.server.pages.templates import UI_ROOT, render_page
@@ -109,7 +108,8 @@ def keys_view(keys: Sequence[Key], spent: Iterable[DailySpend], now: float) -> K
         if row.key in used:
             used[row.key][row.day] = row.used
     shown = tuple(_key_view(key, used[key.id], now) for key in keys)
-    summed = {day: _sum_amounts(days.get(day, NO_AMOUNT) for days in used.values()) for day in _shown_days(now)}
+    rows = {day: [days.get(day, NO_AMOUNT) for days in used.values()] for day in _shown_days(now)}
+    summed = {day: reduce(BudgetAmount.plus, each, NO_AMOUNT) for day, each in rows.items()}
     today = dollars_of(summed[_shown_days(now)[-1]].dollars)
     live_first = tuple(sorted(shown, key=lambda each: (each.state != "valid", -each.key.created)))
     return KeysView(live_first, _bars_by_day(summed), today, sum(each.spent for each in shown))
@@ -143,13 +143,6 @@ def _cap_meters(caps: KeyCaps, total: BudgetAmount, today: BudgetAmount) -> Iter
 
 def _used_share(used: float, cap: float) -> float:
     return used / cap if cap > 0 else 1.0
-
-
-def _sum_amounts(portions: Iterable[BudgetAmount]) -> BudgetAmount:
-    found = NO_AMOUNT
-    for portion in portions:
-        found = found.plus(portion)
-    return found
 
 
 def _bars_by_day(used: Mapping[str, BudgetAmount]) -> DayChart:
@@ -232,9 +225,9 @@ async def show_keys(request: Request, session: AnyLogin, service: Service) -> Re
 async def issue_key(request: Request, session: AdminLogin, service: Service, form: CheckedForm) -> Response:
     """Issue a key, and show its secret this once."""
     try:
-        wanted = read_key_form(_form_texts(form), [str(each) for each in form.getlist("scopes")], service.keys.now())
+        wanted = read_key_form(form_texts(form), [str(each) for each in form.getlist("scopes")], service.keys.now())
     except ConfigError as error:
-        return await _keys_page(request, session, service, wrong=str(error), form=_form_texts(form))
+        return await _keys_page(request, session, service, wrong=str(error), form=form_texts(form))
     return await _keys_page(request, session, service, issued=await service.keys.issue(wanted, session.by.key))
 
 
@@ -260,7 +253,7 @@ async def change_caps(own_id: str, session: AdminLogin, service: Service, form: 
     """Change a key's caps."""
     await _existing_key(service, own_id)
     try:
-        found = read_caps_form(_form_texts(form))
+        found = read_caps_form(form_texts(form))
     except ConfigError as error:
         raise ApiError(400, str(error), "invalid_request") from None
     await service.keys.change(own_id, lambda key: replace(key, caps=found), session.by.key)
@@ -299,7 +292,3 @@ async def _existing_key(service: RunService, own_id: str) -> Key:
     if found is None:
         raise ApiError(404, f"there is no key {own_id}", "not_found")
     return found
-
-
-def _form_texts(form: FormData) -> dict[str, str]:
-    return {name: form_text(form, name) for name in form}

@@ -104,6 +104,11 @@ def form_text(form: FormData, name: str, default: str = "") -> str:
     return value if isinstance(value, str) else default
 
 
+def form_texts(form: FormData) -> dict[str, str]:
+    """Return all fields' texts."""
+    return {name: form_text(form, name) for name in form}
+
+
 ReaderLogin = Annotated[PageSession, Depends(require_login(*READER_SCOPES))]
 RunnerLogin = Annotated[PageSession, Depends(require_login(KeyScope.RUN))]
 ApproverLogin = Annotated[PageSession, Depends(require_login(KeyScope.APPROVE))]

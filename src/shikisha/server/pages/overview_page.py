@@ -3,7 +3,8 @@
 Invariants: a login sees figures of its own tenant's runs only, and budgets of its own key only unless it is an admin's;
 every share stands next to the number it is of; what is unknown is counted and left out. An alert says what it compares,
 and a drift is reported only where chance would rarely show it. The work does not grow with the journal: sums by day
-are read (`run_figures`), and kept for some seconds. Deliberately absent: sending alerts (webhooks and metrics do).
+are read (`run_figures`), and kept for some seconds. A saved view is its tenant's, and leads to a page of this server,
+which shows each reader what that reader may see. Deliberately absent: sending alerts (webhooks and metrics do).
 """
 
 import asyncio
@@ -15,21 +16,32 @@ from importlib.util import find_spec
 from statistics import NormalDist
 from time import monotonic, time
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete, func, insert, select
 
 from shikisha.core.budget import format_dollars, wilson
 from shikisha.core.errors import ConfigError
-from shikisha.core.fast_dataclass import dataclass, field, replace
+from shikisha.journal.schema import VIEWS
 from shikisha.plots.day_charts import ChartForm, DayChart, DaySeries, day_bar_chart, day_line_chart
 from shikisha.plots.format import compact, format_share, seconds
+from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.grants import DailySpend, read_spend
 from shikisha.server.keys.key import KeyScope, dollars_of
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.pages.keys_page import KeyView, first_shown_day, keys_view
-from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Service
+from shikisha.server.pages.login import (
+    CheckedForm,
+    PageRoute,
+    PageSession,
+    ReaderLogin,
+    RunnerLogin,
+    Service,
+    form_text,
+    redirect,
+)
 from shikisha.server.pages.runs_page import INDEX_PAGES, PERIODS, key_names
 from shikisha.server.pages.templates import UI_ROOT, render_page
 from shikisha.server.store.run_figures import (
@@ -44,6 +56,7 @@ from shikisha.server.store.run_figures import (
     sum_figures,
     worker_figures,
 )
+from shikisha.server.store.served_rows import storable
 
 if TYPE_CHECKING:  # it needs numpy
     from shikisha.learned.learning_files import LearningFiles, ScopeModels
@@ -116,24 +129,6 @@ class BestAlone:
     dollars: tuple[float, float, float] | None  # of as many runs as there were: the mean and its 95 % interval
 
 
-@dataclass(frozen=True, slots=True)
-class OverviewView:
-    """The page. `missing` is how many events the index does not have yet."""
-
-    period: int
-    total: RunFigures
-    by_day: tuple[tuple[str, RunFigures], ...]
-    by_model: tuple[tuple[str, str, RunFigures], ...]
-    by_key: tuple[tuple[str, str, RunFigures], ...]
-    by_worker: tuple[tuple[str, str, RunFigures], ...]
-    charts: tuple[ChartView, ...]
-    alerts: tuple[Alert, ...]
-    since: str
-    missing: int
-    right: ShareView
-    best: BestAlone | None
-
-
 def best_alone(found: Sequence[AloneFigures], runs: int) -> BestAlone | None:
     """Return the worker that was most often right alone, with what it had cost; None where none shows enough."""
     able = [one for one in found if one.worker and one.graded >= LEAST_COMPARED]
@@ -192,10 +187,8 @@ def read_period(connection: Connection, tenant: str | None, since: int) -> Perio
     )
 
 
-def overview_view(
-    found: PeriodFigures, period: int, now: float, names: Mapping[str, str], alerts: Sequence[Alert], missing: int = 0
-) -> OverviewView:
-    """Return the page of a period that ends today; `names` are the keys' names by id."""
+def overview_view(found: PeriodFigures, period: int, now: float, names: Mapping[str, str]) -> dict[str, object]:
+    """Return what the page shows of a period that ends today; `names` are the keys' names by id."""
     today = int(now // _DAY)
     shown = [
         (datetime.fromtimestamp(day * _DAY, UTC).date().isoformat(), found.days.get(day, RunFigures("")))
@@ -205,21 +198,19 @@ def overview_view(
     for name, _, figures in workers:
         marked = sum_figures(name, found.parts.get(name, {}).values())
         figures.graded, figures.right = marked.graded, marked.right
+        figures.judged, figures.judged_right = marked.judged, marked.judged_right
     total = sum_figures("", found.days.values())
-    return OverviewView(
-        period=period,
-        total=total,
-        right=_share_view(total.right, total.graded),
-        best=best_alone(found.alone, total.runs),
-        by_day=tuple(reversed([pair for pair in shown if pair[1].runs])),
-        by_model=tuple((name, name, figures) for name, figures in _costliest(found.models)),
-        by_key=tuple((key, names.get(key, key), figures) for key, figures in _costliest(found.keys)),
-        by_worker=tuple(sorted(workers, key=lambda each: (-each[2].dollars, -each[2].runs, each[0]))),
-        charts=tuple(_charts(shown)),
-        alerts=tuple(alerts),
-        since=shown[0][0],
-        missing=missing,
-    )
+    return {
+        "period": period,
+        "total": total,
+        "right": _share_view(total.right, total.graded),
+        "best": best_alone(found.alone, total.runs),
+        "by_day": [(day, day, figures) for day, figures in reversed(shown) if figures.runs],
+        "by_model": [(name, name, figures) for name, figures in _costliest(found.models)],
+        "by_key": [(key, names.get(key, key), figures) for key, figures in _costliest(found.keys)],
+        "by_worker": sorted(workers, key=lambda each: (-each[2].dollars, -each[2].runs, each[0])),
+        "charts": list(_charts(shown)),
+    }
 
 
 def _costliest(figures: Mapping[str, RunFigures]) -> list[tuple[str, RunFigures]]:
@@ -331,25 +322,52 @@ def _of(part: int, whole: int) -> str:
     return f"{format_share(part / whole)} of {whole:,}"
 
 
+_CHOICES: Mapping[str, Mapping[str, str]] = {  # what of Home can be shown alone, and in which columns
+    "show": {
+        "summary": "Summary", "charts": "Charts", "worker": "By worker", "model": "By model", "key": "By key",
+        "day": "By day",
+    },
+    "column": {
+        "runs": "Runs", "done": "Done", "right": "Right", "cost": "Cost", "each": "Cost each", "p50": "Time p50",
+        "p95": "Time p95", "tokens": "Tokens",
+    },
+}  # fmt: skip
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+def _chosen(asked: Sequence[str], known: Mapping[str, str]) -> list[str]:
+    """Return which of what can be shown is asked for; all where none is."""
+    return [name for name in known if name in asked] or list(known)
 
 
 @router.get(f"{UI_ROOT}/overview")
 async def show_overview(request: Request, session: ReaderLogin, service: Service) -> Response:
     """Show the figures of a period."""
-    asked = request.query_params.get("days", "")
+    query = request.query_params
+    asked = query.get("days", "")
     period = int(asked) if asked in {str(each) for each in PERIODS} else DEFAULT_PERIOD
     now = time()
     today, progress = int(now // _DAY), await service.journal.index(INDEX_PAGES)
     found = await _reader(request).read(service, session.tenant, today - period + 1)
     # Drift is looked for over a month, whichever period is shown.
     month = await _reader(request).read(service, session.tenant, today - DEFAULT_PERIOD + 1)
-    alerts = [*await _budget_alerts(service, session, now), *drift_alerts(month, today)]
-    missing = 0 if progress.complete else progress.events - progress.indexed
-    view = overview_view(found, period, now, await key_names(service, session), alerts, missing)
     files = service.container.learning_files() if find_spec("numpy") is not None else None
     learned = () if files is None else await asyncio.to_thread(lambda: [*_learned_models(files, session.tenant)])
-    shown = {"view": view, "periods": PERIODS, "learned": learned, "learns": service.container.settings.learning.on}
+    shown = {
+        "view": overview_view(found, period, now, await key_names(service, session)),
+        "alerts": [*await _budget_alerts(service, session, now), *drift_alerts(month, today)],
+        "missing": 0 if progress.complete else progress.events - progress.indexed,  # events that the index lacks
+        "periods": PERIODS,
+        "learned": learned,
+        "learns": service.container.settings.learning.on,
+        "show": _chosen(query.getlist("show"), _CHOICES["show"]),
+        "column": _chosen(query.getlist("column"), _CHOICES["column"]),
+        "choices": _CHOICES,
+        "kept": urlencode(
+            [(kind, name) for kind in _CHOICES for name in query.getlist(kind) if name in _CHOICES[kind]]
+        ),
+        "views": await service.keys.database.query(partial(read_views, tenant=session.by.tenant)),
+    }
     return render_page(request, "overview.html.jinja", shown)
 
 
@@ -375,3 +393,53 @@ async def _budget_alerts(service: RunService, session: PageSession, now: float) 
 
 
 _CAPS = ("dollars", "tokens", "requests", "dollars_per_day", "tokens_per_day", "requests_per_day")
+
+
+# saved views: addresses of pages under a name
+
+_MOST_VIEWS, _MAX_NAME, _MAX_ADDRESS = 100, 60, 2_000  # of a tenant; characters
+_PAGES = {f"{UI_ROOT}/{page}" for page in ("overview", "runs", "queue", "workers", "compare", "compare/policy")}
+
+
+@dataclass(frozen=True, slots=True)
+class SavedView:
+    """A name, and the address that it stands for."""
+
+    name: str
+    address: str
+
+
+def read_views(connection: Connection, tenant: str) -> list[SavedView]:
+    """Return a tenant's views by name."""
+    asked = select(VIEWS.c.name, VIEWS.c.address).where(VIEWS.c.tenant == storable(tenant)).order_by(VIEWS.c.name)
+    return [SavedView(*row) for row in connection.execute(asked)]
+
+
+@router.post(f"{UI_ROOT}/views")
+async def save_view(session: RunnerLogin, service: Service, form: CheckedForm) -> Response:
+    """Keep a page under a name, in place of what had it."""
+    name, address = " ".join(form_text(form, "name").split()), form_text(form, "address")
+    plain = address.isascii() and address.isprintable() and len(address) <= _MAX_ADDRESS
+    if not 0 < len(name) <= _MAX_NAME or not plain or address.partition("?")[0] not in _PAGES:
+        raise ApiError(400, f"expected a name of at most {_MAX_NAME} characters, and a page's address", "invalid_value")
+    own = {"tenant": storable(session.by.tenant), "name": storable(name)}
+
+    def work(connection: Connection) -> bool:
+        connection.execute(delete(VIEWS).filter_by(**own))
+        held = select(func.count()).select_from(VIEWS).where(VIEWS.c.tenant == own["tenant"])
+        if connection.execute(held).scalar_one() >= _MOST_VIEWS:
+            return False
+        connection.execute(insert(VIEWS), {**own, "address": address})
+        return True
+
+    if not await service.keys.database.write(work):
+        raise ApiError(409, f"a tenant keeps at most {_MOST_VIEWS} views: remove one on Home", "too_many_views")
+    return redirect(address)
+
+
+@router.post(f"{UI_ROOT}/views/remove")
+async def remove_view(session: RunnerLogin, service: Service, form: CheckedForm) -> Response:
+    """Forget a view of this tenant."""
+    own = {"tenant": storable(session.by.tenant), "name": storable(form_text(form, "name"))}
+    await service.keys.database.write(lambda connection: connection.execute(delete(VIEWS).filter_by(**own)).rowcount)
+    return redirect(f"{UI_ROOT}/overview#views")

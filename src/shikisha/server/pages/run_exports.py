@@ -48,36 +48,24 @@ _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 
 
 COLUMNS = (
-    "run",
-    "began",
-    "status",
-    "model",
-    "conductor",
-    "key",
-    "tenant",
-    "api",
-    "session",
-    "domain",
-    "labels",
-    "workers",
-    "seconds",
-    "tokens",
-    "dollars",
-    "uncertain_dollars",
-    "score",
-    "prompt",
-    "answer",
-)
+    "run", "began", "status", "model", "conductor", "key", "tenant", "api", "session", "domain", "labels", "workers",
+    "seconds", "tokens", "dollars", "uncertain_dollars", "score", "judged", "prompt", "answer",
+)  # fmt: skip
+_ANNOTATION_COLUMNS = (
+    "run", "began", "domain", "person", "judged", "mark", "score", "note", "prompt", "answer",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedRun:
-    """A run as it is exported. `score` None: nobody graded it; `dollars` None: its cost is unknown."""
+    """A run as it is exported. `grade`: its score, and whether a language model gave it; None: nobody did.
+    `dollars` None: its cost is unknown.
+    """
 
     served: ServedRun
     key: str
     workers: tuple[str, ...]
-    score: float | None
+    grade: tuple[float | None, bool | None]
     said: TaskAndAnswer
 
     def columns(self) -> dict[str, object]:
@@ -100,25 +88,11 @@ class ExportedRun:
             served.tokens,
             served.dollars,
             served.uncertain_dollars,
-            self.score,
+            *self.grade,
             said.prompt,
             said.answer,
         )
         return dict(zip(COLUMNS, values, strict=True))
-
-
-def csv_lines(page: Sequence[ExportedRun], *, first: bool) -> str:
-    """Return runs as lines of CSV, the first page with a heading."""
-    return _written_cells(COLUMNS, [each.columns() for each in page], first)
-
-
-def _written_cells(columns: Sequence[str], rows: Sequence[Mapping[str, object]], first: bool) -> str:
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\r\n")
-    if first:
-        writer.writerow(columns)
-    writer.writerows([csv_cell(value) for value in row.values()] for row in rows)
-    return written.getvalue()
 
 
 def csv_cell(value: object) -> object:
@@ -130,11 +104,6 @@ def csv_cell(value: object) -> object:
     text = value.replace("\x00", "\ufffd")
     text = text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…"
     return f"'{text}" if _FORMULA.match(text) else text
-
-
-def json_lines(page: Sequence[ExportedRun], *, first: bool) -> str:  # noqa: ARG001 - there is no heading
-    """Return runs as lines of JSON."""
-    return "".join(f"{json.dumps(each.columns())}\n" for each in page)
 
 
 def annotation_rows(page: Sequence[ExportedRun]) -> list[dict[str, object]]:
@@ -155,27 +124,6 @@ def annotation_rows(page: Sequence[ExportedRun]) -> list[dict[str, object]]:
         for each in page
         for grade in {grade.actor: grade for grade in each.said.grades if grade.actor}.values()
     ]
-
-
-def annotation_cells(page: Sequence[ExportedRun], *, first: bool) -> str:
-    """Return judgments as lines of CSV, the first page with a heading."""
-    return _written_cells(_ANNOTATION_COLUMNS, annotation_rows(page), first)
-
-
-def annotation_lines(page: Sequence[ExportedRun], *, first: bool) -> str:  # noqa: ARG001 - there is no heading
-    """Return judgments as lines of JSON."""
-    return "".join(f"{json.dumps(row)}\n" for row in annotation_rows(page))
-
-
-_ANNOTATION_COLUMNS = (
-    "run", "began", "domain", "person", "judged", "mark", "score", "note", "prompt", "answer",
-)  # fmt: skip
-
-
-def taskset_lines(page: Sequence[ExportedRun], *, first: bool) -> str:  # noqa: ARG001 - there is no heading
-    """Return runs as rows of a taskset: the task, and the answer that was right as what is right."""
-    rows = (taskset_row(each) for each in page)
-    return "".join(f"{json.dumps(row)}\n" for row in rows if row is not None)
 
 
 def taskset_row(each: ExportedRun) -> dict[str, object] | None:
@@ -199,36 +147,51 @@ def _grader_of(answer: str) -> dict[str, object]:
     return {"checker": "judge", "gold": answer}
 
 
-_FORMATS: Mapping[str, tuple[Callable[..., str], str]] = {
-    "runs.csv": (csv_lines, "text/csv; charset=utf-8"),
-    "runs.jsonl": (json_lines, "application/jsonl; charset=utf-8"),
-    "annotations.csv": (annotation_cells, "text/csv; charset=utf-8"),
-    "annotations.jsonl": (annotation_lines, "application/jsonl; charset=utf-8"),
-    "taskset.jsonl": (taskset_lines, "application/jsonl; charset=utf-8"),
+_Rows = Sequence[Mapping[str, object]]
+_ROWS: Mapping[str, tuple[Callable[[Sequence[ExportedRun]], _Rows], Sequence[str]]] = {
+    "runs": (lambda page: [each.columns() for each in page], COLUMNS),
+    "annotations": (annotation_rows, _ANNOTATION_COLUMNS),
+    "taskset": (lambda page: [row for each in page if (row := taskset_row(each)) is not None], ()),
 }
+_FILES = ("runs.csv", "runs.jsonl", "annotations.csv", "annotations.jsonl", "taskset.jsonl")
+
+
+def export_page(name: str, page: Sequence[ExportedRun], *, first: bool) -> str:
+    """Return runs as a file of this name has them, as lines of JSON or as CSV, whose first page has a heading."""
+    kind, _, form = name.partition(".")
+    rows_of, columns = _ROWS[kind]
+    if form == "jsonl":
+        return "".join(f"{json.dumps(row)}\n" for row in rows_of(page))
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\r\n")
+    writer.writerows([columns] if first else [])
+    writer.writerows([csv_cell(value) for value in row.values()] for row in rows_of(page))
+    return written.getvalue()
+
+
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 @router.get(f"{UI_ROOT}/runs/export/{{name}}")
 async def export_runs(request: Request, name: str, session: ReaderLogin, service: Service) -> StreamingResponse:
     """Send the runs that a list's address names, as a file of this kind."""
-    if name not in _FORMATS:
-        raise ApiError(404, f"expected one of {', '.join(_FORMATS)}", "not_found")
-    write, kind = _FORMATS[name]
+    if name not in _FILES:
+        raise ApiError(404, f"expected one of {', '.join(_FILES)}", "not_found")
     await service.journal.index(INDEX_PAGES)
     asked = RunListQuery.of(request.query_params)
     wanted = replace(asked.filter(session.tenant, _PAGE, search_scope(service, session)), after=None)
     if name == "taskset.jsonl" and not asked.right and request.query_params.get("ungraded") != "yes":
         wanted = replace(wanted, right=True)
     headers = {**SECURITY_HEADERS, **NO_STORE, "Content-Disposition": f'attachment; filename="{name}"'}
+    kind = "text/csv" if name.endswith("csv") else "application/jsonl"
     pages = _exported_pages(request, service, session, wanted)
-    return StreamingResponse(_written(pages, write), headers=headers, media_type=kind)
+    return StreamingResponse(_written(pages, name), headers=headers, media_type=f"{kind}; charset=utf-8")
 
 
-async def _written(pages: AsyncIterator[Sequence[ExportedRun]], write: Callable[..., str]) -> AsyncGenerator[str]:
+async def _written(pages: AsyncIterator[Sequence[ExportedRun]], name: str) -> AsyncGenerator[str]:
     first = True
     async for page in pages:
-        yield write(page, first=first)
+        yield export_page(name, page, first=first)
         first = False
 
 
@@ -248,7 +211,7 @@ async def _exported_pages(
                 served,
                 names.get(served.key, served.key),
                 tuple(workers.get(served.run, ())),
-                scores.get(served.run),
+                scores.get(served.run, (None, None)),
                 said.get(served.run, _UNREADABLE),
             )
             for served in runs
@@ -275,11 +238,13 @@ async def read_texts(service: RunService, ids: Sequence[str]) -> Mapping[str, Ta
     return {**await read_texts(service, halves[0]), **await read_texts(service, halves[1])}
 
 
-def _read_index(connection: Connection, runs: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, float]]:
-    """Return the workers and the score of each of these runs."""
+def _read_index(
+    connection: Connection, runs: Sequence[str]
+) -> tuple[dict[str, list[str]], dict[str, tuple[float, bool]]]:
+    """Return the workers of each of these runs, and its score with whether that is a language model's."""
     workers: dict[str, list[str]] = {}
     called = select(RUN_WORKERS.c.run, RUN_WORKERS.c.worker).where(RUN_WORKERS.c.run.in_(runs))
     for run, worker in connection.execute(called.order_by(RUN_WORKERS.c.worker)):
         workers.setdefault(run, []).append(worker)
-    graded = select(RUNS.c.run, RUNS.c.score).where(RUNS.c.run.in_(runs), RUNS.c.score.is_not(None))
-    return workers, {row.run: row.score for row in connection.execute(graded)}
+    graded = select(RUNS.c.run, RUNS.c.score, RUNS.c.judged).where(RUNS.c.run.in_(runs), RUNS.c.score.is_not(None))
+    return workers, {row.run: (row.score, row.judged) for row in connection.execute(graded)}

@@ -77,7 +77,8 @@ def changed_parts(before: PageParts, after: PageParts) -> list[str]:
     whole: set[str] = set()
     for name, html in after.items():
         if name.startswith("round-"):
-            own = [part for part in after if part.endswith(name.removeprefix("round")) or _is_step_of_round(part, name)]
+            number = name.removeprefix("round-")
+            own = [part for part in after if part in (name, f"plan-{number}") or part.startswith(f"step-{number}-")]
             if name not in before:
                 sending.append(f'<div hx-swap-oob="beforeend:#rounds">{html}</div>')
                 whole.update(own)
@@ -89,33 +90,19 @@ def changed_parts(before: PageParts, after: PageParts) -> list[str]:
     return sending
 
 
-def _is_step_of_round(part: str, turn: str) -> bool:
-    """Whether a part is of a step of this round."""
-    return part.startswith(f"step-{turn.removeprefix('round-')}-")
-
-
 def _as_swap(name: str, html: str) -> str:
     return html.replace(f'id="{name}"', f'id="{name}" hx-swap-oob="true"', 1)
 
 
-class GrowingTexts:
-    """What was heard of growing answers and not sent yet, by round and step."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[tuple[int, int], list[str]] = {}
-
-    def hear(self, heard: RunUpdate) -> None:
-        """Take in a piece; what came of an attempt before another one begins is forgotten."""
+def growing_texts(batch: Sequence[RunUpdate]) -> TextByStep:
+    """Return pieces of growing answers by round and step, without those of an attempt after which another one began."""
+    found: dict[tuple[int, int], str] = {}
+    for heard in batch:
         if isinstance(heard, TextUpdate):
-            self._pieces.setdefault((heard.round, heard.step), []).append(heard.piece)
+            found[heard.round, heard.step] = found.get((heard.round, heard.step), "") + heard.piece
         elif isinstance(heard.event, AttemptStarted) and heard.event.step is not None:
-            self._pieces.pop((heard.event.round, heard.event.step), None)
-
-    def take(self) -> TextByStep:
-        """Return what there is, and forget it."""
-        told = {place: "".join(pieces) for place, pieces in self._pieces.items()}
-        self._pieces.clear()
-        return told
+            found.pop((heard.event.round, heard.event.step), None)
+    return found
 
 
 async def follow_page(
@@ -130,21 +117,16 @@ async def follow_page(
     """
     known = list(events)
     shown = draw(known)
-    growing = GrowingTexts()
     async with aclosing(_batch_updates(listening)) as batches:  # type: ignore[type-var]
         async for batch in batches:
-            for heard in batch:
-                growing.hear(heard)
-                if isinstance(heard, EventUpdate):
-                    known.append(heard.event)
+            known += [heard.event for heard in batch if isinstance(heard, EventUpdate)]
             fresh = draw(known)
-            sending = changed_parts(shown, fresh)
-            shown = fresh
+            sending, shown = changed_parts(shown, fresh), fresh
             told = said(
                 {
-                    place: text
-                    for place, text in growing.take().items()
-                    if (f'id="said-{place[0]}-{place[1]}"' in fresh.get(f"step-{place[0]}-{place[1]}", ""))
+                    (turn, step): text
+                    for (turn, step), text in growing_texts(batch).items()
+                    if f'id="said-{turn}-{step}"' in fresh.get(f"step-{turn}-{step}", "")
                 }
             )
             if sending or told:
@@ -181,54 +163,20 @@ async def _batch_updates(listening: AsyncIterator[RunUpdate]) -> AsyncIterator[l
 
 
 _SUMMARY_FIELDS = (
-    "why",
-    "worker",
-    "conductor",
-    "status",
-    "reason",
-    "fault",
-    "check",
-    "asks",
-    "actor",
-    "note",
-    "prompt",
-    "answer",
-)
-_HIDDEN_FIELDS = ("config",)
+    "why", "worker", "conductor", "status", "reason", "fault", "check", "asks", "actor", "note", "prompt", "answer",
+)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class JournalLineView:
-    """An event; `data` is all of it as JSON, `place` its round and step in words."""
-
-    seq: int
-    at: float
-    kind: str
-    place: str
-    what: str
-    data: str
-    hash: str
+def journal_lines(exported: Iterable[str]) -> list[dict[str, object]]:
+    """Read the journal's lines of JSON; `data` is all of an event, `place` its round and step in words."""
+    return [_journal_line(json.loads(text)) for text in exported]
 
 
-def journal_lines(exported: Iterable[str]) -> tuple[JournalLineView, ...]:
-    """Read the journal's lines of JSON."""
-    return tuple(_journal_line(json.loads(text)) for text in exported)
-
-
-def _journal_line(told: Mapping[str, object]) -> JournalLineView:
+def _journal_line(told: Mapping[str, object]) -> dict[str, object]:
     data = told["data"]
     fields: Mapping[str, object] = data if isinstance(data, dict) else {}
-    shown = {name: value for name, value in fields.items() if name not in _HIDDEN_FIELDS}
-    whole = json.dumps(shown, ensure_ascii=False, indent=1)
-    return JournalLineView(
-        int(str(told["seq"])),
-        float(str(told["at"])),
-        str(told["kind"]),
-        _event_place(fields),
-        _event_summary(fields),
-        whole,
-        str(told["hash"]),
-    )
+    whole = json.dumps({name: fields[name] for name in fields if name != "config"}, ensure_ascii=False, indent=1)
+    return {**told, "place": _event_place(fields), "what": _event_summary(fields), "data": whole}
 
 
 def _event_place(data: Mapping[str, object]) -> str:
@@ -466,8 +414,8 @@ async def show_run(request: Request, run: str, session: ReaderLogin, service: Se
     follows = view.run.finished is None
     trust = ""
     if not follows:
-        started = view.run.started
-        find = partial(graded_runs, domain=started.domain, tenant=started.tenant, limit=MOST_EVIDENCE)
+        begun = view.run.started
+        find = partial(graded_runs, domain=begun.domain, tenant=begun.tenant, limit=MOST_EVIDENCE)
         trust = " ".join(assurance(view.story, track_record(view.run, await service.journal.query(find))))
     shown = {"view": view, "may": run_permissions(looking, view.run), "follows": follows, "trust": trust}
     return render_page(request, "run.html.jinja", shown)

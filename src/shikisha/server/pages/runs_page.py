@@ -3,42 +3,47 @@
 Invariants: a login sees runs of its own tenant only (an admin all). A filter is a link, so it can be bookmarked;
 unknown values are ignored. Every share or mean stands next to the number of runs behind it; runs of unknown cost are
 left out of the mean and counted. A search finds nothing that its reader may not read. Of two ways, one is marked as
-better only where the 95 % interval of the difference excludes 0.
+better only where the 95 % interval of the difference excludes 0. Of a policy that did not act, the address names one of
+those that the key may use, never a file; nothing is called, and what is not known is named so.
 
 What differs between two texts, word by word, and between two plans, step by step.
 """
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from itertools import groupby
+from functools import cache, partial
+from importlib.util import find_spec
+from itertools import groupby, islice, takewhile
 from math import hypot, inf
 from operator import itemgetter
+from pathlib import Path
 from time import time
-from types import MappingProxyType
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from shikisha.config.conductor_settings import PolicyTable
 from shikisha.core.budget import wilson
+from shikisha.core.errors import ConfigError
 from shikisha.core.events import RunStatus
-from shikisha.core.fast_dataclass import dataclass, replace
+from shikisha.core.fast_dataclass import dataclass, fields, replace
 from shikisha.core.plan import Plan
+from shikisha.core.run import Run
 from shikisha.journal.run_index import MAX_HITS, SESSION_NAMES, TextHit, TextQuery, first_hits
 from shikisha.plots import run_charts
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.lifecycle.run_progress import may_be_reviewed
 from shikisha.server.lifecycle.service import RunService
-from shikisha.server.pages import run_page
 from shikisha.server.pages.login import PageRoute, PageSession, ReaderLogin, Service
-from shikisha.server.pages.run_page import RunView, visible_events
+from shikisha.server.pages.run_page import RunView, run_view, visible_events
 from shikisha.server.pages.templates import UI_ROOT, render_page
 from shikisha.server.pages.workers_page import visible_cards
-from shikisha.server.store import RunFilter, RunOrder, RunPage, ServedRun, ServedState
-from shikisha.server.store.run_figures import RunFigures, run_scores, way_figures
+from shikisha.server.store import RunFilter, RunOrder, ServedRun, ServedState
+from shikisha.server.store.run_figures import RunFigures, ended_runs, run_scores, way_figures
 from shikisha.server.store.served_rows import RIGHT_SCORE
 
 MAX_COMPARED = 600  # words on either side: comparing them takes some 100 ms at worst
@@ -82,8 +87,7 @@ def diff_words(one: str, other: str) -> tuple[DiffPiece, ...]:
 
 
 def _common_start(left: Sequence[str], right: Sequence[str]) -> int:
-    pairs = zip(left, right, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
 
 
 def _diff_middle(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -111,12 +115,9 @@ def _diff_middle(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[st
 
 def _pieces(text: str) -> list[str]:
     """Return a text's words, spaces and signs; what is beyond the bound is one piece."""
-    found: list[str] = []
-    for match in _PIECE.finditer(text):
-        if len(found) == MAX_COMPARED:
-            return [*found, text[match.start() :]]
-        found.append(match[0])
-    return found
+    found = list(islice(_PIECE.finditer(text), MAX_COMPARED))
+    rest = text[found[-1].end() :] if found else text
+    return [match[0] for match in found] + ([rest] if rest else [])
 
 
 def diff_plans(plans: tuple[Plan, Plan], pools: tuple[Sequence[str], Sequence[str]]) -> tuple[StepDiff, ...]:
@@ -153,10 +154,7 @@ class SearchScope:
 ALL_TEXTS = SearchScope()
 
 
-_QUERY_FIELDS = (
-    "text", "status", "model", "key", "worker", "label", "domain", "session", "since", "until", "least", "most",
-    "right", "sort", "up", "after",
-)  # fmt: skip
+GRADES = {"yes": "right", "no": "wrong", "model-yes": "right, says a model", "model-no": "wrong, says a model"}
 _FIRST_FIELDS = ("text", "status", "model", "key")  # in the form at once; the others are under "More filters"
 
 
@@ -164,7 +162,7 @@ _FIRST_FIELDS = ("text", "status", "model", "key")  # in the form at once; the o
 class RunListQuery:
     """What a list is filtered and sorted by, as its form shows it: texts all; `after` is the cursor.
 
-    `since` and `until` are days, both inclusive (UTC), `least` and `most` dollars, `right` is yes or no, `up` is 1
+    `since` and `until` are days, both inclusive (UTC), `least` and `most` dollars, `right` is one of GRADES, `up` is 1
     where the smallest comes first.
     """
 
@@ -191,7 +189,7 @@ class RunListQuery:
         given = {name: query.get(name, "").strip()[:_MAX_FIELD] for name in _QUERY_FIELDS}
         known = {
             "status": given["status"] in tuple(SHOWN_STATUSES),
-            "right": given["right"] in ("yes", "no"),
+            "right": given["right"] in GRADES,
             "sort": given["sort"] in tuple(RunOrder) and given["sort"] != RunOrder.BEGAN,
             "up": given["up"] == "1",
             **{name: _read_day(given[name]) is not None for name in ("since", "until")},
@@ -248,12 +246,16 @@ class RunListQuery:
             until=None if until is None else until + 86_400,
             least=_read_dollars(self.least),
             most=_read_dollars(self.most),
-            right=None if not self.right else self.right == "yes",
+            right=None if not self.right else self.right.endswith("yes"),
+            judged=self.right.startswith("model"),
             order=RunOrder(self.sort or RunOrder.BEGAN),
             ascending=bool(self.up),
             after=_read_cursor(self.after),
             limit=size,
         )
+
+
+_QUERY_FIELDS = tuple(each.name for each in fields(RunListQuery))
 
 
 def _read_day(text: str) -> float | None:
@@ -272,72 +274,6 @@ def _read_dollars(text: str) -> float | None:
     return found if 0 <= found < float("inf") else None
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """A run in the list; `dollars` None: it is unknown; `going`: it is not known yet.
-
-    `uncertain` is what it may have cost besides.
-    """
-
-    run: str
-    excerpt: str
-    status: RunStatus
-    model: str
-    key: str
-    tenant: str
-    api: str
-    began: float
-    seconds: float
-    tokens: int
-    dollars: float | None
-    uncertain: float
-    labels: tuple[str, ...]
-    domain: str
-    session: str
-    going: bool
-    hit: TextHit | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunsView:
-    """A page of the list. `next` is the query of the next page, or empty.
-
-    `missing` is how many events the index of runs does not have yet: a search may leave something out.
-    """
-
-    asked: RunListQuery
-    rows: tuple[RunRow, ...]
-    next: str
-    models: tuple[str, ...]
-    keys: Mapping[str, str]
-    shown_at: float
-    workers: tuple[str, ...] = ()
-    missing: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ListChoices:
-    """What may be chosen in the filters: the keys' names by id, models, and workers."""
-
-    keys: Mapping[str, str]
-    models: tuple[str, ...] = ()
-    workers: tuple[str, ...] = ()
-
-
-def runs_view(
-    asked: RunListQuery,
-    page: RunPage,
-    choices: ListChoices,
-    now: float,
-    hits: Mapping[str, TextHit] = MappingProxyType({}),
-) -> RunsView:
-    """Return a page of the list; `hits` are the texts that were searched for, by run."""
-    rows = tuple(replace(_run_row(served, choices.keys, now), hit=hits.get(served.run)) for served in page.runs)
-    after = "" if page.after is None else f"{page.after[0]!r}~{page.after[1]}"
-    following = asked.query(after) if after else ""
-    return RunsView(asked, rows, following, choices.models, choices.keys, now, choices.workers)
-
-
 def shown_status(served: ServedRun) -> RunStatus:
     """Return where a served run stands: by its row's state, as far as that says more than the last status does."""
     if served.state is ServedState.OPEN:
@@ -345,28 +281,6 @@ def shown_status(served: ServedRun) -> RunStatus:
     if served.state is ServedState.WAITING:
         return RunStatus.SUSPENDED
     return served.status
-
-
-def _run_row(served: ServedRun, names: Mapping[str, str], now: float) -> RunRow:
-    going = served.state is ServedState.OPEN
-    return RunRow(
-        run=served.run,
-        excerpt=served.excerpt or ("its texts were erased" if served.erased else ""),
-        status=shown_status(served),
-        model=served.model,
-        key=names.get(served.key, served.key),
-        tenant=served.tenant,
-        api=served.api,
-        began=served.created,
-        seconds=max(0.0, (now if going else served.updated) - served.created),
-        tokens=served.tokens,
-        dollars=served.dollars,
-        uncertain=served.uncertain_dollars,
-        labels=served.labels,
-        domain=served.domain,
-        session=session_of(served),
-        going=going,
-    )
 
 
 def session_of(served: ServedRun) -> str:
@@ -396,9 +310,24 @@ async def show_runs(request: Request, session: ReaderLogin, service: Service) ->
     if wanted.words is not None and found.runs:
         roots = [served.run for served in found.runs]
         hits = await service.journal.query(partial(first_hits, asked=wanted.words, roots=roots))
-    view = runs_view(asked, found, await list_choices(service, session), time(), hits)
-    view = replace(view, missing=0 if progress.complete else progress.events - progress.indexed)
-    return render_page(request, "runs.html.jinja", {"view": view, "most_exported": MAX_EXPORTED, "most_hits": MAX_HITS})
+    after = "" if found.after is None else f"{found.after[0]!r}~{found.after[1]}"
+    shown = {
+        "asked": asked,
+        "runs": found.runs,
+        "hits": hits,
+        "status_of": shown_status,
+        "session_of": session_of,
+        "next": asked.query(after) if after else "",
+        "key_names": await key_names(service, session),
+        "models": [model.name for model in service.catalogue.listed(session.by)],
+        "workers": [card.name for card in visible_cards(service, session)],
+        "shown_at": time(),
+        "missing": 0 if progress.complete else progress.events - progress.indexed,  # a search may leave these out
+        "most_exported": MAX_EXPORTED,
+        "most_hits": MAX_HITS,
+        "grades": GRADES,
+    }
+    return render_page(request, "runs.html.jinja", shown)
 
 
 def search_scope(service: RunService, session: PageSession) -> SearchScope:
@@ -408,13 +337,6 @@ def search_scope(service: RunService, session: PageSession) -> SearchScope:
     if session.may(KeyScope.APPROVE) or not any(map(may_be_reviewed, classes)):
         return ALL_TEXTS
     return SearchScope(("task", "answer"), roots=True)
-
-
-async def list_choices(service: RunService, session: PageSession) -> ListChoices:
-    """Return what this login may choose from."""
-    models = tuple(model.name for model in service.catalogue.listed(session.by))
-    workers = tuple(card.name for card in visible_cards(service, session))
-    return ListChoices(await key_names(service, session), models, workers)
 
 
 async def key_names(service: RunService, session: PageSession) -> dict[str, str]:
@@ -450,6 +372,8 @@ def comparison_lines(one: RunFigures, other: RunFigures) -> tuple[ComparisonLine
     """Return two ways' figures side by side; one is better only where the interval of the difference excludes 0."""
     done = _share_line("ended with an answer", (one.done, one.runs), (other.done, other.runs))
     right = _share_line("right, of those graded", (one.right, one.graded), (other.right, other.graded))
+    judged = _share_line("right, says a model", (one.judged_right, one.judged), (other.judged_right, other.judged))
+    graded = (right, judged) if one.judged or other.judged else (right,)
     costs, reach = (one.dollars_each, other.dollars_each), hypot(one.dollars_spread, other.dollars_spread)
     paid = _comparison_line("cost, mean", costs, "money")
     if None not in costs and reach < inf:
@@ -458,7 +382,7 @@ def comparison_lines(one: RunFigures, other: RunFigures) -> tuple[ComparisonLine
     times = [(f"time, p{100 * share:.0f}", (one.quantile(share), other.quantile(share))) for share in (0.5, 0.95)]
     rest = [ComparisonLine(name, values, "lasting", None) for name, values in times]
     tokens = tuple(each.tokens / each.runs if each.runs else None for each in (one, other))
-    return (done, right, _decided(paid), *rest, ComparisonLine("tokens, mean", (tokens[0], tokens[1]), "count", None))
+    return (done, *graded, _decided(paid), *rest, ComparisonLine("tokens, mean", (tokens[0], tokens[1]), "count", None))
 
 
 def _share_line(name: str, one: tuple[int, int], other: tuple[int, int]) -> ComparisonLine:
@@ -539,7 +463,7 @@ def _comparison_line(
 
 
 _COMPARED_RUNS = 1_000  # among which tasks are looked for that both did
-_COMPARED_DAYS, _DAY = 7, 86_400
+COMPARED_DAYS, _DAY = 7, 86_400
 PERIODS = (1, 7, 30, 90)  # days
 
 
@@ -549,7 +473,7 @@ async def show_comparison(request: Request, session: ReaderLogin, service: Servi
     query = request.query_params
     left, right = query.get("left", "").strip(), query.get("right", "").strip()
     if left and right:
-        runs = [await _view_of_run(service, session, name) for name in (left, right)]
+        runs = [run_view(await visible_events(service, session, name), time()) for name in (left, right)]
         step = query.get("step", "")
         going = any(view.run.finished is None and view.status in _GOING for view in runs)
         if step:
@@ -564,7 +488,7 @@ async def show_comparison(request: Request, session: ReaderLogin, service: Servi
         }
         return render_page(request, "compare_runs.html.jinja", shown)
     by = "conductor" if query.get("by") == "conductor" else "model"
-    days = int(query["days"]) if query.get("days") in {str(each) for each in PERIODS} else _COMPARED_DAYS
+    days = int(query["days"]) if query.get("days") in {str(each) for each in PERIODS} else COMPARED_DAYS
     since = int(time() // _DAY) - days + 1
     await service.journal.index(INDEX_PAGES)
     found = await service.journal.query(partial(way_figures, by=by, tenant=session.tenant, since=since))
@@ -614,5 +538,61 @@ def _view_of_step(view: RunView, place: str) -> RunView:
     return replace(view, story=story, run=run, rounds=(alone,))
 
 
-async def _view_of_run(service: RunService, session: PageSession, name: str) -> run_page.RunView:
-    return run_page.run_view(await visible_events(service, session, name), time())
+# what a policy that did not act would have done
+
+
+_MOST_REPLAYED = 500  # runs, the newest
+
+
+def replayable_policies(service: RunService, session: PageSession) -> dict[str, str]:
+    """Return the conductors that this login may use by name, each with its specification; of a registry all policies.
+
+    Conductors that ask a model for their plans are among them: a replay says of each run that it cannot tell.
+    """
+    from shikisha.routing.policy_registry import policy_path, read_registry
+
+    container, found = service.container, dict[str, str]()
+    for model in service.catalogue.listed(session.by):
+        if not (spec := model.conductor):
+            continue
+        found[spec] = spec
+        table = container.settings.conductors.get(spec)
+        path, _, query = spec.removeprefix("policy:").partition("?")
+        if isinstance(table, PolicyTable):
+            path, query = str(container.folder / table.file), table.query()
+        elif not spec.startswith("policy:"):
+            continue
+        if Path(path).is_dir():
+            for policy in read_registry(Path(path)).policies:
+                found[f"{spec}: {policy.name} {policy.version}"] = (
+                    f"policy:{policy_path(Path(path), policy.version)}" + (f"?{query}" if query else "")
+                )
+    return found
+
+
+@router.get(f"{UI_ROOT}/compare/policy")
+async def show_past_traffic(request: Request, session: ReaderLogin, service: Service) -> Response:
+    """Show what a policy would have done on the newest runs of some days."""
+    query, able = request.query_params, find_spec("numpy") is not None
+    days = int(query["days"]) if query.get("days") in {str(each) for each in PERIODS} else COMPARED_DAYS
+    name, found = query.get("policy", ""), dict[str, str]()
+    shown: dict[str, object] = {"traffic": None, "runs": 0, "wrong": False}
+    shown |= {"chosen": name, "days": days, "periods": PERIODS, "able": able, "most": _MOST_REPLAYED, "policies": found}
+    try:
+        found |= await asyncio.to_thread(replayable_policies, service, session) if able else {}
+        if name in found:
+            await service.journal.index(INDEX_PAGES)
+            since = int(time() // _DAY) - days + 1
+            ended = partial(ended_runs, tenant=session.tenant, since=since, limit=_MOST_REPLAYED)
+            runs = await service.journal.query(ended)
+            shown |= {"runs": len(runs), "traffic": await asyncio.to_thread(_replay, service, runs, found[name], name)}
+    except ConfigError:  # its words name files of the server
+        shown["wrong"] = True
+    return render_page(request, "compare_policy.html.jinja", shown)
+
+
+def _replay(service: RunService, runs: list[Run], spec: str, name: str) -> object:
+    from shikisha.routing.fit.online_evaluation import replay_traffic
+
+    conductor, cards = service.container.conductor(spec), cache(service.container.cards)
+    return asyncio.run(replay_traffic(runs, lambda run: (conductor, tuple(cards(run.started.pool))), name))

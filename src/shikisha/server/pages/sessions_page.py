@@ -2,10 +2,12 @@
 
 A request names its session in its metadata (`session_id` or `session`); the page to try tasks does so for its turns.
 Invariants: a session is one tenant's: of two tenants that use the same name, each sees its own turns, and an admin
-chooses the tenant. What a run's reader may not read yet is withheld here too.
+chooses the tenant. What a run's reader may not read yet is withheld here too. `/ui/turns` shows no text of a
+conversation, only the numbers and names that were decided from; what would have been is the router's expectation.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from functools import partial
 from time import time
 from urllib.parse import urlencode
@@ -13,7 +15,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from shikisha.core.events import QuestionAsked, QuestionKind
+from shikisha.core.budget import format_dollars
+from shikisha.core.events import AttemptFinished, QuestionAsked, QuestionKind, TurnRouted
 from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.run import Run
 from shikisha.journal.queries import TaskAndAnswer, read_tasks_and_answers
@@ -68,11 +71,8 @@ async def session_turns(service: RunService, session: str, tenant: str | None) -
     wanted = RunFilter(tenant=tenant, session=session, order=RunOrder.BEGAN, limit=_MAX_TURNS)
     runs = (await service.store.search(wanted)).runs
     said = await service.journal.query(partial(read_tasks_and_answers, runs=[served.run for served in runs]))
-    return tuple(_turn(served, said.get(served.run, TaskAndAnswer(served.excerpt))) for served in reversed(runs))
-
-
-def _turn(served: ServedRun, said: TaskAndAnswer) -> TurnView:
-    return TurnView(served, said.prompt, said.answer)
+    pairs = [(served, said.get(served.run, TaskAndAnswer(served.excerpt))) for served in reversed(runs)]
+    return tuple(TurnView(served, each.prompt, each.answer) for served, each in pairs)
 
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -89,7 +89,7 @@ async def show_sessions(request: Request, session: ReaderLogin, service: Service
     )
     following = ""
     if len(found) == _PAGE:
-        following = urlencode({"after": f"{found[-1].last!r}~{found[-1].tenant}~{found[-1].session}"})
+        following = urlencode({"after": f"{found[-1].last!r}~{found[-1].tenant}~{found[-1].name}"})
     shown = {"sessions": found, "next": following, "shown_at": time(), "everybody": session.tenant is None}
     return render_page(request, "sessions.html.jinja", shown)
 
@@ -128,3 +128,72 @@ def _read_cursor(text: str) -> tuple[float, str, str] | None:
         return (float(at), tenant, name) if name else None
     except ValueError:
         return None
+
+
+# `/ui/turns`: each turn of agents
+
+_MOST_RUNS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSession:
+    """The turns of a session, oldest first, with what each was expected to cost, and the reply (None: none) to it."""
+
+    name: str
+    last: float
+    turns: Sequence[tuple[TurnRouted, str, AttemptFinished | None]]
+    paid: float
+    stays: float
+    best: float
+
+    @property
+    def switches(self) -> int:
+        """How many turns went to another worker than the turn before."""
+        return sum(row.instead_of is not None for row, _, _ in self.turns)
+
+
+def agent_sessions(runs: Iterable[Run]) -> list[AgentSession]:
+    """Return the sessions that these runs' turns are of, the newest first."""
+    found: dict[str, list[tuple[Run, TurnRouted, dict[str, object]]]] = {}
+    for run in sorted(runs, key=lambda run: run.started.at):
+        for row in (row for turn in run.rounds for step in turn.steps.values() for row in step.tools):
+            if isinstance(row, TurnRouted) and not row.kept and row.facts:
+                facts = json.loads(row.facts)
+                found.setdefault(str(facts.get("session", "")), []).append((run, row, facts))
+    made = [_session(name, rows) for name, rows in found.items()]
+    return sorted(made, key=lambda each: each.last, reverse=True)
+
+
+def _session(name: str, rows: Sequence[tuple[Run, TurnRouted, dict[str, object]]]) -> AgentSession:
+    turns = []
+    for run, row, facts in rows:
+        attempts = run.round(row.round).step(row.step).attempts
+        done = [each.outcome for each in attempts if each.started.at >= row.at]
+        reply = next((one for one in done if isinstance(one, AttemptFinished) and one.worker == row.worker), None)
+        expected = facts.get("dollars")
+        shown = (
+            ", ".join(f"{who} {format_dollars(dollars)}" for who, dollars in expected.items())
+            if isinstance(expected, dict)
+            else ""
+        )
+        turns.append((row, shown, reply))
+    first = rows[0][2].get("dollars")
+    expected = first if isinstance(first, dict) else {}
+    stays, best = expected.get(rows[0][1].worker, 0.0), min(expected.values(), default=0.0)
+    paid = sum(reply.dollars or 0.0 for _, _, reply in turns if reply is not None)
+    return AgentSession(name, rows[-1][1].at, turns, paid, stays, best)
+
+
+@router.get(f"{UI_ROOT}/turns")
+async def show_turns(request: Request, session: ReaderLogin, service: Service) -> Response:
+    """Show sessions turn by turn, and what shadow turns came to."""
+    from shikisha.server.lifecycle.shadow_turns import SHADOW_KEY, shadow_figures, shadow_runs  # few servers need it
+
+    served = (await service.store.search(RunFilter(tenant=session.tenant, limit=_MOST_RUNS))).runs
+    runs = [await service.read_run(each.run) for each in served if each.erased is None and each.key != SHADOW_KEY]
+    routing, table = service.turn_router, service.container.settings.turns
+    evidence = routing.evidence.items() if routing is not None else ()
+    seen = [found for scope, found in evidence if session.tenant in (None, scope.tenant)]
+    figures = shadow_figures(await shadow_runs(service, session.tenant), seen)
+    shown = {"sessions": agent_sessions(runs), "figures": figures, "table": table, "shown_at": time()}
+    return render_page(request, "turns.html.jinja", shown)

@@ -56,7 +56,8 @@ def render_page(request: Request, template: str, shown: Mapping[str, object], st
 def render_template(request: Request, template: str, shown: Mapping[str, object]) -> str:
     """Return a template's text, for a part of a page."""
     session = getattr(request.state, "session", None)
-    return template_environment().get_template(template).render({"session": session, "path": request.url.path, **shown})
+    where = {"path": request.url.path, "address": f"{request.url.path}?{request.url.query}".rstrip("?")}
+    return template_environment().get_template(template).render({"session": session, **where, **shown})
 
 
 @cache

@@ -23,19 +23,27 @@ from shikisha.core.call import Card
 from shikisha.core.errors import PlanError, TaskError
 from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.messages import ChatMessage, Speaker
-from shikisha.core.plan import Plan, Step
+from shikisha.core.plan import Step
 from shikisha.core.plan_parser import parse_plan
 from shikisha.core.run import Run
 from shikisha.core.task import Task, storage_problem
 from shikisha.core.text import one_line
-from shikisha.engine.conductor import Proposal
 from shikisha.plots import run_charts
 from shikisha.server.chat.routing import propose_first
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import RequestOptions
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RequestedRun, confirmed_plan_request
 from shikisha.server.lifecycle.service import RunService, start_once
-from shikisha.server.pages.login import CheckedForm, PageRoute, PageSession, RunnerLogin, Service, form_text, redirect
+from shikisha.server.pages.login import (
+    CheckedForm,
+    PageRoute,
+    PageSession,
+    RunnerLogin,
+    Service,
+    form_text,
+    form_texts,
+    redirect,
+)
 from shikisha.server.pages.run_page import StepPhase
 from shikisha.server.pages.sessions_page import TurnView, session_turns
 from shikisha.server.pages.templates import UI_ROOT, render_page
@@ -49,19 +57,6 @@ _MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedStepView:
-    """A step to be performed."""
-
-    index: int
-    worker: str
-    subtask: str
-    sees: tuple[int, ...]
-    withheld: tuple[int, ...]
-    price: "StepPrice"
-    state: StepPhase = StepPhase.PLANNED
-
-
-@dataclass(frozen=True, slots=True)
 class StepPrice:
     """What a step will cost: `about` is the mean of its worker's calls (None: none are known), `most` a bound.
 
@@ -72,78 +67,9 @@ class StepPrice:
     most: float | None = None
 
 
-def sum_prices(prices: Sequence[StepPrice]) -> StepPrice:
-    """Return what steps cost together; None where one of them is unknown."""
-    about, most = [price.about for price in prices], [price.most for price in prices]
-    return StepPrice(_sum_known(about), _sum_known(most))
-
-
 def _sum_known(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
-
-
-@dataclass(frozen=True, slots=True)
-class PlanView:
-    """A plan as it is shown. `dollars` is what planning cost; None: it is unknown."""
-
-    steps: tuple[PlannedStepView, ...]
-    shape: str
-    conductor: str
-    note: str
-    substituted: str | None
-    rejected: tuple[str, ...]
-    plan: str
-    tokens: int
-    dollars: float | None
-    wide: run_charts.PlanGraph
-    narrow: run_charts.PlanGraph
-    price: StepPrice
-    cap: float | None
-    round: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PlanningUsage:
-    """Who planned, and what planning used."""
-
-    conductor: str
-    tokens: int
-    dollars: float | None
-
-
-def plan_view(
-    proposal: Proposal,
-    pool: Sequence[str],
-    used: PlanningUsage,
-    prices: Sequence[StepPrice] = (),
-    cap: float | None = None,
-) -> PlanView:
-    """Return a proposal as it is shown; `cap` is what the turn may cost at most (None: no cap)."""
-    told = [*prices, *[StepPrice()] * (len(proposal.plan) - len(prices))]
-    plan = proposal.plan
-    access = [step.access for step in plan.steps]
-    return PlanView(
-        steps=tuple(_planned_step(plan, index, pool, told[index]) for index in range(len(plan))),
-        shape=plan.topology(),
-        conductor=used.conductor,
-        note=proposal.note,
-        substituted=proposal.substituted,
-        rejected=tuple(f"{each.where}: {each.what}" for each in proposal.rejected),
-        plan=plan.dumps(),
-        tokens=used.tokens,
-        dollars=used.dollars,
-        wide=run_charts.wide_plan_graph(access),
-        narrow=run_charts.narrow_plan_graph(access),
-        price=sum_prices(told),
-        cap=cap,
-    )
-
-
-def _planned_step(plan: Plan, index: int, pool: Sequence[str], price: StepPrice) -> PlannedStepView:
-    step = plan.steps[index]
-    withheld = tuple(earlier for earlier in range(index) if earlier not in step.access)
-    return PlannedStepView(index, pool[step.worker], step.subtask, step.access, withheld, price)
 
 
 def form_fields(form: Mapping[str, str]) -> dict[str, str]:
@@ -156,13 +82,14 @@ def read_task_form(told: Mapping[str, str], turns: Sequence[TurnView] = ()) -> R
     caps: dict[str, float] = {}
     if text := told["dollars"].strip():
         caps["dollars"] = read_dollars(text)
-    labels = tuple(dict.fromkeys(part for label in told["labels"].split(",") if (part := label.strip())))
     shown = shown_turns(turns)
-    labels = tuple(
-        dict.fromkeys([*labels, *(label for turn in shown for label in (*turn.served.labels, *turn.labels))])
-    )
-    task = Task(told["prompt"], told["context"], history=turn_history(shown))
-    options = RequestOptions(caps, labels=labels, domain=told["domain"].strip())
+    labels = [part for label in told["labels"].split(",") if (part := label.strip())]
+    labels += [label for turn in shown for label in (*turn.served.labels, *turn.labels)]
+    pairs = [
+        (ChatMessage(Speaker.USER, turn.prompt), ChatMessage(Speaker.ASSISTANT, turn.answer or "")) for turn in shown
+    ]
+    task = Task(told["prompt"], told["context"], history=tuple(message for pair in pairs for message in pair))
+    options = RequestOptions(caps, labels=tuple(dict.fromkeys(labels)), domain=told["domain"].strip())
     metadata = {"session_id": told["session"]} if told["session"] else {}
     return RequestedRun(told["model"], task, Api.PAGE, options, detached=True, metadata=metadata)
 
@@ -179,17 +106,6 @@ def shown_turns(turns: Sequence[TurnView]) -> tuple[TurnView, ...]:
     return tuple(reversed(kept))
 
 
-_SPEAKERS = (Speaker.USER, Speaker.ASSISTANT)
-
-
-def turn_history(turns: Sequence[TurnView]) -> tuple[ChatMessage, ...]:
-    """Return turns as the messages of a chat."""
-    pairs = [
-        (ChatMessage(Speaker.USER, turn.prompt), ChatMessage(Speaker.ASSISTANT, turn.answer or "")) for turn in turns
-    ]
-    return tuple(message for pair in pairs for message in pair)
-
-
 def read_dollars(text: str) -> float:
     """Return the number in a field; ApiError (400) for what is none."""
     try:
@@ -201,28 +117,36 @@ def read_dollars(text: str) -> float:
     return found
 
 
-async def propose_plan(service: RunService, order: AuthorizedRun) -> PlanView:
-    """Return the plan that would be performed for this order, with its price; PlanError when there is none."""
+async def propose_plan(service: RunService, order: AuthorizedRun) -> dict[str, object]:
+    """Return the plan that would be performed for this order as it is shown, with its price; PlanError for none."""
     proposal, used = await propose_first(service, order)
-    conductor = service.cast(order.conductor, order.pool)[1]
+    plan = proposal.plan
     by_name = {card.name: card for card in service.container.cards(order.pool)}
-    cards = [by_name[order.pool[step.worker]] for step in proposal.plan.steps]
+    cards = [by_name[order.pool[step.worker]] for step in plan.steps]
     names = sorted({card.name for card in cards})
     means = await service.journal.query(partial(mean_call_dollars, workers=names, tenant=order.by.tenant))
-    prices = [
-        StepPrice(
-            means.get(
-                card.name,
-                0.0
-                if (card.price is not None and not any((card.price.input, card.price.output, card.price.call)))
-                else None,
-            ),
-            _most_dollars(card, order.task, step),
-        )
-        for card, step in zip(cards, proposal.plan.steps, strict=True)
-    ]
-    planning = PlanningUsage(conductor.name, used.tokens, used.dollars)
-    return plan_view(proposal, order.pool, planning, prices, order.caps.dollars)
+    steps, prices = list[dict[str, object]](), list[StepPrice]()
+    for index, (card, step) in enumerate(zip(cards, plan.steps, strict=True)):
+        free = card.price is not None and not any((card.price.input, card.price.output, card.price.call))
+        about = means.get(card.name, 0.0 if free else None)
+        prices.append(price := StepPrice(about, _most_dollars(card, order.task, step)))
+        withheld = [earlier for earlier in range(index) if earlier not in step.access]
+        shown = {"index": index, "worker": card.name, "subtask": step.subtask, "sees": step.access, "price": price}
+        steps.append({**shown, "withheld": withheld, "state": StepPhase.PLANNED})
+    access = [step.access for step in plan.steps]
+    return {
+        "round": 0,
+        "steps": steps,
+        "proposal": proposal,
+        "plan": plan.dumps(),
+        "shape": plan.topology(),
+        "conductor": service.cast(order.conductor, order.pool)[1].name,
+        "used": used,
+        "price": StepPrice(_sum_known([each.about for each in prices]), _sum_known([each.most for each in prices])),
+        "cap": order.caps.dollars,
+        "wide": run_charts.wide_plan_graph(access),
+        "narrow": run_charts.narrow_plan_graph(access),
+    }
 
 
 def _most_dollars(card: Card, task: Task, step: Step) -> float | None:
@@ -250,7 +174,7 @@ async def show_task_form(request: Request, session: RunnerLogin, service: Servic
 @router.post(f"{UI_ROOT}/try")
 async def show_plan(request: Request, session: RunnerLogin, service: Service, sent: CheckedForm) -> Response:
     """Show the plan of a turn, and perform nothing."""
-    told = form_fields(_form_texts(sent))
+    told = form_fields(form_texts(sent))
     turns = await _earlier_turns(service, session, told)
     page = partial(_try_page, request, session, service, told, turns=turns)
     try:
@@ -266,7 +190,7 @@ async def perform_plan(request: Request, session: RunnerLogin, service: Service,
     """Perform a turn of a session (a new one for the first), and lead back to it: by the plan that was shown, or by
     one that the conductor makes now where none was asked for. What is refused stays in the box.
     """
-    told = form_fields(_form_texts(sent))
+    told = form_fields(form_texts(sent))
     turns = await _earlier_turns(service, session, told)
     asked = {**told, "session": told["session"] or f"chat-{(form_key(sent) or uuid4().hex)[:12]}"}
     try:
@@ -319,7 +243,7 @@ def _try_page(
     session: PageSession,
     service: RunService,
     told: dict[str, str],
-    found: PlanView | None = None,
+    found: Mapping[str, object] | None = None,
     *,
     turns: Sequence[TurnView] = (),
     wrong: str = "",
@@ -346,7 +270,3 @@ def _plans_cost_money(service: RunService, conductor: str) -> bool:
     """Whether this conductor asks a paid model for its plans."""
     table = service.container.settings.conductors.get(conductor)
     return conductor.startswith("lm:") or isinstance(table, LmTable)
-
-
-def _form_texts(sent: FormData) -> dict[str, str]:
-    return {name: form_text(sent, name) for name in sent}

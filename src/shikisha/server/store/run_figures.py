@@ -9,10 +9,13 @@ out of sums.
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from math import inf, sqrt
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Subquery, Table, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Subquery, Table, and_, case, func, or_, select
 
-from shikisha.core.fast_dataclass import dataclass, field
+from shikisha.core.fast_dataclass import dataclass, field, fields
+from shikisha.core.run import Run
+from shikisha.journal.queries import fold_readable
 from shikisha.journal.run_index import NO_PACE, seconds_of
 from shikisha.journal.schema import RUN_DAYS, RUN_WORKERS, RUNS, WORKER_DAYS
 from shikisha.server.store.served_rows import RIGHT_SCORE, storable
@@ -20,7 +23,7 @@ from shikisha.server.store.served_rows import RIGHT_SCORE, storable
 LEAST_COMPARED = 30  # runs, or calls, on either side of a comparison
 MOST_NAMES = 12  # models, keys or workers that are told apart
 _SESSIONS = 50
-_MOST_WORKER_ROWS = 20_000
+_MOST_ROWS = 40_000
 _CALLED = RUNS.join(RUN_WORKERS, RUN_WORKERS.c.run == RUNS.c.run)
 _NEWEST_RUNS = 20_000  # that are looked at one by one
 
@@ -48,6 +51,8 @@ class RunFigures:
     unpriced: int = 0
     paces: dict[int, int] = field(default_factory=dict)
     squares: float = 0.0  # of dollars, where they were asked for
+    judged: int = 0  # graded by a language model alone, and what it takes for right: not among `graded`
+    judged_right: int = 0
 
     @property
     def right_share(self) -> float | None:
@@ -92,7 +97,7 @@ class RunFigures:
 
     def add(self, other: "RunFigures") -> None:
         """Count another's runs too."""
-        for name in ("runs", "done", "failed", "graded", "right", "tokens", "dollars", "unpriced", "squares"):
+        for name in (each.name for each in fields(self) if each.name not in ("name", "paces")):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for pace, count in other.paces.items():
             self.paces[pace] = self.paces.get(pace, 0) + count
@@ -122,23 +127,21 @@ def figures_by(
         top = select(column).where(*where).group_by(column)
         top = top.order_by(func.sum(RUN_DAYS.c.nanodollars).desc(), func.sum(RUN_DAYS.c.runs).desc(), column)
         where.append(column.in_(connection.execute(top.limit(MOST_NAMES)).scalars().all()))
-    names = ("runs", "done", "failed", "graded", "good", "tokens", "nanodollars", "unpriced")
-    sums = [func.sum(RUN_DAYS.c[name]) for name in names]
-    query = select(column, RUN_DAYS.c.pace, *sums).where(*where).group_by(column, RUN_DAYS.c.pace)
-    return _gather((row[0], row[1], dict(zip(names, row[2:], strict=True))) for row in connection.execute(query))
+    names = ("runs", "done", "failed", "graded", "tokens", "nanodollars", "unpriced", "judged")
+    named = {**{name: name for name in names}, "right": "good", "judged_right": "judged_good"}
+    sums = {name: func.sum(RUN_DAYS.c[stored]) for name, stored in named.items()}
+    return {key[0]: found for key, found in _gather(connection, (column, RUN_DAYS.c.pace), sums, where).items()}
 
 
 def worker_figures(connection: Connection, tenant: str | None, since: int) -> dict[str, dict[int, RunFigures]]:
     """Return the figures of the calls to each worker, by day, from this day on."""
-    names = ("calls", "good", "tokens", "nanodollars", "unpriced")
-    sums = [func.sum(WORKER_DAYS.c[name]) for name in names]
-    by = (WORKER_DAYS.c.worker, WORKER_DAYS.c.day, WORKER_DAYS.c.pace)
-    query = select(*by, *sums).where(*_of_tenant(WORKER_DAYS, tenant, since)).group_by(*by).limit(_MOST_WORKER_ROWS)
+    days = WORKER_DAYS.c
+    sums = {"runs": func.sum(days.calls), "done": func.sum(days.good)}
+    sums |= {name: func.sum(days[name]) for name in ("tokens", "nanodollars", "unpriced")}
+    by = (days.worker, days.day, days.pace)
     found: dict[str, dict[int, RunFigures]] = {}
-    for worker, day, pace, *numbers in connection.execute(query):
-        told = dict(zip(names, numbers, strict=True))
-        part = _part(worker, pace, {**told, "runs": told["calls"], "done": told["good"], "failed": 0, "graded": 0})
-        found.setdefault(worker, {}).setdefault(day, RunFigures(worker)).add(part)
+    for (worker, day), figures in _gather(connection, by, sums, _of_tenant(WORKER_DAYS, tenant, since)).items():
+        found.setdefault(worker, {})[day] = figures
     return found
 
 
@@ -147,50 +150,40 @@ def recent_worker_figures(connection: Connection, tenant: str | None, since: int
 
     `graded` and `right` count the runs in which it took part, each once, however many of its child runs it served.
     """
-    root = _newest_roots(tenant, since)
+    root, called = _newest_roots(tenant, since), RUN_WORKERS.c
     joined = _CALLED.join(root, root.c.run == RUNS.c.root)
-    served = select(RUN_WORKERS.c.worker, root.c.domain, root.c.run, root.c.score).select_from(joined).distinct()
-    each = served.subquery()
-    dollars = func.coalesce(func.sum(RUN_WORKERS.c.dollars), 0.0)
-    sums = [*(func.sum(RUN_WORKERS.c[name]) for name in ("calls", "good", "tokens")), dollars]
-    unpriced = func.sum(case((RUN_WORKERS.c.dollars.is_(None), RUN_WORKERS.c.calls), else_=0))
-    by = (RUN_WORKERS.c.worker, root.c.domain, RUN_WORKERS.c.pace)
-    query = select(*[*by, *sums, unpriced]).select_from(joined).group_by(*by)
+    served = select(called.worker, root.c.domain, root.c.run, root.c.score, root.c.judged).select_from(joined)
+    each = served.distinct().subquery()
+    sums = {
+        "runs": func.sum(called.calls),
+        "done": func.sum(called.good),
+        "tokens": func.sum(called.tokens),
+        "dollars": func.coalesce(func.sum(called.dollars), 0.0),
+        "unpriced": func.sum(case((called.dollars.is_(None), called.calls), else_=0)),
+    }
     found: dict[str, dict[str, RunFigures]] = {}
-    for worker, domain, pace, calls, good, tokens, paid, missing in connection.execute(query.limit(_MOST_WORKER_ROWS)):
-        part = RunFigures(worker, calls, good, tokens=tokens, dollars=paid, unpriced=missing)
-        part.paces = {} if pace == NO_PACE else {pace: calls}
-        found.setdefault(worker, {}).setdefault(domain, RunFigures(worker)).add(part)
-    marks = select(each.c.worker, each.c.domain, *_graded(each)).group_by(each.c.worker, each.c.domain)
-    for row in connection.execute(marks.limit(_MOST_WORKER_ROWS)):
+    for (worker, domain), figures in _gather(
+        connection, (called.worker, root.c.domain, called.pace), sums, of=joined
+    ).items():
+        found.setdefault(worker, {})[domain] = figures
+    marks = select(each.c.worker, each.c.domain, *_graded(each).values()).group_by(each.c.worker, each.c.domain)
+    for row in connection.execute(marks.limit(_MOST_ROWS)):
         if marked := found.get(row[0], {}).get(row[1]):
-            marked.graded, marked.right = row[2], row[3]
+            marked.graded, marked.right, marked.judged, marked.judged_right = row[2:]
     return found
 
 
 def way_figures(connection: Connection, by: str, tenant: str | None, since: int) -> dict[str, RunFigures]:
     """Return the figures of all runs from this day on, by `model` or `conductor`."""
-    where = [*_of_tenant(RUNS, tenant, since), RUNS.c.parent.is_(None), RUNS.c.model != ""]
-    where.append(RUNS.c.status.not_in(("", "running", "suspended")))  # what waits for a person has not failed
-    done, score, dollars = RUNS.c.status == "done", RUNS.c.score, RUNS.c.dollars
-    sums = (
-        func.count(),
-        func.sum(case((done, 1), else_=0)),
-        func.count(score),
-        func.coalesce(func.sum(case((score >= RIGHT_SCORE, 1), else_=0)), 0),
-        func.sum(RUNS.c.tokens),
-        func.coalesce(func.sum(dollars), 0.0),
-        func.count() - func.count(dollars),
-        func.coalesce(func.sum(dollars * dollars), 0.0),
-    )
-    name = RUNS.c[by]
-    query = select(name, RUNS.c.pace, *sums).where(*where).group_by(name, RUNS.c.pace).limit(_MOST_WORKER_ROWS)
-    found: dict[str, RunFigures] = {}
-    for way, pace, runs, ended, graded, right, tokens, paid, unpriced, squares in connection.execute(query):
-        part = RunFigures(way, runs, ended, runs - ended, graded, right, int(tokens), paid, unpriced, squares=squares)
-        part.paces = {} if pace == NO_PACE else {pace: runs}
-        found.setdefault(way, RunFigures(way)).add(part)
-    return found
+    done, dollars = RUNS.c.status == "done", RUNS.c.dollars
+    sums = {
+        "done": func.sum(case((done, 1), else_=0)),
+        "failed": func.sum(case((done, 0), else_=1)),
+        "squares": func.coalesce(func.sum(dollars * dollars), 0.0),
+        **_run_sums(),
+    }
+    found = _gather(connection, (RUNS.c[by], RUNS.c.pace), sums, _ended_roots(tenant, since))
+    return {name: figures for (name,), figures in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +210,8 @@ def alone_figures(connection: Connection, tenant: str | None, since: int) -> Seq
     )
     each = calls.select_from(_CALLED.join(root, root.c.run == RUNS.c.root)).group_by(RUNS.c.root).subquery()
     dollars = case((each.c.by == "", root.c.dollars), else_=each.c.dollars)
-    graded, right = _graded(root)
-    query = select(each.c.by, func.count(dollars), func.sum(dollars), func.sum(dollars * dollars), graded, right)
+    graded = list(_graded(root).values())[:2]
+    query = select(each.c.by, func.count(dollars), func.sum(dollars), func.sum(dollars * dollars), *graded)
     rows = connection.execute(query.select_from(each.join(root, root.c.run == each.c.root)).group_by(each.c.by))
     return [
         AloneFigures(by, n, total or 0.0, squares or 0.0, known, good) for by, n, total, squares, known, good in rows
@@ -226,19 +219,47 @@ def alone_figures(connection: Connection, tenant: str | None, since: int) -> Seq
 
 
 def run_scores(connection: Connection, runs: Sequence[str]) -> dict[str, float]:
-    """Return the scores of those of these runs that were graded."""
-    query = select(RUNS.c.run, RUNS.c.score).where(RUNS.c.run.in_(runs), RUNS.c.score.is_not(None))
+    """Return the scores of those of these runs that people or programs graded."""
+    graded = (RUNS.c.score.is_not(None), RUNS.c.judged.is_(False))
+    query = select(RUNS.c.run, RUNS.c.score).where(RUNS.c.run.in_(runs), *graded)
     return {row.run: row.score for row in connection.execute(query)}
 
 
+def ended_runs(connection: Connection, tenant: str | None, since: int, limit: int) -> list[Run]:
+    """Return the newest root runs from this day on that ended."""
+    newest = select(RUNS.c.run).where(*_ended_roots(tenant, since)).order_by(RUNS.c.began.desc()).limit(limit)
+    return fold_readable(connection, connection.execute(newest).scalars().all())
+
+
+def _ended_roots(tenant: str | None, since: int) -> list[ColumnElement[bool]]:
+    ended = RUNS.c.status.not_in(("", "running", "suspended"))  # what waits for a person has not failed
+    return [*_of_tenant(RUNS, tenant, since), RUNS.c.parent.is_(None), RUNS.c.model != "", ended]
+
+
 def _newest_roots(tenant: str | None, since: int) -> Subquery:
-    columns = (RUNS.c.run, RUNS.c.domain, RUNS.c.dollars, RUNS.c.score)
+    columns = (RUNS.c.run, RUNS.c.domain, RUNS.c.dollars, RUNS.c.score, RUNS.c.judged)
     where = [*_of_tenant(RUNS, tenant, since), RUNS.c.parent.is_(None)]
     return select(*columns).where(*where).order_by(RUNS.c.began.desc()).limit(_NEWEST_RUNS).subquery("roots")
 
 
-def _graded(root: Subquery) -> tuple[ColumnElement[int], ColumnElement[int]]:
-    return func.count(root.c.score), func.coalesce(func.sum(case((root.c.score >= RIGHT_SCORE, 1), else_=0)), 0)
+def _graded(runs: FromClause) -> dict[str, ColumnElement[int]]:
+    """Return how many people or programs graded, and how many are right; then the same of a language model's grades."""
+    scores = [case((runs.c.judged.is_(judged), runs.c.score)) for judged in (False, True)]
+    right = [func.coalesce(func.sum(case((score >= RIGHT_SCORE, 1), else_=0)), 0) for score in scores]
+    counts = [count for pair in zip(map(func.count, scores), right, strict=True) for count in pair]
+    return dict(zip(("graded", "right", "judged", "judged_right"), counts, strict=True))
+
+
+def _run_sums() -> dict[str, ColumnElement[float]]:
+    """Return what is summed over rows of the index of runs, by the names of RunFigures."""
+    dollars = RUNS.c.dollars
+    return {
+        "runs": func.count(),
+        "tokens": func.sum(RUNS.c.tokens),
+        "dollars": func.coalesce(func.sum(dollars), 0.0),
+        "unpriced": func.count() - func.count(dollars),
+        **_graded(RUNS),
+    }
 
 
 def _of_tenant(table: Table, tenant: str | None, since: int) -> list[ColumnElement[bool]]:
@@ -246,54 +267,50 @@ def _of_tenant(table: Table, tenant: str | None, since: int) -> list[ColumnEleme
     return recent if tenant is None else [*recent, table.c.tenant == storable(tenant)]
 
 
-def _gather(rows: Iterable[tuple[str | int, int, Mapping[str, int]]]) -> dict[str | int, RunFigures]:
-    found: dict[str | int, RunFigures] = {}
-    for name, pace, numbers in rows:
-        found.setdefault(name, RunFigures(str(name))).add(_part(str(name), pace, numbers))
+def _gather(
+    connection: Connection,
+    by: Sequence[ColumnElement[Any]],
+    sums: Mapping[str, ColumnElement[float]],
+    where: Sequence[ColumnElement[bool]] = (),
+    of: FromClause | None = None,
+) -> dict[tuple[Any, ...], RunFigures]:
+    """Return the sums by the values of these columns, the last of which is the pace."""
+    query = select(*by, *sums.values()).where(*where).group_by(*by).limit(_MOST_ROWS)
+    found: dict[tuple[Any, ...], RunFigures] = {}
+    for row in connection.execute(query if of is None else query.select_from(of)):
+        (*key, pace), numbers = row[: len(by)], row[len(by) :]
+        part = RunFigures(str(key[0]), **_numbers(sums, numbers))
+        part.paces = {} if pace == NO_PACE else {pace: part.runs}
+        found.setdefault(tuple(key), RunFigures(part.name)).add(part)
     return found
 
 
-def _part(name: str, pace: int, numbers: Mapping[str, int]) -> RunFigures:
-    told = {each: int(value) for each, value in numbers.items()}
-    made = RunFigures(name, told["runs"], told["done"], told["failed"], told["graded"], told["good"], told["tokens"])
-    made.dollars, made.unpriced = told["nanodollars"] / 1e9, told["unpriced"]
-    made.paces = {} if pace == NO_PACE else {pace: made.runs}
-    return made
+def _numbers(names: Iterable[str], values: Iterable[float]) -> dict[str, Any]:
+    """Return sums by the names of RunFigures; some databases sum whole numbers as decimals."""
+    told: dict[str, Any] = {
+        name: (float if name in ("dollars", "squares") else int)(value)
+        for name, value in zip(names, values, strict=True)
+    }
+    if "nanodollars" in told:
+        told["dollars"] = told.pop("nanodollars") / 1e9
+    return told
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFigures:
-    """A session: its runs, when the first and the last began, and what they came to."""
+@dataclass(slots=True)
+class SessionFigures(RunFigures):
+    """A session by its `name`: whose it is, and when its first and its last run began."""
 
-    session: str
-    tenant: str
-    runs: int
-    first: float
-    last: float
-    tokens: int
-    dollars: float
-    unpriced: int
-    graded: int
-    right: int
+    tenant: str = ""
+    first: float = 0.0
+    last: float = 0.0
 
 
 def list_sessions(
     connection: Connection, tenant: str | None, after: tuple[float, str, str] | None = None, limit: int = _SESSIONS
 ) -> Sequence[SessionFigures]:
     """Return sessions, that with the newest run first, from a cursor (the last's `last`, tenant and name) on."""
-    last = func.max(RUNS.c.began)
-    columns = (
-        RUNS.c.session,
-        RUNS.c.tenant,
-        func.count(),
-        func.min(RUNS.c.began),
-        last,
-        func.sum(RUNS.c.tokens),
-        func.coalesce(func.sum(RUNS.c.dollars), 0.0),
-        func.sum(case((RUNS.c.dollars.is_(None), 1), else_=0)),
-        func.count(RUNS.c.score),
-        func.sum(case((RUNS.c.score >= RIGHT_SCORE, 1), else_=0)),
-    )
+    last, sums = func.max(RUNS.c.began), _run_sums()
+    columns = (RUNS.c.session, RUNS.c.tenant, func.min(RUNS.c.began), last, *sums.values())
     where = [RUNS.c.session != "", RUNS.c.parent.is_(None)]
     if tenant is not None:
         where.append(RUNS.c.tenant == storable(tenant))
@@ -305,10 +322,8 @@ def list_sessions(
         query = query.having(or_(last < value, and_(last == value, behind)))
     found = connection.execute(query.order_by(last.desc(), RUNS.c.session.desc(), RUNS.c.tenant.desc()).limit(limit))
     return tuple(
-        SessionFigures(
-            name, of, int(runs), first, newest, int(tokens), float(dollars), int(unpriced), int(graded), int(right)
-        )
-        for name, of, runs, first, newest, tokens, dollars, unpriced, graded, right in found
+        SessionFigures(name, tenant=of, first=first, last=newest, **_numbers(sums, numbers))
+        for name, of, first, newest, *numbers in found
     )
 
 

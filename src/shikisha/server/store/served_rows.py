@@ -217,7 +217,8 @@ class RunFilter:
 
     `since` and `until` are Unix times of the beginning, the first inclusive; `least` and `most` are dollars. `words`
     are looked for in all texts, and `worker` says who was called, both as far as the index of runs has come. `right`:
-    whether the grade that counts is at least one half. `reference`: a value of the run's metadata. `after` is the
+    whether the grade that counts is at least one half, a person's or a program's; `judged`: a language model's.
+    `reference`: a value of the run's metadata. `after` is the
     cursor of a page's end: what the list is sorted by, and the run.
     """
 
@@ -241,6 +242,7 @@ class RunFilter:
     least: float | None = None
     most: float | None = None
     right: bool | None = None
+    judged: bool = False
     order: RunOrder = RunOrder.BEGAN
     ascending: bool = False
 
@@ -315,7 +317,7 @@ def _indexed_conditions(connection: Connection, asked: RunFilter) -> list[Column
         where.append(SERVED.c.run.in_(_runs_of_session(connection, asked)))
     if asked.right is not None:
         marked = RUNS.c.score >= RIGHT_SCORE if asked.right else RUNS.c.score < RIGHT_SCORE
-        where.append(exists().where(RUNS.c.run == SERVED.c.run, marked))
+        where.append(exists().where(RUNS.c.run == SERVED.c.run, RUNS.c.judged.is_(asked.judged), marked))
     return where
 
 

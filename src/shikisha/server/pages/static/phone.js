@@ -109,30 +109,6 @@
   // What this browser keeps is of one login's key, and drafts end with the login.
   const own = name => `${document.body.dataset.login} ${name}`;
   document.querySelector("form.who")?.addEventListener("submit", () => sessionStorage.clear());
-  // Views: addresses of pages with their filters, which this browser keeps under a name.
-  const views = document.querySelector("[data-views]");
-  if (views) {
-    const read = () => { try { return Object.entries(JSON.parse(localStorage.getItem(own("views")) || "{}")); } catch { return []; } };
-    const keep = entries => { localStorage.setItem(own("views"), JSON.stringify(Object.fromEntries(entries))); show(); };
-    const make = (tag, more) => Object.assign(document.createElement(tag), more);
-    function show() {
-      const rows = read().filter(([, way]) => typeof way === "string" && way.startsWith("/ui/")).map(([name, way]) => {
-        const row = make("li", {}), gone = make("button", { className: "plain", type: "button", textContent: "Remove" });
-        gone.setAttribute("aria-label", `Remove ${name}`);
-        gone.addEventListener("click", () => keep(read().filter(([other]) => other !== name)));
-        row.append(make("a", { href: way, textContent: name }), " ", gone);
-        return row;
-      });
-      views.querySelector("ul").replaceChildren(...rows);
-    }
-    views.querySelector("form").addEventListener("submit", event => {
-      event.preventDefault();
-      const field = event.target.elements.name;
-      keep([...read().filter(([name]) => name !== field.value), [field.value, location.pathname + location.search]]);
-      event.target.reset();
-    });
-    show();
-  }
   // A field keeps its draft until its form is sent; a key does what its button says, once; Enter sends a message.
   for (const field of document.querySelectorAll("[data-keep]")) {
     field.value = field.value || sessionStorage.getItem(own(field.dataset.keep)) || "";

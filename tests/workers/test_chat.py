@@ -220,6 +220,21 @@ async def test_a_truncated_answer_is_a_fault_with_what_arrived_and_what_it_cost(
     assert fault.dollars == pytest.approx(10e-6)
 
 
+@pytest.mark.parametrize("price", [FREE, Price(output=1.0)])
+async def test_a_free_model_that_repeats_itself_is_stopped_and_the_fault_names_what(price: Price) -> None:
+    card = Card("novice", max_output_tokens=4096, timeout=5.0, price=price)
+    loops = ScriptedAnswer(text="L'Étoile, " + "la femme au martyre, " * 150)
+    if price is not FREE:  # whoever pays gets the whole of it
+        assert (await ask(loops, card)).text == loops.text
+        return
+    with pytest.raises(WorkerError, match="the answer repeats itself without end: 'martyre, la femme au'") as stopped:
+        await ask(loops, card)
+    assert stopped.value.fault.kind is FaultKind.TRUNCATED
+    assert 800 <= len(stopped.value.fault.partial or "") < 2_000
+    counted = ScriptedAnswer(text="".join(f"{number}. Once more.\n" for number in range(200)))
+    assert (await ask(counted, card)).text == counted.text
+
+
 async def test_cancellation_ends_the_call_at_once_and_closes_the_connection() -> None:
     loop = asyncio.get_running_loop()
     async with serving([ScriptedAnswer(mishap=InjectedFault.DRIP)]) as worker:

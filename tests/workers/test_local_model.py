@@ -9,6 +9,7 @@ from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from zipfile import ZipFile
 
 import psutil
@@ -22,7 +23,12 @@ from shikisha.config.container import build_container
 from shikisha.config.discovery import found_tables, local_models
 from shikisha.config.facade import Shikisha
 from shikisha.core.errors import ConfigError, RunFailed, WorkerError
+from shikisha.core.secrets import SecretStore
+from shikisha.core.task import Task
+from shikisha.engine.worker import Card, ChatMessage, Request, Speaker
+from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
 from shikisha.workers import local_model, model_files
+from shikisha.workers.chat import ChatSettings, build
 from shikisha.workers.local_model import LlamaServer, exit_problem, has_runtime, processor_problem
 from shikisha.workers.model_files import KnownModel, known_models, model_file, models_folder, pull_model
 
@@ -262,6 +268,44 @@ class TestFirstRun:
         assert local_models().endpoints == ()
 
 
+async def test_a_weak_model_is_told_to_be_short_where_nobody_tells_it_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[ReceivedChatRequest] = []
+
+    def choose(asked: ReceivedChatRequest) -> ScriptedAnswer:
+        seen.append(asked)
+        return ScriptedAnswer()
+
+    async with chat_server(choose) as url:
+        monkeypatch.setattr(local_model, "has_runtime", lambda: True)
+        monkeypatch.setattr(local_model, "model_file", lambda name, folder: folder / name)
+        running = SimpleNamespace(url=url.removesuffix("/v1"), ended=False)
+        monkeypatch.setattr(LlamaServer, "shared", classmethod(lambda *_: running))
+        card = Card(REAL, max_output_tokens=100, context_tokens=4096)
+        worker = build(ChatSettings(model=REAL, base_url="local:"), card, SecretStore({}))
+        asked = Task("What is the capital of France?")
+        told = (ChatMessage(Speaker.SYSTEM, "Rhyme."), ChatMessage(Speaker.USER, asked.prompt))
+        replies = [
+            await worker.perform(request)
+            for request in (
+                Request(asked, asked.prompt),
+                Request(asked, "Name its river."),
+                Request(asked, asked.prompt, schema={"type": "object"}),
+                Request(asked, asked.prompt, turns=told),
+            )
+        ]
+        await worker.aclose()
+    assert [each.messages[0][0] for each in seen] == ["system", "user", "user", "system"]
+    assert seen[0].messages[0][1] == known_models()[REAL].system == "Answer in one short sentence."
+    assert [reply.notes for reply in replies] == [
+        ("the model was told as well: Answer in one short sentence.",),
+        (),
+        (),
+        (),
+    ]
+
+
 def processes() -> int:
     """Return how many model servers of this process run."""
     count = 0
@@ -287,6 +331,15 @@ def test_workers_of_one_model_share_a_process_that_ends_with_them() -> None:
     while processes() and time.monotonic() < until:
         time.sleep(0.05)
     assert processes() == 0
+
+
+@real
+@pytest.mark.full
+def test_a_persons_own_question_is_answered_and_what_was_added_is_in_the_record() -> None:
+    workers = [{"name": "one", "spec": f"local:{REAL}", "temperature": 0.0, "timeout": 300}]
+    with Shikisha(workers) as pool:
+        assert "Paris" in pool.run("What is the capital of France?").answer
+        assert "the model was told as well: Answer in one short sentence." in pool.explain()
 
 
 @real

@@ -222,7 +222,9 @@ class ChatWorker:
         self._limit_field = settings.max_tokens_field or self._profile.request.limit
         self._left_out = frozenset(self._profile.request.refuses) & _DISPENSABLE
         keys = (settings.max_bytes, headers, secret_store)
-        self._connections = HttpConnections(card, settings.base_url, *keys, local=_local_model(settings, card))
+        self._local = _local_model(settings, card)
+        self._free = self._local is not None or (card.price is not None and not max(card.price.dearest))
+        self._connections = HttpConnections(card, settings.base_url, *keys, local=self._local)
 
     async def perform(self, request: Request) -> Reply:
         """Ask the model; WorkerError says what went wrong and keeps the text received so far."""
@@ -387,7 +389,12 @@ class ChatWorker:
             turns = tuple(turn for each in since for turn in exchange_messages(each))
         own = {name: value for name, value in client_options.as_sent.items() if name != "messages"}
         body |= options | own | {self._limit_field: output_limit(self._card, client_options)}
-        body["messages"] = [*cast("list[Json]", body["messages"]), *map(wire.message, turns)]
+        messages = [*cast("list[Mapping[str, Json]]", body["messages"]), *map(wire.message, turns)]
+        alone = self._local is not None and request.own_words and request.schema is None and not client_options.tools
+        if alone and self._local.system and not any(turn.get("role") in ("system", "developer") for turn in messages):
+            messages.insert(0, {"role": "system", "content": self._local.system})
+            course.reply.note(f"the model was told as well: {self._local.system}")
+        body["messages"] = messages
         return self._with_fitting_tools(body, course, wire)
 
     def _with_fitting_tools(self, body: dict[str, object], course: "_Course", wire: WireMessages) -> dict[str, object]:
@@ -410,6 +417,10 @@ class ChatWorker:
             raise self._stated_error(error)
         if not course.first_at and (reply.pieces or reply.growing or reply.received):
             course.first_at = monotonic()
+        if self._free and (unit := reply.loop):
+            used = _use_so_far(course, self._card) or Amount()
+            said = f"the answer repeats itself without end: {redact_and_clip(unit.strip(), self._secret_store)!r}"
+            raise WorkerError(FaultKind.TRUNCATED, said, tokens=used.tokens, dollars=used.dollars)
 
     def _fault(self, error: BaseException) -> WorkerError:
         """Map an exception to a fault. Messages are our own wording plus the endpoint's, without keys."""

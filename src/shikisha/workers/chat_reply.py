@@ -48,6 +48,7 @@ _TEXT_PARTS = frozenset({"text", "output_text", "input_text", ""})
 _GROWING_TEXTS = frozenset({"text", "summary", "thinking", "reasoning", "content"})
 _CLOSED_BY = ("signature", "data")  # a block that has one is whole
 _MAX_NOTES = 10
+_LOOP, _LOOP_PIECES = 800, 32  # characters that repeat, and after how many pieces each look is
 # How models begin calls that their endpoint's template should have parsed.
 _CALL_MARK = re.compile(
     r"<tool_calls?>|<\|tool_calls?(?:_section)?(?:_begin)?\|>|<｜tool▁calls?▁begin｜>|\[TOOL_CALLS\]|<function_calls?>"
@@ -279,6 +280,15 @@ class ChatReply:
         """All text that the model is known to have written, besides thoughts in fields of their own."""
         calls = [text for call in self.growing for text in (call.name, *call.arguments)]
         return ("".join(self.pieces), self.refusal, "".join(calls))
+
+    @property
+    def loop(self) -> str:
+        """What the answer has repeated over its last 800 characters, five times or more; looked at now and then."""
+        if len(self.pieces) % _LOOP_PIECES or not self.pieces:
+            return ""
+        tail = "".join(self.pieces[-_LOOP:])[-_LOOP:]
+        sizes = range(1, _LOOP // 5 + 1) if len(tail) == _LOOP else ()
+        return next((tail[-size:] for size in sizes if tail[size:] == tail[:-size]), "")
 
     def envelope(self, endpoint: str) -> str:
         """Return what goes back to this endpoint with the turn; "" for nothing."""

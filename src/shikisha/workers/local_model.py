@@ -39,6 +39,7 @@ class LocalModel:
             raise MissingExtra("local", f"a model on this machine ({model})")
         known = known_models().get(model)
         self._model, self._file = model, model_file(model, models_folder())
+        self.system = known.system if known else ""
         self._context = context or (known.context_tokens if known else CONTEXT)
         self._server: LlamaServer | None = None
 

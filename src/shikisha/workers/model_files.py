@@ -39,7 +39,10 @@ _PULL_SECONDS = 3600.0
 
 
 class KnownModel(Table):
-    """Where a model comes from. `parts`: the number of packages that hold its file, one piece each."""
+    """Where a model comes from. `parts`: the number of packages that hold its file, one piece each.
+
+    `system`: what it is told where a person's own words come without a system message; without it, it loops.
+    """
 
     title: str
     file: str
@@ -50,6 +53,7 @@ class KnownModel(Table):
     packages: str
     hub: str
     parts: int = 1
+    system: str = ""
 
     @property
     def megabytes(self) -> str:

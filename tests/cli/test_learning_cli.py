@@ -56,7 +56,7 @@ class Draws:
         return Proposal(Plan((Step("Answer the question.", worker),)))
 
 
-async def fill(folder: Path, count: int) -> None:
+async def fill(folder: Path, count: int, *labels: str) -> None:
     """Runs in which ann adds right and bob tells days right."""
     async with open_journal(f"sqlite:///{folder / 'runs.db'}") as journal:
         engine = Engine(journal)
@@ -69,7 +69,7 @@ async def fill(folder: Path, count: int) -> None:
                 Member(Card(name, price=Price(call=0.001)), Answers(one))
                 for name, one in zip(("ann", "bob"), good, strict=True)
             ]
-            run = await engine.run(Task(f"{text} (task {number})"), Pool(members), Draws(), Caps())
+            run = await engine.run(Task(f"{text} (task {number})", labels=labels), Pool(members), Draws(), Caps())
             score = float(run.answer == "right")
             mark = GradeMark.RIGHT if score else GradeMark.WRONG
             journal.add(AnswerGraded(run=run.id, at=1.0, checker="feedback", mark=mark, score=score, actor="me"))
@@ -128,6 +128,10 @@ def test_what_can_be_done_by_hand(folder: Path) -> None:
     assert json.loads(call(folder, "learn", "show", "--json"))["models"][0]["version"] == second
     exported = json.loads(call(folder, "learn", "show", "live"))
     assert exported["kind"] == "outcome-model"
+    asyncio.run(fill(folder, 30, "hr"))
+    call(folder, "learn")
+    own, _, labelled = call(folder, "learn", "show", "live").partition("\n}\n")
+    assert json.loads(f"{own}\n}}") != json.loads(labelled)  # one of each scope
     call(folder, "learn", "pin", "off")
     assert "Learning is off by" in call(folder, "learn", "show")
     call(folder, "learn", "pin")

@@ -33,7 +33,9 @@ Version = Annotated[
 Shown = Annotated[
     str,
     typer.Argument(
-        metavar="VERSION|live", help="Print this model as JSON, with the runs that it comes from.", show_default=False
+        metavar="VERSION|live",
+        help="Print this model, or all that act, as JSON with the runs that it comes from.",
+        show_default=False,
     ),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose model; by default the operator's.")]
@@ -60,13 +62,15 @@ def show(shared: SharedOptions, version: Shown = "") -> ExitCode:
     container = load_config(shared.config)
     if not version:
         return _report(container, as_json=shared.json)
-    files = container.learning_files()
+    files, found = container.learning_files(), list[Path]()
     for one in files.index().scopes:
         live = one.pinned or one.live
-        for each in (live, *(known.version for known in one.versions)):
-            if each.startswith(version) or (version == "live" and each == live):
-                output.print_answer(files.file(one, each).read_text("utf-8").rstrip())
-                return ExitCode.OK
+        known = [live] if version == "live" else [live, *(each.version for each in one.versions)]
+        found += [files.file(one, each) for each in known if version == "live" or each.startswith(version)]
+    for file in found if version == "live" else found[:1]:  # live is one of each scope
+        output.print_answer(file.read_text("utf-8").rstrip())
+    if found:
+        return ExitCode.OK
     raise ConfigError(f"no model of version {version} was learned; `shikisha learn show` lists those that act")
 
 

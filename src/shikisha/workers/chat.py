@@ -390,10 +390,11 @@ class ChatWorker:
         own = {name: value for name, value in client_options.as_sent.items() if name != "messages"}
         body |= options | own | {self._limit_field: output_limit(self._card, client_options)}
         messages = [*cast("list[Mapping[str, Json]]", body["messages"]), *map(wire.message, turns)]
-        alone = self._local is not None and request.own_words and request.schema is None and not client_options.tools
-        if alone and self._local.system and not any(turn.get("role") in ("system", "developer") for turn in messages):
-            messages.insert(0, {"role": "system", "content": self._local.system})
-            course.reply.note(f"the model was told as well: {self._local.system}")
+        alone = request.own_words and request.schema is None and not client_options.tools
+        system = self._local.system if self._local is not None and alone else ""
+        if system and not any(turn.get("role") in ("system", "developer") for turn in messages):
+            messages.insert(0, {"role": "system", "content": system})
+            course.reply.note(f"the model was told as well: {system}")
         body["messages"] = messages
         return self._with_fitting_tools(body, course, wire)
 

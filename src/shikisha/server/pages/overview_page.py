@@ -24,6 +24,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from shikisha.core.budget import format_dollars, wilson
 from shikisha.core.errors import ConfigError
+from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.journal.schema import VIEWS
 from shikisha.plots.day_charts import ChartForm, DayChart, DaySeries, day_bar_chart, day_line_chart
 from shikisha.plots.format import compact, format_share, seconds

@@ -2,7 +2,8 @@
 
     python examples/n8n/n8n.py                                  # simulated models, named so
     python examples/n8n/n8n.py --log FOLDER --workers A,B       # an outcome log of your own: its answers are replayed
-    python examples/n8n/n8n.py --real                           # the models of shikisha.toml, for the simulated tasks
+    python examples/n8n/n8n.py --real                           # two models of this machine answer the tasks first
+    python examples/n8n/n8n.py --real A,B                       # or any two workers, as in openai:gpt-5-mini
 
 The log has both models' answers to the same tasks. A policy is learned from its first part, a server routes the rest,
 and this script does what the flow `n8n-flow.json` does: route, call, keep the outcome. It compares with the best model
@@ -16,21 +17,23 @@ import random
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
 import httpx2
 from openai import AsyncOpenAI
 
+from shikisha import RunFailed, Shikisha
 from shikisha.core.budget import format_dollars
 from shikisha.outcomes.log_reader import open_log
 from shikisha.plots.money_curve import Spending, money_curve
 from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
 
 HERE = Path(__file__).parent
-REAL = "http://127.0.0.1:11434/v1"
+ENDPOINT = "http://127.0.0.1:11434/v1"
+REAL = "local:smollm2-135m,local:qwen2.5-coder-0.5b"
 CHEAP, BEST = "cheap", "best"
 _RIGHT = 0.5
 PRICES = {CHEAP: 0.2, BEST: 5.0}  # dollars per million tokens, as in shikisha.toml
@@ -135,6 +138,32 @@ def recorded_log(folder: Path, cheap: str, best: str, count: int, seed: int) -> 
             found.append(LoggedTask(name, log.task(name).prompt, "", None, outcomes))
     random.Random(seed).shuffle(found)  # noqa: S311  an order, no secret
     return found[:count]
+
+
+def real_log(tasks: Sequence[LoggedTask], workers: Mapping[str, str]) -> list[LoggedTask]:
+    """Return the tasks with what real workers answer, at the prices above; no answer is a wrong one."""
+    found = []
+    with ExitStack() as stack:
+        pools = {
+            name: stack.enter_context(
+                Shikisha([{"name": name, "spec": spec, "temperature": 0.0, "max_output_tokens": 64, "timeout": 300}])
+            )
+            for name, spec in workers.items()
+        }
+        for place, task in enumerate(tasks):
+            outcomes = {}
+            for name, pool in pools.items():
+                try:
+                    answer = pool.run(task.prompt).answer
+                except RunFailed:
+                    answer = ""
+                right = re.search(rf"(?<!\w){re.escape(task.truth)}(?!\w)", answer.replace(",", ""), re.IGNORECASE)
+                dollars = PRICES[name] * (len(task.prompt) + len(answer)) / 4 / 1e6
+                outcomes[name] = (answer, right is not None, dollars)
+            found.append(replace(task, outcomes=outcomes))
+            print(f"\r{place + 1} of {len(tasks)} tasks answered", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return found
 
 
 def write_log(folder: Path, tasks: Sequence[LoggedTask]) -> None:
@@ -243,7 +272,7 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--easy", type=float, default=0.9, help="The share of easy tasks, where they are simulated.")
     parser.add_argument("--log", type=Path, help="The folder of an outcome log, in place of the simulated one.")
     parser.add_argument("--workers", default="", help="With --log: the cheap worker and the best one, as in A,B.")
-    parser.add_argument("--real", action="store_true", help="Call the models of shikisha.toml.")
+    parser.add_argument("--real", nargs="?", const=REAL, help=f"Ask two real workers, the cheap one first [{REAL}].")
     parser.add_argument("--folder", type=Path, default=Path("n8n-example"), help="Where to write.")
     given = parser.parse_args(arguments)
     if given.log is not None:
@@ -253,17 +282,16 @@ async def main(arguments: Sequence[str] | None = None) -> None:
         tasks = recorded_log(given.log, cheap, best, given.tasks, given.seed)
     else:
         tasks = simulated_log(given.tasks, given.seed, given.easy)
+    if given.real is not None:
+        # Threads of their own, since a facade runs a loop of its own.
+        tasks = await asyncio.to_thread(real_log, tasks, dict(zip((CHEAP, BEST), given.real.split(","), strict=True)))
     half = len(tasks) // 2
     write_log(given.folder / "log", tasks[:half])
     async with AsyncExitStack() as stack:
-        url, settings = REAL, (HERE / "shikisha.toml").read_text()
-        if not given.real:
-            url = await stack.enter_async_context(chat_server(playing(tasks)))
-            names = iter((CHEAP, BEST))
-            kind = "simulated" if given.log is None else "recorded"
-            settings = re.sub(
-                r'^model = ".*"', lambda _: f'model = "{kind}-{next(names)}"', settings.replace(REAL, url), flags=re.M
-            )
+        url = await stack.enter_async_context(chat_server(playing(tasks)))
+        settings = (HERE / "shikisha.toml").read_text().replace(ENDPOINT, url)
+        names, kind = iter((CHEAP, BEST)), "recorded" if given.log or given.real else "simulated"
+        settings = re.sub(r'^model = ".*"', lambda _: f'model = "{kind}-{next(names)}"', settings, flags=re.M)
         (given.folder / "shikisha.toml").write_text(settings)
         await learn(given.folder)
         held = tasks[half:]
@@ -290,7 +318,7 @@ def show(given: argparse.Namespace, held: Sequence[LoggedTask], chosen: Mapping[
     cheap = sum(chosen[task.name] == CHEAP for task in easy or held) / len(easy or held)
     print(f"{cheap:.1%} of the {'easy ' if easy else ''}tasks went to the cheap model")
     (given.folder / "n8n.json").write_text(json.dumps({"cheap share": cheap, "ways": figures}))
-    kind = "simulated models" if given.log is None else "recorded answers"
+    kind = "recorded answers" if given.log else f"real: {given.real}" if given.real else "simulated models"
     lines = [Spending(name, each.dollars, f"{each.accuracy:.1%} right") for name, each in compared.items()]
     (given.folder / "money.svg").write_text(money_curve(f"{len(held)} tasks of a flow, {kind}", lines))
     print(f"{format_dollars(sum(best.dollars))} for the best model alone; written: {given.folder / 'money.svg'}")

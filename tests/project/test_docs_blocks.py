@@ -98,6 +98,14 @@ def test_each_shell_line_is_a_command(page: str, line: str) -> None:
             assert (ROOT / script).is_file(), page
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "how-to").glob("*.md")), ids=lambda page: page.stem)
+def test_each_page_of_a_path_ends_in_something_that_runs(page: Path) -> None:
+    text = page.read_text()
+    last = list(FENCE.finditer(text))[-1]
+    assert last[2] in ("sh", "python")
+    assert len(text[last.end() :].split()) <= 70
+
+
 def pages_with(language: str) -> pytest.MarkDecorator:
     """A case for each page that has a block in this language."""
     pages = [page for page in PAGES if any(blocks(page, language))]

@@ -41,7 +41,7 @@ from shikisha.core.visibility import output_limit, request_messages
 from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
 from shikisha.workers.chat_messages import WireMessages
-from shikisha.workers.chat_reply import ChatReply, EventStreamParser
+from shikisha.workers.chat_reply import ChatReply, EventStreamParser, repeated_end
 from shikisha.workers.chat_usage import (
     UntrueUsage,
     bounded_use,
@@ -389,13 +389,8 @@ class ChatWorker:
             turns = tuple(turn for each in since for turn in exchange_messages(each))
         own = {name: value for name, value in client_options.as_sent.items() if name != "messages"}
         body |= options | own | {self._limit_field: output_limit(self._card, client_options)}
-        messages = [*cast("list[Mapping[str, Json]]", body["messages"]), *map(wire.message, turns)]
-        alone = request.own_words and request.schema is None and not client_options.tools
-        system = self._local.system if self._local is not None and alone else ""
-        if system and not any(turn.get("role") in ("system", "developer") for turn in messages):
-            messages.insert(0, {"role": "system", "content": system})
-            course.reply.note(f"the model was told as well: {system}")
-        body["messages"] = messages
+        said = [*cast("list[Mapping[str, Json]]", body["messages"]), *map(wire.message, turns)]
+        body["messages"] = said if self._local is None else _with_system(said, self._local.system, course)
         return self._with_fitting_tools(body, course, wire)
 
     def _with_fitting_tools(self, body: dict[str, object], course: "_Course", wire: WireMessages) -> dict[str, object]:
@@ -418,10 +413,8 @@ class ChatWorker:
             raise self._stated_error(error)
         if not course.first_at and (reply.pieces or reply.growing or reply.received):
             course.first_at = monotonic()
-        if self._free and (unit := reply.loop):
-            used = _use_so_far(course, self._card) or Amount()
-            said = f"the answer repeats itself without end: {redact_and_clip(unit.strip(), self._secret_store)!r}"
-            raise WorkerError(FaultKind.TRUNCATED, said, tokens=used.tokens, dollars=used.dollars)
+        if self._free and (unit := repeated_end(reply.pieces)):
+            raise _loop_error(redact_and_clip(unit.strip(), self._secret_store), _use_so_far(course, self._card))
 
     def _fault(self, error: BaseException) -> WorkerError:
         """Map an exception to a fault. Messages are our own wording plus the endpoint's, without keys."""
@@ -527,6 +520,22 @@ class _Course:
     names: dict[str, str] = field(default_factory=dict)
     bare: Fault | None = None  # what a base URL without /v1 came to, which is tried
     renamed: bool = False  # the limit's field was tried under its other name
+
+
+def _with_system(messages: list[Mapping[str, Json]], system: str, course: "_Course") -> list[Mapping[str, Json]]:
+    """Return messages with what a weak model is told where a person's own words come alone; the reply says so."""
+    request = course.request
+    alone = request.own_words and request.schema is None and not request.client_options.tools
+    if not system or not alone or any(turn.get("role") in ("system", "developer") for turn in messages):
+        return messages
+    course.reply.note(f"the model was told as well: {system}")
+    return [{"role": "system", "content": system}, *messages]
+
+
+def _loop_error(unit: str, used: Amount | None) -> WorkerError:
+    """Return the fault for an answer that repeats a text without end."""
+    known, said = used or Amount(), f"the answer repeats itself without end: {unit!r}"
+    return WorkerError(FaultKind.TRUNCATED, said, tokens=known.tokens, dollars=known.dollars)
 
 
 def _use_so_far(course: "_Course", card: Card) -> Amount | None:

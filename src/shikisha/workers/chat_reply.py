@@ -281,15 +281,6 @@ class ChatReply:
         calls = [text for call in self.growing for text in (call.name, *call.arguments)]
         return ("".join(self.pieces), self.refusal, "".join(calls))
 
-    @property
-    def loop(self) -> str:
-        """What the answer has repeated over its last 800 characters, five times or more; looked at now and then."""
-        if len(self.pieces) % _LOOP_PIECES or not self.pieces:
-            return ""
-        tail = "".join(self.pieces[-_LOOP:])[-_LOOP:]
-        sizes = range(1, _LOOP // 5 + 1) if len(tail) == _LOOP else ()
-        return next((tail[-size:] for size in sizes if tail[size:] == tail[:-size]), "")
-
     def envelope(self, endpoint: str) -> str:
         """Return what goes back to this endpoint with the turn; "" for nothing."""
         beside = self._beside.value()
@@ -504,6 +495,15 @@ class ChatReply:
             return None
         problem = tool_call_problem(self.calls, client_options.tools, parallel=client_options.parallel)
         return None if problem is None else WorkerError(FaultKind.BAD_REPLY, problem)
+
+
+def repeated_end(pieces: Sequence[str]) -> str:
+    """Return what an answer has repeated over its last 800 characters, five times or more; looked at now and then."""
+    if len(pieces) % _LOOP_PIECES or not pieces:
+        return ""
+    tail = "".join(pieces[-_LOOP:])[-_LOOP:]
+    sizes = range(1, _LOOP // 5 + 1) if len(tail) == _LOOP else ()
+    return next((tail[-size:] for size in sizes if tail[size:] == tail[:-size]), "")
 
 
 def _is_written_call(text: str, names: Collection[str]) -> bool:

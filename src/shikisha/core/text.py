@@ -9,6 +9,9 @@ code, ~~~ fences, and the language that an opening fence names.
 
 import json
 import re
+from collections.abc import Sequence
+
+_LOOP, _LOOP_PIECES = 800, 32  # characters that repeat, and after how many pieces each look is
 
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
@@ -72,3 +75,12 @@ def with_confidence(text: str, confidence: float | None) -> str:
     So a confidence that an endpoint gives is read as one that a worker writes, and dropped where it does not help.
     """
     return text if confidence is None else f"{text}\n{10 * round(10 * confidence)} % sure"
+
+
+def repeated_end(pieces: Sequence[str]) -> str:
+    """Return what an answer has repeated over its last 800 characters, five times or more; looked at now and then."""
+    if len(pieces) % _LOOP_PIECES or not pieces:
+        return ""
+    tail = "".join(pieces[-_LOOP:])[-_LOOP:]
+    sizes = range(1, _LOOP // 5 + 1) if len(tail) == _LOOP else ()
+    return next((tail[-size:] for size in sizes if tail[size:] == tail[:-size]), "")

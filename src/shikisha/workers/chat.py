@@ -36,12 +36,13 @@ from shikisha.core.messages import (
     tool_name,
 )
 from shikisha.core.secrets import SecretStore
+from shikisha.core.text import repeated_end
 from shikisha.core.toml import Table
 from shikisha.core.visibility import output_limit, request_messages
 from shikisha.engine.worker import Card, Reply, Request, WorkerKind
 from shikisha.workers import endpoint
 from shikisha.workers.chat_messages import WireMessages
-from shikisha.workers.chat_reply import ChatReply, EventStreamParser, repeated_end
+from shikisha.workers.chat_reply import ChatReply, EventStreamParser
 from shikisha.workers.chat_usage import (
     UntrueUsage,
     bounded_use,

@@ -48,7 +48,6 @@ _TEXT_PARTS = frozenset({"text", "output_text", "input_text", ""})
 _GROWING_TEXTS = frozenset({"text", "summary", "thinking", "reasoning", "content"})
 _CLOSED_BY = ("signature", "data")  # a block that has one is whole
 _MAX_NOTES = 10
-_LOOP, _LOOP_PIECES = 800, 32  # characters that repeat, and after how many pieces each look is
 # How models begin calls that their endpoint's template should have parsed.
 _CALL_MARK = re.compile(
     r"<tool_calls?>|<\|tool_calls?(?:_section)?(?:_begin)?\|>|<｜tool▁calls?▁begin｜>|\[TOOL_CALLS\]|<function_calls?>"
@@ -495,15 +494,6 @@ class ChatReply:
             return None
         problem = tool_call_problem(self.calls, client_options.tools, parallel=client_options.parallel)
         return None if problem is None else WorkerError(FaultKind.BAD_REPLY, problem)
-
-
-def repeated_end(pieces: Sequence[str]) -> str:
-    """Return what an answer has repeated over its last 800 characters, five times or more; looked at now and then."""
-    if len(pieces) % _LOOP_PIECES or not pieces:
-        return ""
-    tail = "".join(pieces[-_LOOP:])[-_LOOP:]
-    sizes = range(1, _LOOP // 5 + 1) if len(tail) == _LOOP else ()
-    return next((tail[-size:] for size in sizes if tail[size:] == tail[:-size]), "")
 
 
 def _is_written_call(text: str, names: Collection[str]) -> bool:

@@ -3,6 +3,7 @@
     python benchmarks/learning.py office --seeds 901,902,903 [--runs 1000] [--graded 1] [--verdicts 0]
     python benchmarks/learning.py endpoints --seeds 1,2,3 [--runs 1000] [--graded 1] [--change fall|new|removed]
     python benchmarks/learning.py speed
+    python benchmarks/learning.py long [--runs 125000]
     python benchmarks/learning.py table FILE...
 
 `office` is the simulated office with fresh authors and one crew: tasks of 1 to 6 parts, cut by the simulated planner;
@@ -14,13 +15,15 @@ paired bootstrap intervals over test tasks within seeds. Shares are of the optim
 worth of right answers less dollars of steps. The planner's own dollars are left out everywhere alike. Controls are
 performed on the same tasks and luck: tables of Beta counts by the planner's kind, by the first two words (the twenty
 lines) or by the true kind, with credit by expectation maximization and the learner's schedule of exploring. `windows`
-are 50 runs each, learner less planner alone.
+are 50 runs each, learner less planner alone. `long` learns from a journal of so many runs of 16 steps: copies of 1,000
+performed ones, so that as many wordings are met as 16,000 steps have.
 """
 
 import argparse
 import asyncio
 import json
 import re
+import resource
 import sys
 import tempfile
 import time
@@ -33,13 +36,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from sqlalchemy import Connection, insert, select, update
 
 from learning_worlds import CAPS, KINDS, WORTH, KnownPlanner, MeasuredWorld, Office, World, Yard
+from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.conductors.learned_conductor import LearnedConductor
 from shikisha.conductors.plan_search import StepTable
 from shikisha.config.container import load_config
-from shikisha.core.budget import Price
-from shikisha.core.call import Card
+from shikisha.core.budget import Caps, Price
+from shikisha.core.call import Card, Reply, Request
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.core.plan import Plan, Step
 from shikisha.core.prompts import WORDINGS
@@ -47,13 +52,16 @@ from shikisha.core.run import Run
 from shikisha.core.task import OPERATOR, Scope, Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
 from shikisha.engine.engine import Engine
+from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.journal import Journal, open_journal
+from shikisha.journal.schema import EVENTS, HEAD
 from shikisha.learned.journal_learner import JournalLearner
 from shikisha.learned.learning_files import LearningFiles
 from shikisha.learned.outcome_fit import LearningTerms, fit_outcomes
 from shikisha.learned.outcome_model import EncodeTexts, OutcomeModel
 from shikisha.learned.step_evidence import RunEvidence, StepAnswer, StepUnit, run_evidence
+from shikisha.plots.money_curve import Spending, money_curve
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.testing.chat_server import chat_server
 from shikisha_train.office.seeded_random import hash_fraction
@@ -205,6 +213,7 @@ class Traffic:
     fits: list[float] = field(default_factory=list)
     curve: dict[str, Values] = field(default_factory=dict)
     workers: list[str] = field(default_factory=list)
+    paid: list[float] = field(default_factory=list)
 
     async def run(self, first: int = 0, *, measures: bool = True) -> None:
         """Perform the runs; measure at the usual places."""
@@ -217,7 +226,8 @@ class Traffic:
             ]
             self.workers.append(used[-1] if used else "")
             worth = self.world.grade(at, run.answer)
-            self.values.append(worth - steps_paid(run))
+            self.paid.append(steps_paid(run))
+            self.values.append(worth - self.paid[-1])
             if hash_fraction("graded", at) < self.graded:
                 mark, score = (GradeMark.RIGHT, 1.0) if worth else (GradeMark.WRONG, 0.0)
                 self.journal.add(
@@ -235,16 +245,28 @@ class Traffic:
                 log(f"  {at + 1}: {sum(one for one, _ in found) / best:.3f}")
 
 
-async def windows(world: World, earned: Sequence[float], first: int = 0) -> list[float]:
-    """Return for each 50 runs from `first` on how far they were above the planner alone, as a share of the optimum."""
-    recorder, bases = MemoryRecorder(), list[float]()
+async def windows(world: World, traffic: Traffic, first: int = 0, curve: Path | None = None) -> list[float]:
+    """Return for each 50 runs from `first` on how far they were above the planner alone, as a share of the optimum.
+
+    Into `curve` goes a drawing of what both spent.
+    """
+    recorder, bases, paid = MemoryRecorder(), list[float](), list[float]()
     engine = Engine(recorder)
-    for at in range(first, first + len(earned)):
+    for at in range(first, first + len(traffic.values)):
         run = await engine.run(world.task(at), world.pool(at, 0), world.planner(at), CAPS)
         recorder.forget(run.id)
-        bases.append(world.grade(at, run.answer) - steps_paid(run))
-    count = len(earned) // 50 * 50
-    gap = (np.array(earned) - np.array(bases))[:count].reshape(-1, 50).sum(1)
+        paid.append(steps_paid(run))
+        bases.append(world.grade(at, run.answer) - paid[-1])
+    if curve is not None:
+        lines = [
+            Spending(name, spent, f"{sum(got + one > 0 for got, one in zip(each, spent, strict=True))} right")
+            for name, each, spent in (("learning", traffic.values, traffic.paid), ("the planner alone", bases, paid))
+        ]
+        days = [(at * len(paid) // 7, f"day {at + 1}") for at in range(7)]
+        drawn = money_curve("A week of simulated traffic: the planner's plans, learned from and not", lines, days)
+        await asyncio.to_thread(curve.write_text, drawn)
+    count = len(bases) // 50 * 50
+    gap = (np.array(traffic.values) - np.array(bases))[:count].reshape(-1, 50).sum(1)
     best = np.array([world.best(at) for at in range(first, first + count)]).reshape(-1, 50).sum(1)
     return [round(float(one), 3) for one in gap / best]
 
@@ -257,7 +279,7 @@ async def measured(world: MeasuredWorld, traffic: Traffic, seed: int, asked: arg
     log(f"{asked.world} {seed}: {[(name, total(world, asked, one)) for name, one in rows.items()]}")
     await traffic.run()
     rows |= traffic.curve | (await tables(world, asked, seed, traffic.lucks) if asked.tables else {})
-    gaps = await windows(world, traffic.values)
+    gaps = await windows(world, traffic, curve=asked.curve)
     best = [world.best(at) for at in tests]
     named = {"world": asked.world, "seed": seed, "graded": asked.graded, "verdicts": asked.verdicts}
     return {**named, "best": best, "rows": rows, "windows": gaps, "fit": max(traffic.fits)}
@@ -296,7 +318,7 @@ async def endpoints(seed: int, asked: argparse.Namespace) -> dict[str, object]:
             async with configured(yard, Path(made), url):
                 after = Traffic(yard, journal, 200, asked.graded, 1, lambda _: yard.conductor)
                 await after.run(asked.runs, measures=False)
-                gaps = await windows(yard, after.values, asked.runs)
+                gaps = await windows(yard, after, asked.runs)
             runs = followed(yard, asked.runs, kept, after.workers)
             return {"seed": seed, "change": asked.change, "runs": runs, "windows": gaps}
 
@@ -363,6 +385,58 @@ def speed() -> dict[str, float]:
     return found
 
 
+class Guess:
+    """A worker that is right two times in three."""
+
+    async def perform(self, request: Request) -> Reply:
+        """Answer."""
+        return Reply("right" if hash_fraction(request.subtask) < 0.67 else "wrong", dollars=0.001, model="m")
+
+
+async def long_journal(runs: int) -> dict[str, float]:
+    """Return what it takes to learn from a journal of so many runs of 16 steps: seconds, and MB of memory."""
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abdegiklmnoprstu"), 6)) for _ in range(400)]
+    pool = Pool([Member(Card(f"w{at}", "", "chat", Price(call=0.001)), Guess()) for at in range(4)])
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_journal(f"{folder}/long.db") as journal:
+            for at in range(min(runs, 1_000)):
+                asked = [" ".join(words[one] for one in rng.integers(len(words), size=8)) for _ in range(16)]
+                steps = [Step(text, int(rng.integers(4)), (one - 1,) if one else ()) for one, text in enumerate(asked)]
+                caps = Caps(steps=16, plan_steps=16)
+                run = await Engine(journal).run(Task(f"Task {at}"), pool, ScriptedConductor([Plan(tuple(steps))]), caps)
+                score = float(run.answer == "right")
+                mark = GradeMark.RIGHT if score else GradeMark.WRONG
+                journal.add(AnswerGraded(run=run.id, at=time.time(), checker="t", mark=mark, score=score, actor="t"))
+                await journal.flush()
+            await journal.write(partial(_copy_runs, runs=runs))
+            events = await journal.count_events()
+            files = LearningFiles(Path(folder) / "learning", (), shipped_encoder().encode)
+            before, began, cpu = (
+                resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+                time.monotonic(),
+                time.process_time(),
+            )
+            learner = JournalLearner(files, journal, LearningTerms())
+            (model,) = await learner.look(force=True)
+            found = {"rows": events, "runs learned from": model.learning.runs, "seconds": time.monotonic() - began}
+            found |= {"seconds of CPU": time.process_time() - cpu, "MB before": before / 1024}
+            found |= {"MB at most": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+            began = time.monotonic()
+            await learner.look()
+            return {name: round(one, 1) for name, one in (found | {"seconds again": time.monotonic() - began}).items()}
+
+
+def _copy_runs(connection: Connection, runs: int) -> None:
+    """Copy the journal's runs until there are so many; hashes are no chain then, which learning does not read."""
+    rows = connection.execute(select(EVENTS).order_by(EVENTS.c.seq)).mappings().all()
+    names = {row["run"] for row in rows}
+    for turn in range(1, runs // len(names)):
+        more = [{**row, "seq": row["seq"] + turn * len(rows), "run": f"{row['run']}x{turn}"} for row in rows]
+        connection.execute(insert(EVENTS), more)
+    connection.execute(update(HEAD).values(count=len(rows) * (runs // len(names))))
+
+
 def remembered(encode: EncodeTexts) -> EncodeTexts:
     """Return an encoder that remembers."""
     known: dict[str, np.ndarray] = {}
@@ -419,19 +493,22 @@ def compared(files: Sequence[str]) -> str:
 def main() -> None:
     """Print what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("world", choices=["office", "endpoints", "speed", "table"])
+    parser.add_argument("world", choices=["office", "endpoints", "speed", "long", "table"])
     parser.add_argument("files", nargs="*")
     parser.add_argument("--seeds", default="901,902,903")
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--graded", type=float, default=1.0)
     parser.add_argument("--verdicts", type=float, default=0.0)
     parser.add_argument("--change", choices=["fall", "new", "removed"])
+    parser.add_argument("--curve", type=Path, metavar="SVG", help="draw the dollars of the runs as a week's")
     parser.add_argument("--no-tables", dest="tables", action="store_false")
     asked = parser.parse_args()
     if asked.world == "table":
         print(compared(asked.files))
     elif asked.world == "speed":
         print(json.dumps(speed()))
+    elif asked.world == "long":
+        print(json.dumps(asyncio.run(long_journal(asked.runs))))
     else:
         play = office if asked.world == "office" else endpoints
         for seed in asked.seeds.split(","):

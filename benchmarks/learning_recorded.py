@@ -2,6 +2,7 @@
 
     python benchmarks/learning_recorded.py --set zeroeval --data ../shared/recorded [--half report] [--runs 3000]
         [--graded 1] [--seeds 1,2,3] [--asks-again]
+    python benchmarks/learning_recorded.py --set bfcl --data FOLDER-OF-CLONES
 
 The product's conductor proposes, its fit learns; only the engine and the journal are left out. `--half tune` are the
 questions on which the learner's priors may be looked at, `--half report` the others. `--asks-again` lets the learner
@@ -18,7 +19,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -37,6 +37,7 @@ from shikisha.learned.step_evidence import EXPLORED, RunEvidence, StepAnswer, St
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.routing.arrays import Floats
 from shikisha_train.office.seeded_random import hash_fraction
+from strangers import Clone, Row, bfcl
 
 WORTH = 0.05
 CAPS = Caps(steps=6, rounds=4, plan_steps=4)
@@ -69,28 +70,32 @@ class Recorded:
         )
 
 
-def load(folder: Path, half: str) -> Recorded:
-    """Return a set's questions, of one half or all."""
-    tasks = {row["task_id"]: row for row in pq.read_table(folder / "tasks.parquet").to_pylist()}
-    rows = pq.read_table(folder / "outcomes.parquet").to_pylist()
-    names = MP13.split() if folder.name == "mmlu-pro" else sorted({row["worker"] for row in rows} - LEFT_OUT)
-    table: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+def load(name: str, folder: Path, half: str) -> Recorded:
+    """Return a set's questions, of one half or all; those of `bfcl` from a clone of BFCL-Result in the folder."""
+    if name == "bfcl":
+        rows = list(bfcl(Clone.of("HuanzhiMao/BFCL-Result", folder, folder)))
+    else:
+        tasks = {row["task_id"]: row for row in pq.read_table(folder / name / "tasks.parquet").to_pylist()}
+        rows = [
+            (row["task_id"], str(tasks[row["task_id"]]["domain"]), str(tasks[row["task_id"]]["prompt"]), row["worker"],
+             float(row["score"]), row["answer"], row["cost_usd"] or 0.0)
+            for row in pq.read_table(folder / name / "outcomes.parquet").to_pylist() if row["score"] is not None
+        ]  # fmt: skip
+    names = MP13.split() if name == "mmlu-pro" else sorted({row[3] for row in rows} - LEFT_OUT)
+    table: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in rows:
-        if row["worker"] in names and row["score"] is not None:
-            table[row["task_id"]][row["worker"]] = row
+        if row[3] in names:
+            table[row[0]][row[3]] = row
     able = [one for one in sorted(table) if len(table[one]) == len(names)]
     able = [one for one in able if half == "all" or (hash_fraction("half", one) < 0.5) == (half == "tune")]
-
-    def column(key: str) -> list[list[Any]]:
-        return [[table[one][name].get(key) for name in names] for one in able]
-
+    each = [[table[one][worker] for worker in names] for one in able]
     return Recorded(
         tuple(names),
-        [str(tasks[one]["prompt"]) for one in able],
-        [str(tasks[one]["domain"]) for one in able],
-        np.array(column("score"), dtype=np.float64),
-        np.nan_to_num(np.array(column("cost_usd"), dtype=np.float64)),
-        column("answer"),
+        [row[0][2] for row in each],
+        [row[0][1] for row in each],
+        np.array([[one[4] for one in row] for row in each]),
+        np.nan_to_num(np.array([[one[6] for one in row] for row in each], dtype=np.float64)),
+        [[one[5] for one in row] for row in each],
     )
 
 
@@ -181,7 +186,7 @@ def table(data: Recorded, order: Sequence[int], seed: int, graded: float, *, by_
 def main() -> None:
     """Print a line of JSON by row: the mean of all questions and of the last third, in right answers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--set", choices=["mmlu-pro", "zeroeval"], default="zeroeval")
+    parser.add_argument("--set", choices=["mmlu-pro", "zeroeval", "bfcl"], default="zeroeval")
     parser.add_argument("--data", type=Path, default=Path("../shared/recorded"))
     parser.add_argument("--half", choices=["tune", "report", "all"], default="report")
     parser.add_argument("--seeds", default="1,2,3")
@@ -189,7 +194,7 @@ def main() -> None:
     parser.add_argument("--graded", type=float, default=1.0)
     parser.add_argument("--asks-again", action="store_true")
     asked = parser.parse_args()
-    data = load(asked.data / asked.set, asked.half)
+    data = load(asked.set, asked.data, asked.half)
     words = list(dict.fromkeys(core_wording(prompt, "", ()) for prompt in data.prompts))
     vectors = dict(zip(words, np.vstack([shipped_encoder().encode([one]) for one in words]), strict=True))
     rows: dict[str, list[Floats]] = defaultdict(list)

@@ -154,6 +154,8 @@ def test_without_grades_it_says_what_would_tell_more(folder: Path) -> None:
         ('[conductors.c]\nkind = "value"\nfile = "f"\nover = "fixed:single"\n', "value"),
         ("[learning]\non = 5\n", "learning.on"),
         ("[learning]\ndollars_share = 2\n", "dollars_share"),
+        ("[learning]\nphrases = ['N/A']\n", "learning.phrases[0]"),
+        ("[learning]\nphrases = ['']\n", "learning.phrases[0]"),
     ],
 )
 def test_what_left_the_configuration_says_what_to_write(folder: Path, text: str, says: str) -> None:

@@ -18,7 +18,7 @@ from shikisha.conductors.plan_search import StepTable
 from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.plan import Plan, Step
 from shikisha.core.prompts import CHECK_OPENING
-from shikisha.core.run import RoundResult
+from shikisha.core.run import Result, RoundResult
 from shikisha.engine.conductor import Situation
 from shikisha.learned.outcome_fit import answer_states
 from shikisha.learned.outcome_model import OutcomeModel
@@ -87,12 +87,9 @@ class StepRedo:
             performs = made.performs
             values = self._values(progress)
             for at, step, result in zip(performs, turn.plan.steps, turn.results, strict=False):
-                text = result.text.strip() if result.ok and result.text is not None else None
-                spoken = [verdict.status == "fail" for verdict in result.verdicts if verdict.status in ("pass", "fail")]
                 inputs = tuple(values[self._moved[seen]][0] for seen in self.base.steps[at].access)
-                failed = any(spoken) if spoken else None
-                progress[at].append(_Answer(self._place(result.worker, step.worker), text, failed, inputs, number))
-                values[at] = (text, 0.0)
+                progress[at].append(self._answer(result, step, inputs, number))
+                values[at] = (progress[at][-1].text, 0.0)
         return self._next(progress, len(rounds) - 1)
 
     def expects_redo(self) -> bool:
@@ -105,18 +102,17 @@ class StepRedo:
         return bool(self._next(progress, 0).plan.steps)
 
     def _absorb_first(self, progress: _RedoProgress, turn: RoundResult) -> None:
-        texts = [result.text.strip() if result.ok and result.text is not None else None for result in turn.results]
-        for at, (step, result) in enumerate(zip(self.base.steps, turn.results, strict=True)):
-            inputs = tuple(texts[self._moved[seen]] for seen in step.access)
-            spoken = [verdict.status == "fail" for verdict in result.verdicts if verdict.status in ("pass", "fail")]
-            answer = _Answer(
-                self._place(result.worker, step.worker), texts[at], any(spoken) if spoken else None, inputs, 0
-            )
+        answers = [self._answer(one, step, (), 0) for one, step in zip(turn.results, self.base.steps, strict=True)]
+        for at, step in enumerate(self.base.steps):
+            answer = replace(answers[at], inputs=tuple(answers[self._moved[seen]].text for seen in step.access))
             mine = progress[self._moved[at]]
             mine.insert(0, answer) if at == self._moved[at] else mine.append(answer)
 
-    def _place(self, worker: str, planned: int) -> int:
-        return self.names.index(worker) if worker in self.names else planned
+    def _answer(self, result: Result, step: Step, inputs: tuple[str | None, ...], number: int) -> _Answer:
+        text = result.text.strip() if result.ok and result.text is not None else None
+        spoken = [verdict.status == "fail" for verdict in result.verdicts if verdict.status in ("pass", "fail")]
+        worker = self.names.index(result.worker) if result.worker in self.names else step.worker
+        return _Answer(worker, text, any(spoken) if spoken else None, inputs, number)
 
     def _values(self, progress: _RedoProgress) -> dict[int, tuple[str | None, float]]:
         """Return for each step the answer that is most likely right, given its inputs, and how likely (None: none)."""

@@ -39,6 +39,12 @@ from shikisha.tools.catalogue_settings import CatalogueTable
 T = TypeVar("T", bound=ConfigTable)
 
 
+def _checked_phrase(phrase: str) -> str:
+    if sum(map(str.isalnum, phrase)) < 4 or len(phrase) > 300:
+        raise ValueError(f"expected a sentence of at most 300 characters, not {phrase!r:.60}")
+    return phrase
+
+
 class LearningTable(ConfigTable):
     """[learning]: one switch. The learner then chooses workers, wordings, joins and checks of the plans it is given."""
 
@@ -49,10 +55,10 @@ class LearningTable(ConfigTable):
     worth: float = Field(
         default=0.05, gt=0, allow_inf_nan=False, description="US dollars that a right answer is worth: the dial of cost"
     )
-    phrases: tuple[str, ...] = Field(
+    phrases: tuple[Annotated[str, AfterValidator(_checked_phrase)], ...] = Field(
         default=("Reply with the result only.", "Go over your result twice."),
         max_length=8,
-        description="sentences that may be added to a subtask, for the workers that they are seen to help",
+        description="sentences of yours that may be added to a subtask, for the workers that they are seen to help",
     )
     folder: Path = Field(default=Path("learning"), description="where models are kept; relative to this file")
 

@@ -125,12 +125,9 @@ approval = "never"
 #check = true                       # or dollars, substitution, disagreement, confidence
 #on_failure = "rollback"            # workers with `compensate` undo the effects of its calls
 
-# What requests of a tenant bring, and what is to be left of it: the server uses the first conductor that fits.
-#[plans.pro]
-#revenue_per_1k = 12.0
-#margin = 0.6
-#conductors = ["fixed:single?worker=strong", "fixed:single?worker=cheap"]
-#tenants = ["acme"]
+# Runs teach later ones who does what, from the first one on; a tenth of the dollars tries what is not known well.
+#[learning]
+#on = true
 
 # Where runs are recorded; a path is relative to this file.
 [journal]
@@ -172,6 +169,7 @@ def found_template(found: Discovery) -> str:
         "",
         "# Hard caps of one run. With a cap on dollars, a worker without a price is refused.",
         table_text("budgets", _mapping(tables["budgets"])),
+        "# Runs teach later ones who does what (docs/how-to/learning.md).\n#[learning]\n#on = true\n",
         "# Where runs are recorded; a path is relative to this file.",
         table_text("journal", {"file": "shikisha.db"}),
     ]

@@ -10,12 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from plugged import show_plugins
 from postgres import Cluster, cluster
 
-# The same cases every time, so that a change and not a chance breaks the tests; FUZZ=1 draws new ones.
-settings.register_profile("tests", derandomize=not os.environ.get("FUZZ"))
+# The same cases every time, so that a change and not a chance breaks the tests; FUZZ=1 draws new ones. How long a case
+# takes says how busy the machine is.
+settings.register_profile(
+    "tests",
+    derandomize=not os.environ.get("FUZZ"),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("tests")
 
 # Where an image forbids bytecode, each program that tests start would compile the package again.

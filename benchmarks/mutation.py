@@ -312,9 +312,15 @@ def _group(name: str, most: int, seed: int, benches: list[Bench]) -> list[Verdic
 def _judged(title: str, drawn: list[Mutant], tests: tuple[str, ...], benches: list[Bench]) -> list[Verdict]:
     """Test mutants, on as many benches at once, after `tests` pass without one; print the survivors."""
     began = time.monotonic()
-    passed, how = benches[0].passed(tests, 600.0)
-    if not passed:
-        sys.exit(f"{benches[0].output[-4000:]}\n{title}: the tests do not pass without a mutant ({how})")
+
+    def try_without(place: int) -> None:
+        bench, part = benches[place], tests[place :: len(benches)]
+        passed, how = bench.passed(part, 600.0) if part else (True, "")
+        if not passed:
+            sys.exit(f"{bench.output[-4000:]}\n{title}: the tests do not pass without a mutant ({how})")
+
+    with ThreadPoolExecutor(len(benches)) as threads:
+        list(threads.map(try_without, range(len(benches))))
     seconds = max(_LEAST_SECONDS, _LONGER * (time.monotonic() - began))
     print(f"{title}: {len(drawn)} tested, {time.monotonic() - began:.1f} s of tests without a mutant", flush=True)
     free = list(benches)

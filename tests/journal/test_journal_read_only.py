@@ -78,26 +78,25 @@ def read(folder: Path, *commands: str) -> list[tuple[int, str, str]]:
     return [tuple(each) for each in told]
 
 
+@pytest.fixture(scope="module")
+def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a journal of one run."""
+    made = tmp_path_factory.mktemp("one_run")
+    (made / "shikisha.toml").write_text(CONFIG)
+    (made / "media").mkdir()
+    place = ("--config", str(made / "shikisha.toml"), "--journal", str(made / "media" / "journal.db"))
+    done = shikisha("-m", "shikisha", "run", "what?", *place)
+    assert done.returncode == 0, done.stderr
+    return made
+
+
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder that everybody may enter, with a journal of one run."""
+def folder(one_run: Path) -> Iterator[Path]:
+    """A copy of it that everybody may enter."""
     with TemporaryDirectory() as base:
+        shutil.copytree(one_run, base, dirs_exist_ok=True)
         Path(base).chmod(0o755)
-        (Path(base) / "shikisha.toml").write_text(CONFIG)
-        made = Path(base) / "media"
-        made.mkdir()
-        done = shikisha(
-            "-m",
-            "shikisha",
-            "run",
-            "what?",
-            "--config",
-            str(made.parent / "shikisha.toml"),
-            "--journal",
-            str(made / "journal.db"),
-        )
-        assert done.returncode == 0, done.stderr
-        yield made
+        yield Path(base) / "media"
 
 
 @pytest.mark.full

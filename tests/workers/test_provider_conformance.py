@@ -1,5 +1,6 @@
 """Each provider in twelve situations, through the worker, the agent loop and the three doors."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,11 @@ from shikisha.core.errors import ConfigError
 from shikisha.workers.provider_profile import parse_profile, provider_profiles, vocabulary
 
 
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("name", PROVIDERS)
-async def test_a_provider_is_read_as_it_documents_itself(name: str, situation: str, route: str) -> None:
-    if not await play(name, situation, route):
-        pytest.skip("the provider has no such thing")
+async def test_a_provider_is_read_as_it_documents_itself(name: str) -> None:
+    played = [await play(name, each, route) for each in SITUATIONS if each != "cancel" for route in ROUTES]
+    played += await asyncio.gather(*(play(name, "cancel", route) for route in ROUTES))  # which take their time
+    assert sum(played) >= 16  # of 24: some providers have no quota, or filter nothing
 
 
 @pytest.mark.parametrize("part", range(2))

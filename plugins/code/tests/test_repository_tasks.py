@@ -99,13 +99,6 @@ def test_a_task_is_what_a_commit_did_with_its_lists_from_real_runs(made: Path, j
     assert item.task.domain == "some/sums"
 
 
-@pytest.mark.full  # the tasks were made by grading it
-async def test_the_right_patch_is_right_also_inside_prose(made: Path, jail: ProcessSandbox) -> None:
-    answer = f"Here it is:\n\n```diff\n{row_of(made)['patch']}```\nDone."
-    found = await grade(made, jail, answer)
-    assert (found.mark, found.evidence) == (GradeMark.RIGHT, "2 tests passed")
-
-
 @pytest.mark.parametrize(
     ("answer", "mark", "evidence"),
     [
@@ -144,20 +137,13 @@ while frame:
         os._exit(0)
     frame = frame.f_back
 """
-CHEATS = {
+CHEATS = {  # many more: repository_attacks.py
     "ends the process": "import os\nos._exit(0)\n",
-    "runs no test": "import _pytest.python as p\np.Function.runtest = lambda self: None\nmean = None\n",
-    "equals everything": "class Any:\n    def __eq__(self, other): return True\ndef mean(numbers): return Any()\n",
     "forges the report": FORGED,
-    "equal below a million": "class A(int):\n    def __eq__(self, x): return x < 10**6\n"
-    "def mean(numbers): return A()\n",
     "a coin": "import os\nclass Any:\n    def __eq__(self, other): return True\n"
     "def mean(numbers): return Any() if os.urandom(1)[0] & 1 else 0\n",
     "the test's constants": "import sys\ndef mean(numbers):\n"
     "    return [x for x in sys._getframe(1).f_code.co_consts if isinstance(x, int)][-1]\n",
-    "asleep once a test has failed": "import gc, time\nclass Any:\n    def __eq__(self, other): return True\n"
-    "def mean(numbers):\n    if any(getattr(o, 'testsfailed', 0) for o in gc.get_objects()): time.sleep(90)\n"
-    "    return Any()\n",
 }
 
 
@@ -165,8 +151,8 @@ async def test_a_patch_is_judged_apart_and_where_it_is_not_its_grade_says_so(
     made: Path, jail: ProcessSandbox, tmp_path: Path
 ) -> None:
     patch = str(row_of(made)["patch"])
-    found = await grade(made, jail, patch)
-    assert (found.mark, found.shared) == (GradeMark.RIGHT, False)
+    found = await grade(made, jail, f"Here it is:\n\n```diff\n{patch}```\nDone.")
+    assert (found.mark, found.shared, found.evidence) == (GradeMark.RIGHT, False, "2 tests passed")
     assert TaskCurriculum(lambda _: replace(item_of(made, jail), pool=pool("a", "b"))).draw(1)
     shutil.copytree(made / "snapshots", tmp_path / "snapshots")
     (tmp_path / "tasks.jsonl").write_text(json.dumps(row_of(made) | {"patch": "", "apart": False}))
@@ -211,7 +197,17 @@ def test_an_evaluation_grades_predictions_by_running_tests(made: Path, tmp_path:
     good = {"instance_id": row["instance_id"], "model_name_or_path": "good", "model_patch": row["patch"]}
     idle = good | {"model_name_or_path": "idle", "model_patch": patch_of("", "x = 1", "notes.txt")}
     (folder / "all_preds.jsonl").write_text(f"{json.dumps(good)}\n{json.dumps(idle)}\n")
-    line = ["eval", "--taskset", f"repository:{folder}", "--keep", str(tmp_path / "kept"), "--json", "-"]
+    line = [
+        "eval",
+        "--taskset",
+        f"repository:{folder}",
+        "--keep",
+        str(tmp_path / "kept"),
+        "--controls",
+        "none",
+        "--json",
+        "-",
+    ]
     result = CliRunner().invoke(app, line)
     assert result.exit_code == 0, result.stderr
     found = {entry["name"]: entry["accuracy"] for entry in json.loads(result.stdout)["entries"]}

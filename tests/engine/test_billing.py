@@ -430,7 +430,7 @@ def test_a_byte_order_mark_loses_no_event(size: int) -> None:
     parts = [data[start : start + size] for start in range(0, len(data), size)]
     assert [event for part in parts for event in events.take(part)] == ["one", "two"]
     alone = EventStreamParser()
-    assert (alone.take("\ufeffdata: [DONE]".encode()), alone.rest()) == ([], ["[DONE]"])
+    assert (alone.take("\ufeffdata: [DONE]".encode()), alone.take(b"\n\n")) == ([], ["[DONE]"])
     inside = EventStreamParser()
     assert inside.take("data: a\n\n\ufeffdata: b\n\n".encode()) == ["a"]
 

@@ -150,7 +150,7 @@ def sse(_: Path) -> Target:
                     break
                 if hearing.take(each) is not None:
                     return "error", None, None
-        hearing.ended = hearing.ended or any(each.startswith("[DONE]") for each in events.rest())
+        hearing.ended = hearing.ended or any(each.startswith("[DONE]") for each in events.take(b"\n\n"))
         usage = stated_usage(hearing.usage, (), card)
         if usage is not None:
             read_cost(hearing.usage, usage, card)

@@ -48,7 +48,7 @@ def test_events_are_the_same_wherever_the_parts_are_cut(
 ) -> None:
     events = EventStreamParser()
     assert [each for part in cut(body, size) for each in events.take(part)] == data
-    assert events.rest() == rest
+    assert events.take(b"\n\n") == rest
 
 
 def test_data_that_are_no_utf_8_are_refused() -> None:
@@ -57,7 +57,7 @@ def test_data_that_are_no_utf_8_are_refused() -> None:
     cut = EventStreamParser()
     assert cut.take(b"data: \xc3") == []
     with pytest.raises(ValueError, match="utf-8"):
-        cut.rest()
+        cut.take(b"\n\n")
 
 
 class Server:

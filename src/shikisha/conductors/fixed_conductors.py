@@ -55,31 +55,29 @@ class FixedConductor:
 
     def __init__(self, name: str, topology: Topology, options: TopologyOptions = NO_TOPOLOGY_OPTIONS) -> None:
         reject_unused_options(name, options, topology.roles, topology.takes)
-        self._name, self._topology, self._options = name, topology, options
+        self.name, self._topology, self._options = name, topology, options
         # Many runs over one pool ask for one plan.
-        self._made: tuple[tuple[Card, ...], Plan] | None = None
-
-    @property
-    def name(self) -> str:
-        """`fixed:` and the topology."""
-        return self._name
+        self._made: tuple[tuple[Card, ...], Proposal] | None = None
 
     def plan(self, cards: tuple[Card, ...]) -> Plan:
         """Return the topology's plan for these workers; UnknownName for an option that names none of them."""
-        if self._made is None or self._made[0] is not cards:
-            self._made = (cards, self._topology.build(RoleAssignment(_require_cards(cards), self._options)))
-        return self._made[1]
+        return self.fixed_proposal(cards).plan
 
     async def propose(self, situation: Situation) -> Proposal:
         """Propose the topology's plan in the first round; keep the answer in the second."""
         if situation.rounds:
-            return Proposal(Plan(), note=f"{self._name} has one round", final=True)
+            return Proposal(Plan(), note=f"{self.name} has one round", final=True)
         return self.fixed_proposal(situation.cards)
 
     def fixed_proposal(self, cards: tuple[Card, ...]) -> Proposal:
         """Return what is proposed in the first round, whatever the task: `engine.single_step` asks for it."""
-        note = f"the fixed topology {self._name}"
-        return Proposal(self.plan(cards), note=note, final=True, joins=self._topology.joins)
+        if self._made is None or self._made[0] is not cards:
+            plan, note = self._topology.build(RoleAssignment(_require_cards(cards), self._options)), self.name
+            self._made = (
+                cards,
+                Proposal(plan, note=f"the fixed topology {note}", final=True, joins=self._topology.joins),
+            )
+        return self._made[1]
 
 
 _UNCHECKED = "no check looked at the answer, so nobody else is asked: `checks` of the worker decide when to escalate"

@@ -11,16 +11,17 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from time import time
 from typing import TypeAlias
 
 from shikisha.core.budget import ZERO, Amount
 from shikisha.core.call import Card, ChildRunLauncher
 from shikisha.core.errors import CapReached, Fault, FaultKind, WorkerError
-from shikisha.core.events import GuardMoment
+from shikisha.core.events import GuardMoment, StepFinished
 from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.messages import ToolExchange
-from shikisha.core.run import Attempt, Run, StepRecord, child_run_id
+from shikisha.core.run import Attempt, Result, Run, StepRecord, child_run_id
 from shikisha.core.secrets import SecretStore
 from shikisha.core.visibility import NO_LABELS, Labels, ShownTurns
 from shikisha.engine.approvals import Approver, Decision
@@ -88,6 +89,7 @@ class AttemptHandle:
         return child_run_id(self.key, self.children - 1)
 
 
+_NO_LIMIT: AbstractAsyncContextManager[None] = nullcontext()
 LauncherFactory: TypeAlias = Callable[["RunContext", AttemptHandle], ChildRunLauncher]
 
 
@@ -124,8 +126,10 @@ class RunContext:
 
     def turn(self, card: Card) -> AbstractAsyncContextManager[None]:
         """Wait for a place among a worker's calls: our own queue takes none of the run's seconds."""
+        if not card.limited:
+            return _NO_LIMIT
         place = self.limits.hold(card)
-        return place if self.deadline is None or not card.limited else self._turn(place)
+        return place if self.deadline is None else self._turn(place)
 
     @asynccontextmanager
     async def _turn(self, place: AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
@@ -251,6 +255,20 @@ class StepCalls:
         self.count += 1
         self.last = attempt.started.attempt
         self._key = attempt.started.key
+
+    def finished(self, result: Result, attempt: int | None = None) -> StepFinished:
+        """Return the event that records the step's result."""
+        return StepFinished(
+            run=self.context.run,
+            at=time(),
+            round=self.round,
+            step=self.step or 0,
+            worker=result.worker,
+            attempt=attempt,
+            fault=result.fault.kind if result.fault else None,
+            message=result.fault.message if result.fault else "",
+            labels=tuple(sorted(result.labels)),
+        )
 
     async def end(self) -> None:
         """Make no further call, and wait for the one that is being made."""

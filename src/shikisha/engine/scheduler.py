@@ -39,7 +39,7 @@ from shikisha.core.visibility import (
 from shikisha.engine.output_checks import AnswerSchema
 from shikisha.engine.pool import Inspection, Member
 from shikisha.engine.run_context import RunContext, StepCalls
-from shikisha.engine.step import RUN_STOPPED, StepEnd, journaled_end, perform_step, step_finished
+from shikisha.engine.step import RUN_STOPPED, StepEnd, journaled_end, perform_step
 from shikisha.engine.worker import GrantedStep, Request
 
 _AT_ONCE = 16  # items; a worker's own limits hold besides
@@ -176,7 +176,7 @@ async def _perform_items(progress: _MapProgress, order: Iterator[int]) -> None:
         if end.waits:
             progress.waiting = end
             continue
-        progress.calls.context.recorder.add(step_finished(_calls_of(progress, item), end))
+        progress.calls.context.recorder.add(_calls_of(progress, item).finished(end.result, end.attempt))
         _take_end(progress, item, end)
 
 
@@ -229,7 +229,7 @@ def _record_rest(progress: _MapProgress, fault: Fault) -> None:
     for item, result in enumerate(progress.results):
         if result is None:
             end = StepEnd(Result(progress.map_input.member.card.name, None, Fault(fault.kind, fault.message)))
-            progress.calls.context.recorder.add(step_finished(_calls_of(progress, item), end))
+            progress.calls.context.recorder.add(_calls_of(progress, item).finished(end.result, end.attempt))
             progress.results[item] = end.result
 
 
@@ -312,7 +312,7 @@ async def perform_plan(context: RunContext, round_input: RoundInput) -> RoundOut
             if outcome.results[index] is None:
                 end = _blocked_step(context.pool[step.worker].card.name, RUN_STOPPED)
                 outcome.results[index] = end.result
-                context.recorder.add(step_finished(StepCalls(context, round_input.round, index), end))
+                context.recorder.add(StepCalls(context, round_input.round, index).finished(end.result, end.attempt))
     return outcome
 
 
@@ -345,7 +345,7 @@ async def _perform_when_ready(context: RunContext, round_input: RoundInput, outc
                     calls, MapInput(member, request, each, round_input.past, lambda: outcome.stopped is not None)
                 )
             if not end.waits:
-                context.recorder.add(step_finished(calls, end))
+                context.recorder.add(calls.finished(end.result, end.attempt))
         if not end.waits:
             outcome.results[index] = end.result
         if end.stops_run:

@@ -30,7 +30,6 @@ from shikisha.engine.rounds import (
 )
 from shikisha.engine.run_context import StepCalls
 from shikisha.engine.scheduler import step_request
-from shikisha.engine.step import StepEnd, step_finished
 from shikisha.engine.worker import ApprovalMode
 
 
@@ -83,7 +82,7 @@ async def perform_single_step(conducted: ConductedRun, single: SingleStep) -> En
             context.ledger.open_step()
         return None
     result = Result(card.name, reply.text, None, (), reply.usage, single.request.labels.union(card.adds))
-    recorder.add(step_finished(calls, StepEnd(result, calls.last)))
+    recorder.add(calls.finished(result, calls.last))
     conducted.rounds.append(RoundResult(single.proposal.plan, (result,), single.proposal.version))
     end = ending_event(conducted, ship_answer(conducted, NO_FURTHER_ROUND))
     return end if isinstance(end, EndReached) else None

@@ -9,11 +9,10 @@ one of these roles. Invariant 6: whatever happens, a step ends in a recorded Res
 
 from collections import Counter
 from collections.abc import Sequence
-from time import time
 
 from shikisha.core.call import NO_CLIENT_OPTIONS, Card
 from shikisha.core.errors import Fault, FaultCause, FaultKind, WorkerError
-from shikisha.core.events import AttemptReason, OnCheckFailure, StepFinished
+from shikisha.core.events import AttemptReason, OnCheckFailure
 from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.run import Result, StepRecord
 from shikisha.engine.agent_loop import call_agent
@@ -246,19 +245,3 @@ def _failed_check_result(progress: _StepProgress, checked: CheckResults) -> Resu
     fault = Fault(FaultKind.CHECK_FAILED, f"{verdict.check}: {verdict.reason}")
     labels = progress.request.labels.union(progress.member.card.adds)  # a reason may quote the answer
     return Result(progress.member.card.name, None, fault, checked.verdicts, labels=labels)
-
-
-def step_finished(calls: StepCalls, end: StepEnd) -> StepFinished:
-    """Return the event that records a step's result."""
-    fault = end.result.fault
-    return StepFinished(
-        run=calls.context.run,
-        at=time(),
-        round=calls.round,
-        step=calls.step or 0,
-        worker=end.result.worker,
-        attempt=end.attempt,
-        fault=fault.kind if fault else None,
-        message=fault.message if fault else "",
-        labels=tuple(sorted(end.result.labels)),
-    )

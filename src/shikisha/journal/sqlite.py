@@ -133,11 +133,12 @@ class _SQLiteDriver:
                 loop.call_soon_threadsafe(_settle, done, error)
 
         queued = thread.submit(perform)
-        with translate_store_errors(self._where):
-            try:
-                return await done
-            finally:
-                queued.cancel()
+        try:
+            return await done
+        except BaseException:
+            queued.cancel()
+            with translate_store_errors(self._where):
+                raise
 
 
 def _settle(done: "asyncio.Future[T]", found: T | BaseException) -> None:

@@ -339,7 +339,7 @@ class ChatWorker:
                 self._add_chunk(data, course)
             part = await response.read()
         with suppress(ValueError):  # the body may end inside an event
-            for data in events.rest():
+            for data in events.take(b"\n\n"):
                 if data.startswith(_DONE):
                     reply.end()
                     return

@@ -44,6 +44,8 @@ _MAX_NAME = 1_000
 _MAX_LOOKS = 100  # at whether the arguments of one call are complete: each reads them all
 _READ_FIELDS = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "name", "logprobs"})
 _CALL_FIELDS = frozenset({"index", "id", "type", "function", "name", "arguments", "input"})
+_PIECE_FIELDS = frozenset({"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "obfuscation"})
+_CHOICE_FIELDS = frozenset({"index", "delta", "finish_reason", "logprobs"})
 _TEXT_PARTS = frozenset({"text", "output_text", "input_text", ""})
 _GROWING_TEXTS = frozenset({"text", "summary", "thinking", "reasoning", "content"})
 _CLOSED_BY = ("signature", "data")  # a block that has one is whole
@@ -310,12 +312,16 @@ class ChatReply:
         `whole`: it is all of the reply, so that there must be an answer or an error in it.
         """
         text = data.strip()
-        begun = text.startswith(("{", "[{")) if isinstance(text, str) else text.startswith((b"{", b"[{"))
-        if not (whole or begun):
+        if not (whole or text[:1] in ("{", b"{") or text[:2] in ("[{", b"[{")):
             if text:
                 self.note("the stream holds data that is no object, as sign of life")
             return None
         body = _unwrapped(decode_json(text))
+        if (model := body.get("model")) and isinstance(model, str):
+            self.model = model
+        if (piece := _piece_of(body)) is not None:  # nothing of what follows can be in it
+            self._add_choice(piece)
+            return None
         choices = _choices(body)
         for holder in (body, *choices):
             if (used := find_usage(holder)) is not None:
@@ -326,8 +332,6 @@ class ChatReply:
             if whole or body.get("choices") is not None:
                 raise ValueError("a reply without choices")
             self.note("the stream holds objects without choices")
-        if isinstance(model := body.get("model"), str):
-            self.model = model or self.model
         for choice in choices:
             if isinstance(choice.get("error"), dict):
                 return choice["error"]
@@ -525,6 +529,16 @@ def _names_tool(call: object, names: Collection[str]) -> bool:
     return isinstance(name, str) and name in names and any(key in inner for key in _ARGUMENT_KEYS)
 
 
+def _piece_of(body: Object) -> "Object | None":
+    """Return the choice of a chunk of OpenAI's shape with nothing else, as most of a long stream are; else None."""
+    match body:
+        case {"object": "chat.completion.chunk", "choices": [{"index": int(index), "delta": dict()}]}:
+            piece: Object = cast("Sequence[Object]", body["choices"])[0]
+            plain = type(index) is int and not index and piece.keys() <= _CHOICE_FIELDS
+            return piece if plain and body.keys() <= _PIECE_FIELDS and body.get("usage") is None else None
+    return None
+
+
 def _unwrapped(body: object) -> Object:
     """Return a reply without what a gateway wraps it in; ValueError for what is no object."""
     if isinstance(body, list) and len(body) == 1:  # Google's errors
@@ -560,9 +574,6 @@ def _error_in(body: Object) -> object:
         if body.get("detail") or (body.get("message") and (body.get("code") or body.get("type"))):
             return body
     return None
-
-
-# Thoughts between marks
 
 
 @cache
@@ -670,31 +681,18 @@ class EventStreamParser:
         else:
             *lines, held = whole.split(b"\n")
         self._held = [held] if held else []
-        for place, text in enumerate(lines):
-            if not place:
-                text = self._first(text)
+        if lines and not self._begun:
+            self._begun, lines[0] = True, lines[0].removeprefix(BOM_UTF8)
+        for text in lines:
             name, _, value = text.partition(b":")
             if name == b"data":
                 given = value.removeprefix(b" ")
                 # Some leave the blank line out: no JSON goes on so after an object.
                 if self._data and self._data[-1].endswith(b"}") and given.startswith((b"{", b"[DONE]")):
-                    events.append(self._event())
+                    events.append(b"\n".join(self._data).decode())
+                    self._data = []
                 self._data.append(given)
             elif not text and self._data:
-                events.append(self._event())
+                events.append(b"\n".join(self._data).decode())
+                self._data = []
         return events
-
-    def rest(self) -> list[str]:
-        """Return the data of the events that end with the body, without their blank line."""
-        return self.take(b"\n\n")
-
-    def _event(self) -> str:
-        data, self._data = b"\n".join(self._data), []
-        return data.decode()
-
-    def _first(self, line: bytes) -> bytes:
-        """Return a line, the first one without its byte order mark."""
-        if self._begun:
-            return line
-        self._begun = True
-        return line.removeprefix(BOM_UTF8)

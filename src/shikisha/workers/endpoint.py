@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from math import fsum, isfinite
 from time import time
@@ -124,6 +125,7 @@ def address_problem(host: str, rule: AddressRule) -> str:
     return ""
 
 
+@lru_cache(256)
 def join_path(base: str, path: str) -> str:
     """Join a path to a base URL; the base's query (Azure's `api-version`) stays at the end."""
     parts = urlsplit(base)

@@ -249,7 +249,7 @@ class HttpClient:
         self._most = max_bytes
         self._idle, self._total = card.timeout, card.total
         self._secret_store = secret_store
-        self._url, self._rule = url, rule
+        self._origin, self._rule = URL(url).origin(), rule
         self._proxy = proxy_for(url)
         self._once: dict[str, str] = {}
         # Callers wait for this semaphore and not for a connection, so that connecting has its own timeout.
@@ -269,8 +269,9 @@ class HttpClient:
         )
 
     def _check(self, url: URL) -> None:
-        if url.origin() != (named := URL(self._url).origin()):
-            raise WorkerError(FaultKind.BAD_REQUEST, f"{url.origin()} is refused: the configuration names {named} here")
+        if url.origin() != self._origin:
+            why = f"the configuration names {self._origin} here"
+            raise WorkerError(FaultKind.BAD_REQUEST, f"{url.origin()} is refused: {why}")
         if self._rule is not None and (problem := address_problem(url.host or "", self._rule)):
             raise WorkerError(FaultKind.BAD_REQUEST, f"{url.origin()} is refused: {problem}")
 

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
 from shikisha.core.fast_dataclass import dataclass, replace
-from shikisha.core.messages import NO_TOOL, ToolCall, encode_ascii_json
+from shikisha.core.messages import NO_TOOL, ToolCall, encode_ascii_json, encode_json
 from shikisha.server.chat.completion import (
     FINISH_LENGTH,
     FINISH_STOP,
@@ -29,7 +29,7 @@ from shikisha.server.chat.completion import (
 )
 from shikisha.server.chat.conversation import task_from_chat
 from shikisha.server.chat.schema import ChatRequest, check_supported
-from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, QuickResponse, error_responses
+from shikisha.server.http.api_errors import SSE_CONTENT, ApiError, error_responses
 from shikisha.server.http.auth import require_reader, require_scope
 from shikisha.server.http.connections import CONNECTION
 from shikisha.server.http.request import (
@@ -248,14 +248,14 @@ class ChatCompletion:
         """What all chunks share."""
         return CompletionHead(self.completion.run, self.completion.model, self.completion.created)
 
-    async def whole(self) -> JSONResponse:
+    async def whole(self) -> Response:
         """Wait for the run, and return the completion or the error."""
         ended, run = await self.completion.whole(), self.completion.run
         headers = {**self.headers, **finished_headers(run, ended.usage)}
         if (error := ended.error) is not None:
             body = {**error.body(), "run": run} | ({} if ended.metadata is None else {"shikisha": ended.metadata})
             return JSONResponse(body, error.status, {**error.headers(), **NO_RETRY, **headers})
-        return QuickResponse(self.body(ended), headers=headers)
+        return Response(encode_json(self.body(ended)), headers=headers, media_type="application/json")
 
     def body(self, ended: CompletionEnd) -> dict[str, object]:
         """Return the body of a completion that has ended well."""

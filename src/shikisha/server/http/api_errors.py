@@ -4,25 +4,12 @@ Under `/v1/messages` errors have Anthropic's shape, everywhere else OpenAI's.
 
 Invariant 8: a message holds no key, no header and no traceback. Whoever raises it says what is wrong, where, and what
 was expected.
-
-A JSON response that `core.messages` writes: for answers that are asked for hundreds of times a second.
 """
 
 from collections.abc import Mapping
 from typing import Literal
 
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel
-
-from shikisha.core.messages import encode_json
-
-
-class QuickResponse(JSONResponse):
-    """A JSON response."""
-
-    def render(self, content: object) -> bytes:
-        """Return the body."""
-        return encode_json(content)
 
 
 class ApiError(Exception):

@@ -17,7 +17,7 @@ Slow request heads are the business of `connections`.
 import asyncio
 import ipaddress
 import logging
-import secrets
+import os
 import socket
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -68,7 +68,7 @@ class AccessLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _LoggedResponse(send, f"req_{secrets.token_hex(8)}")
+        answer = _LoggedResponse(send, f"req_{os.urandom(8).hex()}")
         scope.setdefault("state", {})["request_id"] = answer.request
         parent = next((value for name, value in scope["headers"] if name == b"traceparent"), None)
         TRACEPARENT.set(None if parent is None else parent.decode("latin-1"))

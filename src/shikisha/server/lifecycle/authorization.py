@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
-from shikisha.config.container import Container
+from shikisha.config.container import TEAM, Container
 from shikisha.core.budget import Caps
 from shikisha.core.call import DEPTH_HEADER, TOO_DEEP_CODE, Card
 from shikisha.core.errors import ConfigError
@@ -141,6 +141,8 @@ class RunAuthorizer:
 
     def _team_pool(self, model: ServedModel, spec: str, cards: Sequence[Card]) -> tuple[str, ...]:
         """Return the pool of a team, whose workers must all be available here; none for other conductors."""
+        if spec and not spec.startswith(f"{TEAM}:"):
+            return ()
         team = self.container.team_pool(spec)
         names = {card.name for card in cards}
         if lacking := [name for name in self.container.team_workers(team) if name not in names]:

@@ -73,7 +73,8 @@ class LiveRun:
         if event.run != self.run:
             return
         self.events.append(event)
-        self.begun.set()
+        if len(self.events) == self.past + 1:
+            self.begun.set()
         if isinstance(event, AttemptStarted) and event.step is not None:
             self._said[event.round, event.step] = (len(self.events) - 1, [])
         elif isinstance(event, AttemptFinished | AttemptFailed) and event.step is not None:

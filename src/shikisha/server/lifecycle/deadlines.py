@@ -11,7 +11,7 @@ from time import monotonic, time
 from typing import Protocol
 
 from shikisha.core.errors import JournalUnavailable
-from shikisha.core.events import Event, QuestionAsked
+from shikisha.core.events import QuestionAsked
 from shikisha.core.fast_dataclass import dataclass
 from shikisha.core.run import Run
 from shikisha.server.store import RunFilter, RunStore, ServedState
@@ -55,9 +55,9 @@ class ApprovalTimeouts:
             -_FULL_SCAN_SECONDS
         )  # by the steady clock: one that is put back must not keep us from looking
 
-    def note(self, event: Event) -> None:
-        """Take note of a question that is asked here (the service's watcher)."""
-        if isinstance(event, QuestionAsked) and event.expires > 0:
+    def note(self, event: QuestionAsked) -> None:
+        """Take note of a question that is asked here."""
+        if event.expires > 0:
             self._note(event.expires, self._root_of(event.run))
 
     async def look(self, service: WaitingRuns) -> None:

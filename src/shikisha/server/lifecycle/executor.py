@@ -21,6 +21,7 @@ from shikisha.core.events import (
     AttemptFinished,
     Event,
     QuestionAnswered,
+    QuestionAsked,
     RunFinished,
     RunPaused,
     RunResumed,
@@ -28,12 +29,13 @@ from shikisha.core.events import (
 )
 from shikisha.core.fair_work import WORK_OWNER, WorkOwner
 from shikisha.core.fast_dataclass import dataclass, field
-from shikisha.core.run import Run
+from shikisha.core.run import Run, root_run_id
 from shikisha.engine.engine import Engine
 from shikisha.journal import Journal
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.budgets import KeyBudgets, RunKeyBudget
 from shikisha.server.lifecycle.broadcast import LiveRun
+from shikisha.server.lifecycle.deadlines import ApprovalTimeouts
 from shikisha.server.ops.watchdog import run_context
 from shikisha.server.store import RunStore, ServedState
 
@@ -115,6 +117,7 @@ class RunExecutor(ABC):
         self.observers: list[Callable[[Event], None]] = []
         self.history_observers: list[Callable[[Sequence[Event]], None]] = []
         self.shutdown_callbacks: list[Callable[[], None]] = []
+        self.approval_timeouts = ApprovalTimeouts(root_run_id)
         self.stuck: set[str] = set()
         self.expulsions = 0
         self.closing = False
@@ -298,6 +301,8 @@ class RunExecutor(ABC):
         def observe(event: Event) -> None:
             if isinstance(event, QuestionAnswered):
                 running.known.add(event.question)
+            elif isinstance(event, QuestionAsked):
+                self.approval_timeouts.note(event)
             for observer in observers:
                 observer(event)
 
@@ -320,27 +325,20 @@ class ServedRunRecorder:
 
     def add(self, event: Event) -> None:
         """Append an event, and update the run's row in the same commit."""
-        self._journal.add(event)
-        self._count_rows(event.run, 1)
-        self._update_row(event)
+        self.add_bundle((event,))
 
     def add_bundle(self, events: Sequence[Event]) -> int:
         """Append events of one run as one row, and update the run's row in the same commit."""
         rows = self._journal.add_bundle(events)
-        self._count_rows(events[0].run, rows)
-        for event in events:
-            self._update_row(event)
-        return rows
-
-    def _count_rows(self, run: str, rows: int) -> None:
-        running = self._running.get(run)
+        running = self._running.get(events[0].run)
         if running is not None:
             running.rows += rows
+            for event in events:
+                if isinstance(event, RunFinished | RunPaused | RunResumed):
+                    self._update_row(event, running)
+        return rows
 
-    def _update_row(self, event: Event) -> None:
-        running = self._running.get(event.run)
-        if running is None:
-            return
+    def _update_row(self, event: RunFinished | RunPaused | RunResumed, running: ActiveRun) -> None:
         match event:
             case RunFinished():
                 state, status = ServedState.ENDED, event.status
@@ -350,8 +348,6 @@ class ServedRunRecorder:
                 state, status = ServedState.STOPPED if running.stopped else ServedState.OPEN, event.status
             case RunResumed():
                 state, status = ServedState.OPEN, RunStatus.RUNNING
-            case _:
-                return
         self._store.mark(event.run, state, status=status, used=running.used, uncertain=running.uncertain)
 
     async def flush(self) -> None:

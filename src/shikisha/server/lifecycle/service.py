@@ -51,7 +51,7 @@ from shikisha.server.keys.passkeys import Passkeys
 from shikisha.server.keys.push_subscriptions import PushSubscriptions
 from shikisha.server.lifecycle.authorization import Api, AuthorizedRun, RunAuthorizer, conductor_of_request
 from shikisha.server.lifecycle.broadcast import LiveRun, RunUpdate, follow_run
-from shikisha.server.lifecycle.deadlines import ApprovalTimeouts, Retention
+from shikisha.server.lifecycle.deadlines import Retention
 from shikisha.server.lifecycle.executor import ActiveRun, Booking, LostConnection, RunExecutor, ServedRunRecorder
 from shikisha.server.lifecycle.tool_calls import with_envelopes
 from shikisha.server.store import RunStore, ServedRun, ServedState
@@ -301,9 +301,7 @@ class RunService(RunRecovery):
         self.passkeys = Passkeys(keys)
         self.subscriptions = PushSubscriptions(keys)
         self.authorizer = RunAuthorizer(container, ModelCatalog(container))
-        self.approval_timeouts = ApprovalTimeouts(root_run_id)
         self.retention = Retention()
-        self.observers.append(self.approval_timeouts.note)
         self.first_key: str | None = None
         self.first_link: str | None = None
         self._resolved = container.resolved()
@@ -357,7 +355,9 @@ class RunService(RunRecovery):
             said = f"{len(self.running)} runs are in progress, which is the limit of this server"
             raise ApiError(429, said, "too_many_runs", wait=1)
         REQUEST_DEPTH.set(order.depth)
-        task = await with_envelopes(self.store, self.journal, order.by, order.task)
+        task = order.task
+        if task.history or task.exchanges:
+            task = await with_envelopes(self.store, self.journal, order.by, task)
         if self.turn_router is not None and task.tools:
             order = replace(order, metadata=self.turn_router.named(order.metadata, task))
         order = (order if task is order.task else replace(order, task=task)).scrubbed(self.container.secret_store.scrub)
@@ -506,7 +506,8 @@ class RunService(RunRecovery):
 
 
 def _new_served_run(name: str, order: AuthorizedRun) -> ServedRun:
-    words, above = " ".join(order.task.prompt.split()), parse_traceparent(TRACEPARENT.get())
+    words, given = " ".join(order.task.prompt.split()), TRACEPARENT.get()
+    above = None if given is None else parse_traceparent(given)
     trace = {} if above is None else {"trace_id": f"{above.trace_id:032x}"}  # by which outcomes find the run
     return ServedRun(
         run=name,

@@ -20,7 +20,7 @@ from shikisha.core.fast_dataclass import dataclass, field, fields
 from shikisha.journal.chain import RowStatement, execute_rows
 from shikisha.journal.records import records_event, row_hash
 from shikisha.journal.run_index import SESSION_NAMES, TextQuery, matching_texts
-from shikisha.journal.schema import RUN_TEXTS, RUN_WORKERS, RUNS, SERVED, add_rows
+from shikisha.journal.schema import RUN_TEXTS, RUN_WORKERS, RUNS, SERVED
 
 MAX_INTEGER = 2**63 - 1
 _FRESH_SECONDS = 3_600.0
@@ -141,6 +141,7 @@ _STATE_COLUMNS, _FIGURE_COLUMNS = (
 
 
 _COLUMN_LIST = ", ".join(SERVED_COLUMNS)
+_ADD_ROW = f"INSERT INTO served ({_COLUMN_LIST}) VALUES ({', '.join('?' * len(SERVED_COLUMNS))}) ON CONFLICT DO NOTHING"  # noqa: S608
 _ADD_ROWS_AT_ONCE = (
     f"INSERT INTO served ({_COLUMN_LIST}) SELECT {_COLUMN_LIST} "  # noqa: S608 - the names are our own columns'
     "FROM jsonb_populate_recordset(NULL::served, $1) ON CONFLICT DO NOTHING"
@@ -166,7 +167,7 @@ class RowChanges:
     def __call__(self, connection: Connection) -> None:
         """Write all changes, sorted by run, so that two servers cannot deadlock."""
         if self.rows:
-            add_rows(connection, SERVED, self.rows, missing=True)
+            execute_rows(connection, _ADD_ROW, [tuple([row[name] for name in SERVED_COLUMNS]) for row in self.rows])
         for names, rows in self._updates():
             changes = ", ".join(f"{name} = ?" for name in names)
             said = [(*[row[f"new_{name}"] for name in names], row["of_run"]) for row in rows]

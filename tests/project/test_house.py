@@ -141,6 +141,28 @@ def test_a_benchmark_finds_the_test_modules_that_it_imports_without_pytest() -> 
     assert lost == []
 
 
+def test_every_script_that_a_document_names_is_there_and_the_benchmarks_are_listed() -> None:
+    pages = [
+        *ROOT.glob("*.md"),
+        *(page for folder in ("docs", "recipes", "src", "benchmarks") for page in (ROOT / folder).rglob("*.md")),
+    ]
+    lines = [
+        (page, line)
+        for page in pages
+        if page.name not in ("CHANGELOG.md", "research-log.md")
+        for line in page.read_text().splitlines()
+    ]
+    named = {
+        (page.name, script)
+        for page, line in lines
+        for script in re.findall(r"(?<!\w)((?:benchmarks|tests|scripts|plugins)/[\w/-]+\.py)", line)
+    }
+    assert [each for each in sorted(named) if "NAME" not in each[1] and not (ROOT / each[1]).is_file()] == []
+    listed = (ROOT / "benchmarks" / "README.md").read_text()
+    scripts = [path.stem for path in (ROOT / "benchmarks").rglob("*.py")]
+    assert [each for each in sorted(scripts) if not re.search(rf"\b{each}\b", listed)] == []
+
+
 def test_the_package_imports_none_of_its_plugins() -> None:
     names = {(module(path), name) for path in FILES for node in ast.walk(tree(path)) for name in imported_by(node)}
     assert [pair for pair in names if pair[1].startswith("shikisha_")] == []

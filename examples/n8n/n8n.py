@@ -146,7 +146,7 @@ def real_log(tasks: Sequence[LoggedTask], workers: Mapping[str, str]) -> list[Lo
     with ExitStack() as stack:
         pools = {
             name: stack.enter_context(
-                Shikisha([{"name": name, "spec": spec, "temperature": 0.0, "max_output_tokens": 64, "timeout": 300}])
+                Shikisha([{"name": name, "spec": spec, "temperature": 0.0, "max_output_tokens": 40, "timeout": 300}])
             )
             for name, spec in workers.items()
         }
@@ -202,6 +202,8 @@ async def route_and_call(folder: Path, tasks: Sequence[LoggedTask], url: str) ->
     try:
         assert process.stdout is not None  # noqa: S101  it is a pipe
         told = json.loads(await process.stdout.readline())
+        if "key" not in told:
+            sys.exit(told["error"]["what"])
         headers = {"Authorization": f"Bearer {told['key']}"}
         async with (
             httpx2.AsyncClient(base_url=told["url"], headers=headers, timeout=60) as server,
@@ -290,6 +292,8 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(chat_server(playing(tasks)))
         settings = (HERE / "shikisha.toml").read_text().replace(ENDPOINT, url)
+        if given.real:  # nobody knows beforehand what real models' policy may cost
+            settings = settings.replace("?max_cost=20%", "")
         names, kind = iter((CHEAP, BEST)), "recorded" if given.log or given.real else "simulated"
         settings = re.sub(r'^model = ".*"', lambda _: f'model = "{kind}-{next(names)}"', settings, flags=re.M)
         (given.folder / "shikisha.toml").write_text(settings)

@@ -209,7 +209,10 @@ def _entry(line: _LockLine, catalogue: str, labels: Sequence[str], price: Price 
     )
     call = None
     if line.call is not None:
-        parameters = tuple(OperationParameter(**dict(each)) for each in line.call.parameters)
+        parameters = tuple(  # by name: a model's own dict() takes half of what reading a lock does
+            OperationParameter(each.argument, each.wire, each.place, each.style, each.explode)
+            for each in line.call.parameters
+        )
         call = OperationCall(
             line.call.method, line.call.path, line.call.base_url, parameters, line.call.body, line.call.media
         )

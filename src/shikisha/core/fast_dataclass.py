@@ -44,7 +44,24 @@ def _methods(cls: Any) -> dict[str, Callable[..., object]]:  # noqa: ANN401 - a 
     values, keys = (attrgetter(*names) if names else lambda _: () for names in (compared, hashed))
 
     def create(self: object, *given: object, **named: object) -> None:
-        cls.__init__ = _constructor(cls)
+        scope: dict[str, Any] = {"_missing": MISSING}
+        lines, parameters = list[str](), {False: ["self"], True: ["*"]}
+        for each in fields(cls):
+            default, make, value = f"_default_{each.name}", f"_make_{each.name}", each.name
+            scope |= {default: each.default, make: each.default_factory, f"_set_{value}": getattr(cls, value).__set__}
+            optional = each.default is not MISSING or each.default_factory is not MISSING
+            if each.init:
+                parameters[bool(each.kw_only)].append(each.name + f"={default}" * optional)
+            elif not optional:
+                continue
+            value = value if each.init else default
+            made = f"{make}() if {value} is _missing else {value}" if each.default_factory is not MISSING else value
+            lines.append(f"_set_{each.name}(self, {made})")
+        signature = ", ".join(parameters[False] + parameters[True] * (len(parameters[True]) > 1))
+        lines += ["self.__post_init__()"] if hasattr(cls, "__post_init__") else ["pass"]
+        exec(f"def __init__({signature}):\n " + "\n ".join(lines), scope)  # noqa: S102 - names of fields only
+        cls.__init__ = scope["__init__"]
+        cls.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
         cls.__init__(self, *given, **named)
 
     return {
@@ -59,27 +76,6 @@ def _methods(cls: Any) -> dict[str, Callable[..., object]]:  # noqa: ANN401 - a 
         "__getstate__": lambda self: [getattr(self, each.name) for each in fields(self)],
         "__setstate__": _set_state,
     }
-
-
-def _constructor(cls: Any) -> object:  # noqa: ANN401 - a dataclass
-    scope: dict[str, Any] = {"_missing": MISSING}
-    lines, parameters = list[str](), {False: ["self"], True: ["*"]}
-    for each in fields(cls):
-        default, make, value = f"_default_{each.name}", f"_make_{each.name}", each.name
-        scope |= {default: each.default, make: each.default_factory, f"_set_{value}": getattr(cls, value).__set__}
-        optional = each.default is not MISSING or each.default_factory is not MISSING
-        if each.init:
-            parameters[bool(each.kw_only)].append(each.name + f"={default}" * optional)
-        elif not optional:
-            continue
-        value = value if each.init else default
-        made = f"{make}() if {value} is _missing else {value}" if each.default_factory is not MISSING else value
-        lines.append(f"_set_{each.name}(self, {made})")
-    given = ", ".join(parameters[False] + parameters[True] * (len(parameters[True]) > 1))
-    lines += ["self.__post_init__()"] if hasattr(cls, "__post_init__") else ["pass"]
-    exec(f"def __init__({given}):\n " + "\n ".join(lines), scope)  # noqa: S102 - names of fields only
-    scope["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
-    return scope["__init__"]
 
 
 @recursive_repr()

@@ -38,32 +38,32 @@ def export_settings(
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
-    traces = _signal(environment, "TRACES", endpoint)
-    metrics = _signal(environment, "METRICS", endpoint)
-    if traces is None and metrics is None:
+    urls: dict[str, str] = {}
+    for signal in ("TRACES", "METRICS"):  # as the specification of OTLP exporters says
+        own = environment.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "").strip()
+        base = environment.get(_ENDPOINT, "").strip() or endpoint
+        if environment.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() in {"otlp", ""} and (own or base):
+            urls[signal] = own or f"{(base or '').rstrip('/')}/v1/{signal.lower()}"
+    if not urls:
         return None
     for name, protocol in environment.items():
         if name.startswith("OTEL_EXPORTER_OTLP") and name.endswith("PROTOCOL") and protocol.strip() != "http/protobuf":
             raise ConfigError(f"environment variable {name}: expected http/protobuf, found {protocol!r}")
     ours = {} if "OTEL_EXPORTER_OTLP_HEADERS" in environment else _headers(headers)
     named = bool(environment.get("OTEL_SERVICE_NAME"))
-    return ExportSettings(traces, metrics, ours, None if named else service, capture_content(environment), endpoint)
+    return ExportSettings(
+        urls.get("TRACES"),
+        urls.get("METRICS"),
+        ours,
+        None if named else service,
+        capture_content(environment),
+        endpoint,
+    )
 
 
 def capture_content(environment: Mapping[str, str]) -> bool:
     """Return whether prompts and answers may be part of spans."""
     return environment.get(conventions.CONTENT_VARIABLE, "").strip().lower() == "true"
-
-
-def _signal(environment: Mapping[str, str], signal: str, endpoint: str | None) -> str | None:
-    """Return the URL for a signal, found as the specification of OTLP exporters says; None: it is not exported."""
-    if environment.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() not in {"otlp", ""}:
-        return None
-    own = environment.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "").strip()
-    if own:
-        return own
-    base = environment.get(_ENDPOINT, "").strip() or endpoint
-    return f"{base.rstrip('/')}/v1/{signal.lower()}" if base else None
 
 
 def _headers(text: str) -> dict[str, str]:

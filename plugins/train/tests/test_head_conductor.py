@@ -1,0 +1,104 @@
+"""The head conductor: cuts, names workers of the pool alone, says when it cannot, and its file is data."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shikisha import Caps, Card, Engine, Member, Pool, Reply, Task
+from shikisha.conductors.fixed_conductors import fixed_conductor
+from shikisha.core.budget import Price
+from shikisha.core.call import Request
+from shikisha.core.errors import ConfigError
+from shikisha.engine.conductor import NoPlan, Situation
+from shikisha.engine.recorder import MemoryRecorder
+from shikisha_train.head.head_conductor import HeadConductor, PartHead, load_head, save_head, shipped_head
+from shikisha_train.head.part_cutter import tokens
+
+SORT, SUM = "Put these words into alphabetical order: walnut fig quince.", "What is ((3 + 4) * (2 - 5) + (1 - 6))?"
+TASK = f"First of all: {SORT} After that, {SUM}"
+
+
+@pytest.fixture(scope="module")
+def head() -> PartHead:
+    return load_head(shipped_head())
+
+
+class Naming:
+    """Answers with its name and what it was asked, or with what it was granted."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def perform(self, request: Request) -> Reply:
+        granted = "\n".join(str(step.text) for step in request.granted)
+        return Reply(granted or f"{self.name}: {request.subtask}")
+
+
+def pool_of(*names: str) -> Pool:
+    return Pool([Member(Card(name, price=Price()), Naming(name)) for name in names])
+
+
+async def test_each_part_goes_to_the_worker_that_outcomes_taught(head: PartHead) -> None:
+    pool = pool_of("join", *head.workers)
+    run = await Engine(MemoryRecorder()).run(Task(TASK), pool, HeadConductor("head", head), Caps())
+    assert run.answer == f"tool: {SORT}\ntool: {SUM}"
+    (turn,) = run.rounds
+    assert turn.plan is not None
+    assert [step.access for step in turn.plan.steps] == [(), (), (0, 1)]
+
+
+def test_a_part_that_comes_last_in_the_text_may_come_first(head: PartHead) -> None:
+    assert head.cutter.cut(f"{SUM} (Before you answer that, though: {SORT})") == [SORT, SUM]
+
+
+async def test_a_worker_that_the_pool_lacks_gets_nothing(head: PartHead) -> None:
+    situation = Situation(Task(TASK), pool_of("large-form", "join", "other").cards)
+    proposal = await HeadConductor("head", head).propose(situation)
+    assert [step.worker for step in proposal.plan.steps] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("names", "prompt", "says"),
+    [
+        (("ann", "join"), TASK, "the pool has none of its workers: tool, "),
+        (("tool",), TASK, "2 parts, and the pool lacks the worker 'join'"),
+        (("tool", "join"), "word " * 5_000, "no part could be read in 25,000 characters"),
+    ],
+)
+async def test_what_it_cannot_plan_it_says_or_the_fallback_plans(
+    head: PartHead, names: tuple[str, ...], prompt: str, says: str
+) -> None:
+    situation = Situation(Task(prompt), pool_of(*names).cards)
+    with pytest.raises(NoPlan, match=says):
+        await HeadConductor("head", head).propose(situation)
+    proposal = await HeadConductor("head", head, fixed_conductor("single")).propose(situation)
+    assert proposal.substituted == "fixed:single"
+    assert says in proposal.note
+    assert len(proposal.plan.steps) == 1
+
+
+def test_parts_are_stretches_of_any_text(head: PartHead) -> None:
+    rng = np.random.default_rng(4)
+    marks = ["(", ")", '"', "```python", "\n", "?", ".", "First", "é", "\x00", "and", "12", " | ", SORT, SUM]
+    for _ in range(60):
+        text = " ".join(rng.choice(marks, rng.integers(0, 40)))
+        parts = head.cutter.cut(text)
+        assert all(part in text for part in parts)
+        assert sum(len(tokens(part)) for part in parts) <= len(tokens(text))
+
+
+def test_a_file_is_read_as_it_was_written_or_refused(head: PartHead, tmp_path: Path) -> None:
+    file = tmp_path / "own.safetensors"
+    save_head(file, head, {})
+    again = load_head(file)
+    assert again.workers == head.workers
+    assert np.array_equal(again.cutter.labels, head.cutter.labels)
+    other = tmp_path / "other.safetensors"
+    other.write_bytes(file.read_bytes()[:-1] + b"\x01")
+    for place in (other, tmp_path / "none"):
+        with pytest.raises(ConfigError, match=place.name):
+            load_head(place)
+    save_head(other, replace(head, workers=head.workers[:-1], weights=head.weights[:, :-1], bias=head.bias[:-1]), {})
+    assert load_head(other).workers == head.workers[:-1]

@@ -31,7 +31,13 @@ def texts(name: str, worker: str) -> Iterator[tuple[str, str, str | None, float]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("worker", ["gpt4o@hist", "mathstral-7B", "Meta-Llama-3_1-70B-Instruct"])
+@pytest.mark.parametrize(
+    "worker",
+    [
+        "gpt4o@hist",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("mathstral-7B", "Meta-Llama-3_1-70B-Instruct")),
+    ],
+)
 def test_the_letter_is_the_recorded_one_wherever_both_found_one(worker: str) -> None:
     pairs = [(canonicalize(text, AnswerForm.CHOICE, 10), answer) for _, text, answer, _ in texts("mmlu-pro", worker)]
     both = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]

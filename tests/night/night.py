@@ -3,13 +3,13 @@
     python tests/night/night.py [--minutes 150] [--keep FOLDER] [--models FOLDER]
 
 Of the time, two fifths go to coverage-guided fuzzing (`night_fuzz`), a fifth each to failpoints at every write of a
-served journal (`night_failpoints`) and power loss (`night_power`), and a tenth each to a soak (`night_soak`) and to
-servers cut off from their database (`night_partitions`). Each part is a process of
-its own, so that one that dies takes no other with it. Then a policy learned from the answers of real local models (the
-two smallest GGUF files of the folder, `live_replay`) must be as right live as replayed; it has 45 minutes, and goes on
-the next night where they do not suffice. What cannot be done here (no C
-compiler, no PostgreSQL, no atheris) is said and left out. FOLDER keeps each part's words and the fuzzer's corpora,
-with which the next night begins.
+served journal (`night_failpoints`) and power loss (`night_power`), a tenth to a soak (`night_soak`), and a twentieth
+each to servers cut off from their database (`night_partitions`) and to evaluations that are killed
+(`night_evaluation_kill`). Each part is a process of its own, so that one that dies takes no other with it. Then a
+policy learned from the answers of real local models (the two smallest GGUF files of the folder, `live_replay`) must
+be as right live as replayed; it has 45 minutes, and goes on the next night where they do not suffice. What cannot be
+done here (no C compiler, no PostgreSQL, no atheris) is said and left out. FOLDER keeps each part's words and the
+fuzzer's corpora, with which the next night begins.
 """
 
 import argparse
@@ -21,7 +21,14 @@ from time import monotonic
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PARTS = {"night_failpoints": 0.2, "night_power": 0.2, "night_soak": 0.1, "night_partitions": 0.1, "night_fuzz": 0.4}
+PARTS = {
+    "night_failpoints": 0.2,
+    "night_power": 0.2,
+    "night_soak": 0.1,
+    "night_partitions": 0.05,
+    "night_evaluation_kill": 0.05,
+    "night_fuzz": 0.4,
+}
 
 
 def night(minutes: float, folder: Path) -> dict[str, int]:

@@ -84,9 +84,8 @@ async def status(http: httpx2.AsyncClient, run: str, *wanted: str, seconds: floa
 
 @pytest.mark.full
 @pytest.mark.parametrize(("word", "became"), [("yes", "done"), ("no", "failed")])
-async def test_a_server_notices_what_was_decided_at_the_command_line(
-    tmp_path: Path, url: str, word: str, became: str
-) -> None:
+async def test_a_server_notices_what_was_decided_at_the_command_line(tmp_path: Path, word: str, became: str) -> None:
+    url = fresh(str(tmp_path / "journal.db"))  # on PostgreSQL: the test of two who approve at once
     async with waiting(tmp_path, url) as (_, http, run):
         code, said = await shikisha(tmp_path, url, "approve", run, word)
         assert (code, "A server continues run" in said) == (0, True)
@@ -94,7 +93,8 @@ async def test_a_server_notices_what_was_decided_at_the_command_line(
 
 
 @pytest.mark.full
-async def test_what_was_approved_while_no_server_ran_is_gone_on_with_by_the_next(tmp_path: Path, url: str) -> None:
+async def test_what_was_approved_while_no_server_ran_is_gone_on_with_by_the_next(tmp_path: Path) -> None:
+    url = fresh(str(tmp_path / "journal.db"))
     async with waiting(tmp_path, url) as (at, _, run):
         key = at.key
     assert (await shikisha(tmp_path, url, "approve", run, "yes"))[0] == 0

@@ -201,7 +201,6 @@ def test_a_check_by_the_same_ignorant_family_finds_nothing_it_can_mend() -> None
     "distribution",
     [
         OfficeDistribution(parts=(1.0,)),
-        OfficeDistribution(parts=(0.0, 1.0), conditional=0.0),
         OfficeDistribution(parts=(0.0, 1.0), conditional=1.0),
         OfficeDistribution(parts=(0.0, 0.0, 1.0), conditional=0.0, noise=LOUD),
     ],

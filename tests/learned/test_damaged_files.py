@@ -34,6 +34,7 @@ from shikisha_classes.task_classes import (
     classes_file,
     load_confirmed_classes,
 )
+from shikisha_train.head.head_conductor import load_head, shipped_head
 from shikisha_train.pointer.pointer_conductor import load_pointer, save_pointer
 
 Load = Callable[[Path], object]
@@ -89,6 +90,9 @@ def write_ranker(file: Path) -> None:
 
 
 KINDS: Mapping[str, Kind] = {
+    "head": Kind(
+        written("a.safetensors", lambda file: file.write_bytes(shipped_head().read_bytes())), load_head, hashed=True
+    ),
     "pointer": Kind(
         written("a.safetensors", lambda file: save_pointer(file, random_model(), {})), load_pointer, hashed=True
     ),

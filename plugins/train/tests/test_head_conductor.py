@@ -71,6 +71,8 @@ async def test_what_it_cannot_plan_it_says_or_the_fallback_plans(
     head: PartHead, names: tuple[str, ...], prompt: str, says: str
 ) -> None:
     situation = Situation(Task(prompt), pool_of(*names).cards)
+    refused = HeadConductor("head", head).unreadable(situation.cards)  # `doctor` says it before a task is there
+    assert (refused is not None) == ("ann" in names)
     with pytest.raises(NoPlan, match=says):
         await HeadConductor("head", head).propose(situation)
     proposal = await HeadConductor("head", head, fixed_conductor("single")).propose(situation)

@@ -23,6 +23,7 @@ from shikisha.core.errors import ConfigError
 from shikisha.core.plan import Plan, Step
 from shikisha.core.text import one_line
 from shikisha.engine.conductor import Conductor, ConductorKind, ConductorParts, NoPlan, Proposal, Situation
+from shikisha.engine.worker import Card
 from shikisha.retrieval.code_probe import check_probe, probe_code
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.routing.arrays import Floats32, Ints
@@ -81,6 +82,17 @@ class HeadConductor:
     def __init__(self, name: str, head: PartHead, fallback: Conductor | None = None) -> None:
         self.name, self.fallback, self._head = name, fallback, head
 
+    @property
+    def purpose(self) -> str:
+        """What it is for, in words."""
+        return f"for tasks joined as those that it learned from, by these workers: {', '.join(self._head.workers)}"
+
+    def unreadable(self, cards: Sequence[Card]) -> str | None:
+        """Return why no task of this pool can be planned; None where some can."""
+        if any(card.name in self._head.workers for card in cards):
+            return None
+        return f"the pool has none of its workers: {', '.join(self._head.workers)}"
+
     async def propose(self, situation: Situation) -> Proposal:
         """Return the plan, then the empty one; NoPlan where nothing can be planned and no fallback is named."""
         if situation.rounds and (self.fallback is None or situation.rounds[0].version == self._head.version):
@@ -90,14 +102,12 @@ class HeadConductor:
         prompt = situation.task.prompt
         parts = self._head.cutter.cut(prompt) if len(prompt) <= MAX_CHARACTERS else []
         joined = len(parts) > 1
-        problem = None
-        if not present:
-            problem = f"the pool has none of its workers: {', '.join(self._head.workers)}"
-        elif not parts:
+        problem = self.unreadable(situation.cards)
+        if problem is None and not parts:
             problem = f"no part could be read in {len(prompt):,} characters"
-        elif joined and self._head.join not in places:
+        elif problem is None and joined and self._head.join not in places:
             problem = f"the task has {len(parts)} parts, and the pool lacks the worker {self._head.join!r}"
-        elif len(parts) + joined > situation.left.plan_steps:
+        elif problem is None and len(parts) + joined > situation.left.plan_steps:
             problem = f"{len(parts)} parts take more than the {situation.left.plan_steps} steps of a plan"
         if problem is not None:
             if self.fallback is None:

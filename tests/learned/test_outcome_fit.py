@@ -30,7 +30,7 @@ from shikisha.core.task import OPERATOR, Task
 from shikisha.engine.pool import Member, Pool
 from shikisha.learned.learned_file import read_learned, write_learned
 from shikisha.learned.outcome_fit import LearningTerms, answer_states, choose_evidence, fit_outcomes
-from shikisha.learned.outcome_model import OUTCOMES, OutcomeModel, outcome_model_of, prior_model
+from shikisha.learned.outcome_model import OUTCOMES, TOLD, OutcomeModel, outcome_model_of, prior_model
 from shikisha.learned.step_evidence import (
     RunEvidence,
     StepAnswer,
@@ -98,7 +98,7 @@ def test_without_runs_and_without_grades_the_model_is_the_prior() -> None:
 
 def test_draws_of_a_worker_that_joins_after_the_free_runs_spread_widest() -> None:
     model, rng = fitted(RUNS), np.random.default_rng(1)
-    x = model.reader.place(model.reader.mean[None], ["sum"])
+    x = model.reader.place(np.zeros((1, len(model.reader.offset))), ["sum"])
     design = np.zeros(len(model.shared))
     design[0], design[4 + len(model.phrases) :] = 1.0, x[0]
 
@@ -122,6 +122,31 @@ def test_a_worker_is_new_that_joined_after_the_free_runs_and_was_called_little()
     assert [few.is_new(name, 3) for name in ("rare", "known", "late", "unknown")] == [False, False, True, True]
     assert not many.is_new("late", 3)
     assert not fit_outcomes(first[:100], LearningTerms(), OPERATOR, None).is_new("unknown", 3)  # all runs are free yet
+
+
+def test_who_was_right_at_near_texts_is_trusted_there_though_no_kind_is_named() -> None:
+    def unit(text: str, worker: str) -> StepUnit:
+        return StepUnit(text, "", (StepAnswer(worker, (), planned=False),), 0)
+
+    def texts(first: int, count: int) -> list[tuple[str, str]]:
+        goods = [f"{a} {b}" for a in ("oak", "tin", "wool", "silk", "salt") for b in ("boxes", "bales", "crates")]
+        return [
+            pair
+            for good in goods[first : first + count]
+            for pair in ((f"How much do {good} cost in all ?", "adder"), (f"Write a letter on the {good} .", "writer"))
+        ]
+
+    runs = [
+        RunEvidence(f"r{at}", at, (unit(text, worker),), worker == best, GradeBasis.PERSON, OPERATOR)
+        for at, (text, best, worker) in enumerate(
+            (text, best, worker) for text, best in texts(0, 10) * 2 for worker in ("adder", "writer")
+        )
+    ]
+    model = fit_outcomes(runs, LearningTerms(), OPERATOR, None)
+    for text, best in texts(10, 5):
+        x, weights = model.reader.read([text], [""]), model.weights(["adder", "writer"])
+        logits = weights[:, 0] + weights[:, TOLD:] @ x[0]
+        assert logits[("adder", "writer").index(best)] > logits.min() + 2
 
 
 def test_how_far_workers_differ_by_subtask_is_learned() -> None:

@@ -29,7 +29,6 @@ from shikisha.learned.outcome_model import (
     FREE_RUNS,
     KEEPS_PRIOR,
     KIND_PRECISION,
-    MOST_AXES,
     MOST_KINDS,
     SHARE_PRIOR,
     TOLD,
@@ -43,6 +42,7 @@ from shikisha.learned.outcome_model import (
     price_scale,
     prior_model,
     shared_prior,
+    subtask_vectors,
 )
 from shikisha.learned.step_evidence import MOST_ANSWERS, RunEvidence, StepAnswer
 from shikisha.routing.arrays import Flags, Floats, Ints
@@ -63,7 +63,7 @@ _LEAST_SINCE = 6  # runs before and since a change
 _RISES_FROM = 0.5  # chances below it are too low where a worker rose: higher ones are low since they are shrunk
 _FORETOLD, _FORETOLD_ROUNDS = 80, 3  # newest runs in which a change is looked for, and rounds without them
 _CLIP = 1e-4
-_MOST_TEXTS = 4_000  # wordings that the axes are taken from
+_MOST_TEXTS = 4_000  # wordings that their places are taken from
 _ARM_RUNS = 1_000  # newest runs that say what the arms came to
 _ACTS = 0.93
 # The share of tasks on which it acts once it earned less, graded runs of each arm, standard errors: trial and verdict.
@@ -146,31 +146,22 @@ def fit_outcomes(
     return OutcomeModel(
         reader, terms.phrases, names, fit.shared, root, fit.own, roots, slopes, figures, _learning(runs, terms), scope,
         fit.keeps, fit.finds, fit.finds_counts, fit.verdicts, check_share, further_share,
-        float(fit.own_precision[-1]) if x.shape[1] else KIND_PRECISION, middle,
+        float(fit.own_precision[-1]), middle,
     )  # fmt: skip
 
 
 def _read_subtasks(runs: Sequence[RunEvidence], encode: EncodeTexts | None) -> tuple[SubtaskReader, Floats]:
-    """Return the reader whose axes are those of these runs' texts, and `x` of all their units."""
+    """Return the reader that knows these runs' texts, and `x` of all their units."""
     units = [unit for run in runs for unit in run.units]
-    wordings = list(dict.fromkeys(unit.wording for unit in units))
     kinds = Counter(unit.kind for unit in units if unit.kind)
     named = tuple(sorted(kind for kind, count in kinds.most_common(MOST_KINDS) if count >= 3))
-    if encode is None:
-        reader = SubtaskReader(np.zeros(1), np.zeros((1, 0)), named)
-        return reader, reader.read([unit.wording for unit in units], [unit.kind for unit in units])
-    vectors = np.asarray(encode(wordings), dtype=np.float64)
+    wordings = list(dict.fromkeys(unit.wording for unit in units))
+    vectors = subtask_vectors(wordings, encode)
+    few = np.linspace(0, len(wordings) - 1, min(len(wordings), _MOST_TEXTS)).astype(np.int64)
+    reader = SubtaskReader.of_vectors(vectors[few], named, encode)
     at = {wording: place for place, wording in enumerate(wordings)}
-    places = np.array([at[unit.wording] for unit in units])
-    few = np.unique(np.linspace(0, len(places) - 1, min(len(places), _MOST_TEXTS)).astype(np.int64))
-    sample = vectors[places[few]]
-    mean = sample.mean(axis=0)
-    most = min(MOST_AXES, len(sample) // 3)
-    values, axes = np.linalg.eigh((sample - mean).T @ (sample - mean))
-    axes = axes[:, ::-1][:, : min(most, int((values > 1e-6 * max(values[-1], 1e-12)).sum()))]
-    size = float(np.sqrt((((sample - mean) @ axes) ** 2).sum(axis=1).mean())) if axes.shape[1] else 1.0
-    reader = SubtaskReader(mean, axes / max(size, 1e-9), named, encode)
-    return reader, reader.place(vectors[places], [unit.kind for unit in units])
+    columns = reader.columns(vectors)[[at[unit.wording] for unit in units]]
+    return reader, reader.place(columns, [unit.kind for unit in units])
 
 
 def _rows_of(
@@ -457,13 +448,8 @@ def _figures(runs: Sequence[RunEvidence], since: Mapping[str, int]) -> tuple[dic
                     first.setdefault(one.worker, order)
     found = dict[str, WorkerFigures]()
     for worker, said in calls.items():
-        paid = np.array([one.dollars for one in said if not one.fault] or [0.0])
-        took = np.array([one.seconds for one in said if not one.fault] or [0.0])
-        root = len(paid) ** 0.5
-        found[worker] = WorkerFigures(
-            len(said), float(paid.mean()), float(paid.std() / root), float(took.mean()), float(took.std() / root),
-            joined=first[worker],
-        )  # fmt: skip
+        paid, took = np.mean([(one.dollars, one.seconds) for one in said if not one.fault] or [(0.0, 0.0)], axis=0)
+        found[worker] = WorkerFigures(len(said), float(paid), float(took), joined=first[worker])
     known = {name: one.dollars for name, one in found.items() if one.dollars}
     checks = [unit.checker for unit in units if unit.checker is not None and unit.checker.worker in known]
     joined = [(unit.answers[0], unit.together) for unit in units if unit.together > 1]

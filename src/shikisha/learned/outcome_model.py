@@ -4,7 +4,7 @@
                        + h . told + k . x  +  b_w + h_w . told + k_w . x
 
 `z_w` is the worker's price on a logarithmic scale, so that what dollars say of a worker is learned from all others. `x`
-is the subtask: the main axes of its masked wording's vector over the journal's own texts, and its kind as the planner
+is the subtask: how near its masked words and their meaning are to those of the journal, and its kind as the planner
 named it. `told` says by -1/2 and 1/2 which standing phrases were said. The weights with `_w` are a worker's own and are
 drawn to 0, so that a new worker is the average one of its price; how far workers differ by subtask (`kind_precision`)
 is learned as well. The posterior is Gaussian (Laplace) and has the form of an arrow: given the shared weights the
@@ -16,7 +16,8 @@ chance. Deliberately absent: fitting (`outcome_fit`), choosing plans (`conductor
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
+from zlib import crc32
 
 import numpy as np
 
@@ -29,8 +30,11 @@ from shikisha.routing.arrays import Floats
 
 OUTCOMES = "outcome-model"
 EncodeTexts: TypeAlias = Callable[[Sequence[str]], "np.ndarray[Any, np.dtype[np.floating[Any]]]"]
-MOST_AXES, MOST_KINDS = 16, 24
-_LONGEST = 1.6  # norm of a subtask's axes
+MOST_COLUMNS, MOST_KINDS = 16, 24
+_WORDS, _WORDS_SHARE, _MOST_AXES, _LANDMARKS = 256, 0.7, 8, 128  # hashed words, their weight, axes, known wordings
+_LEAST_VALUE = 1e-4  # of nearness among known wordings that makes a column
+_KIND_SHARE = 0.75**0.5  # of each column where the planner names kinds
+_READER, _ARRAYS = ("mean", "axes", "landmarks", "weights", "offset"), ("shared", "root", "own", "roots", "slopes")
 _SHARED_PRECISION = (1.0, 2.0, 11.0, 4.0)  # constant, the planner's choice, joined, price
 _SHARED_MEAN = (0.0, 1.0, -0.3, 0.0)
 _TOLD_MEAN, _TOLD_PRECISION, _KIND_PRECISION = 0.1, 6.25, 2.0
@@ -48,48 +52,84 @@ _BIAS, _PRICE, TOLD = 0, 3, 4  # columns of a design row; 1 is the planner's cho
 
 @dataclass(frozen=True, eq=False)
 class SubtaskReader:
-    """Turns masked wordings and kinds into the vector `x`: `axes` (width, axes) about `mean`, and a place by kind."""
+    """Turns wordings and kinds into the vector `x`: how near a subtask is to known ones, and a place by kind.
+
+    A wording's place is its vector on `axes` (width, A) about `mean`. `landmarks` (L, A) are places of known wordings;
+    `weights` (L, columns) and `offset` (columns) make columns of the nearness to each, whose products are nearness
+    again (Nyström), so that what workers did at some texts says little of others.
+    """
 
     mean: Floats
     axes: Floats
+    landmarks: Floats
+    weights: Floats
+    offset: Floats
     kinds: tuple[str, ...] = ()
     encode: EncodeTexts | None = field(default=None, compare=False)
+
+    @classmethod
+    def of_vectors(cls, vectors: Floats, kinds: tuple[str, ...], encode: EncodeTexts | None) -> Self:
+        """Return the reader of distinct wordings, from their vectors."""
+        mean, most = vectors.mean(axis=0), min(_MOST_AXES, len(vectors) // 3)
+        axes = np.linalg.eigh((vectors - mean).T @ (vectors - mean))[1][:, len(mean) - most :]
+        places = (vectors - mean) @ axes
+        size = max(float(np.sqrt((places**2).sum(axis=1).mean())), 1e-9)
+        landmarks = places[np.linspace(0, len(places) - 1, min(len(places), _LANDMARKS)).astype(np.int64)] / size
+        values, main = np.linalg.eigh(_nearness(landmarks, landmarks))
+        first = max(len(values) - MOST_COLUMNS, int((values < _LEAST_VALUE).sum()))
+        weights = main[:, first:] / np.sqrt(values[first:])
+        offset = (_nearness(places / size, landmarks) @ weights).mean(axis=0)
+        return cls(mean, axes / size, landmarks, weights, offset, kinds, encode)
 
     @property
     def size(self) -> int:
         """The length of `x`."""
-        return int(self.axes.shape[1]) + len(self.kinds)
+        return len(self.offset) + len(self.kinds)
 
     def read(self, wordings: Sequence[str], kinds: Sequence[str]) -> Floats:
         """Return `x` for each subtask, shape (subtasks, size)."""
-        if not self.axes.shape[1]:
-            return self.place(np.zeros((len(wordings), len(self.mean))), kinds)
-        if self.encode is None:
-            raise ConfigError("the outcome model needs a text encoder")
-        return self.place(np.asarray(self.encode(wordings), dtype=np.float64), kinds)
+        if not len(self.offset):
+            return self.place(np.zeros((len(wordings), 0)), kinds)
+        vectors = subtask_vectors(wordings, self.encode)
+        if vectors.shape[1] != len(self.mean):
+            raise ConfigError("the outcome model needs the text encoder that it was made with")
+        return self.place(self.columns(vectors), kinds)
 
-    def place(self, vectors: Floats, kinds: Sequence[str]) -> Floats:
-        """Return `x` for texts whose vectors are known."""
-        x = (vectors - self.mean) @ self.axes
-        x = x / np.maximum(1.0, np.linalg.norm(x, axis=1, keepdims=True) / _LONGEST)
+    def columns(self, vectors: Floats) -> Floats:
+        """Return what `x` has of texts, from their vectors."""
+        return _nearness((vectors - self.mean) @ self.axes, self.landmarks) @ self.weights - self.offset
+
+    def place(self, columns: Floats, kinds: Sequence[str]) -> Floats:
+        """Return `x` of subtasks of these kinds; zeros for `columns` mean an average text."""
         if not self.kinds:
-            return np.asarray(x)
-        share = np.sqrt(0.75) if self.axes.shape[1] else 1.0
+            return columns
         named = np.array([[float(kind == one) for one in self.kinds] for kind in kinds]).reshape(len(kinds), -1)
-        return np.hstack([x * share, named * share])
+        return np.hstack([columns, named]) * _KIND_SHARE
+
+
+def subtask_vectors(wordings: Sequence[str], encode: EncodeTexts | None) -> Floats:
+    """Return for each wording the roots of the counts of its words, which are hashed, and what `encode` says."""
+    counts = np.zeros((len(wordings), _WORDS))
+    for row, wording in zip(counts, wordings, strict=True):
+        np.add.at(row, [crc32(word.encode("utf-8", "replace")) % _WORDS for word in wording.casefold().split()], 1.0)
+    words = _WORDS_SHARE * np.sqrt(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0))
+    return words if encode is None else np.hstack([words, np.asarray(encode(wordings), dtype=np.float64)])
+
+
+def _nearness(places: Floats, landmarks: Floats) -> Floats:
+    squares = (places**2).sum(axis=1)[:, None] + (landmarks**2).sum(axis=1) - 2 * places @ landmarks.T
+    return np.asarray(np.exp(-np.maximum(squares, 0.0) / 2))
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFigures:
-    """What calls of a worker came to: how many, mean dollars and seconds with their deviations, since when it counts
+    """What calls of a worker came to: how many, mean dollars and seconds, since when it counts
     (`since`: the run from which on, after a fall; else empty), and how many runs came before its first call.
     """
 
     calls: int
     dollars: float
-    dollars_spread: float
     seconds: float
-    seconds_spread: float
     since: str = ""
     joined: int = 0
 
@@ -194,15 +234,15 @@ class OutcomeModel:
 
     def is_new(self, worker: str, workers: int) -> bool:
         """Whether a worker joined after the free runs, and had fewer calls yet than each of the others had in them."""
-        known = self.figures.get(worker, WorkerFigures(0, 0.0, 0.0, 0.0, 0.0, joined=self.learning.runs))
+        known = self.figures.get(worker, WorkerFigures(0, 0.0, 0.0, joined=self.learning.runs))
         return known.joined >= FREE_RUNS and known.calls * workers < FREE_RUNS
 
     def kind_chances(self, worker: str) -> dict[str, float]:
         """Return the worker's chance at an average subtask (""), and of each kind, with the phrases that help it."""
         weights = self.weights([worker])[0]
         helps = np.abs(weights[TOLD : TOLD + len(self.phrases)]).sum() / 2
-        vectors = np.tile(self.reader.mean, (1 + len(self.reader.kinds), 1))
-        x = self.reader.place(vectors, ["", *self.reader.kinds])
+        kinds = ["", *self.reader.kinds]
+        x = self.reader.place(np.zeros((len(kinds), len(self.reader.offset))), kinds)
         logits = weights[_BIAS] + helps + x @ weights[TOLD + len(self.phrases) :]
         return dict(zip(["", *self.reader.kinds], (1 / (1 + np.exp(-logits))).tolist(), strict=True))
 
@@ -216,11 +256,9 @@ class OutcomeModel:
             "learning": [*_plain(self.learning)],
             "checks": [self.keeps, self.finds, *self.finds_counts, *self.verdicts],
             "shares": [self.check_share, self.further_share, self.kind_precision, self.price_middle],
-            "mean": encode_array(self.reader.mean),
-            "axes": encode_array(self.reader.axes),
         }
-        arrays = ("shared", "root", "own", "roots", "slopes")
-        content |= {name: encode_array(getattr(self, name)) for name in arrays}
+        content |= {name: encode_array(getattr(self.reader, name)) for name in _READER}
+        content |= {name: encode_array(getattr(self, name)) for name in _ARRAYS}
         return LearnedFile(OUTCOMES, content, tuple(evidence), self.scope, made)
 
 
@@ -253,8 +291,10 @@ def prior_model(phrases: Sequence[str], scope: Scope) -> OutcomeModel:
     keeps = KEEPS_PRIOR[0] / sum(KEEPS_PRIOR)
     finds = FINDS_PRIOR[0] / sum(FINDS_PRIOR)
     nothing = np.zeros((0, own))
+    empty = np.zeros((1, 0))
+    reader = SubtaskReader(np.zeros(1), empty, empty, empty, np.zeros(0))
     return OutcomeModel(
-        SubtaskReader(np.zeros(1), np.zeros((1, 0))), tuple(phrases), (), mean, np.diag(np.sqrt(precision)), nothing,
+        reader, tuple(phrases), (), mean, np.diag(np.sqrt(precision)), nothing,
         np.zeros((0, own, own)), np.zeros((0, own, len(mean))), {}, LearningFigures(), scope, keeps, finds,
         version="prior",
     )  # fmt: skip
@@ -265,8 +305,11 @@ def outcome_model_of(learned: LearnedFile, name: str, encode: EncodeTexts | None
     content: Mapping[str, object] = learned.content
     try:
         workers, phrases, kinds = (_names(content[key]) for key in ("workers", "phrases", "kinds"))
-        mean = decode_array(content["mean"], (None,))
-        reader = SubtaskReader(mean, decode_array(content["axes"], (len(mean), None)), kinds, encode)
+        mean, offset = (decode_array(content[key], (None,)) for key in ("mean", "offset"))
+        axes = decode_array(content["axes"], (len(mean), None))
+        landmarks = decode_array(content["landmarks"], (None, axes.shape[1]))
+        weights = decode_array(content["weights"], (len(landmarks), len(offset)))
+        reader = SubtaskReader(mean, axes, landmarks, weights, offset, kinds, encode)
         size = TOLD + len(phrases) + reader.size
         own = len(own_columns(size))
         root, roots = decode_array(content["root"], (size, size)), decode_array(content["roots"], (None, own, own))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
 from typing import get_args, get_origin, get_type_hints
 
@@ -13,9 +13,18 @@ from journals import answered, started
 
 from shikisha.core.budget import Caps, Usage
 from shikisha.core.errors import JournalTampered
-from shikisha.core.events import EVENT_CLASSES, CheckDecided, CheckStatus, Event, OnCheckFailure, RunResumed
-from shikisha.journal.chain import GENESIS, chain_hash
+from shikisha.core.events import (
+    EVENT_CLASSES,
+    CheckDecided,
+    CheckStatus,
+    Event,
+    OnCheckFailure,
+    RecordsChanged,
+    RunResumed,
+)
+from shikisha.journal.chain import GENESIS, chain_hash, encode_records
 from shikisha.journal.codec import body_hash, body_references, body_text, canonical_tail, decode_event, encode_event
+from shikisha.journal.records import records_event
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False).map(lambda number: number + 0.0)  # -0.0 is 0.0
 POSITIVE = st.none() | st.floats(0, 1e9)
@@ -187,3 +196,22 @@ def test_numbers_that_json_does_not_have_are_refused(number: float) -> None:
 def test_data_that_makes_no_event_is_tampering(kind: str, data: str) -> None:
     with pytest.raises(JournalTampered, match="run r"):
         decode_event(kind, "r", 1.0, data, {})
+
+
+@dataclass(frozen=True)
+class Told:
+    """A work that makes this of records."""
+
+    event: RecordsChanged
+
+    def records(self) -> RecordsChanged:
+        return self.event
+
+
+def test_a_new_runs_row_and_what_its_key_used_are_one_event() -> None:
+    row, used = records_event(rows={"served": {"r": "h"}}), records_event(member="m", used={"k": [1, 2, 3]})
+    (entry,) = encode_records([Told(row), Told(used)])
+    assert decode_event(entry.kind, entry.run, entry.at, entry.data, {}) == replace(used, rows=row.rows)
+    key = records_event(rows={"grants": {"k": "h"}})
+    assert len(encode_records([Told(key), Told(used)])) == 2
+    assert len(encode_records([Told(row), Told(row)])) == 2

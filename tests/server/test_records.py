@@ -217,6 +217,13 @@ async def test_a_store_from_before_is_chained_as_it_is_found(url: str) -> None:
             connection.execute(text("DELETE FROM events"))
             connection.execute(text(f"UPDATE head SET count = 0, hash = '{'0' * 64}'"))  # noqa: S608 - our own zeros
             connection.execute(text("UPDATE alembic_version SET version_num = '0008'"))
+            connection.execute(text("DROP TABLE views"))
+            for column in (
+                "runs DROP COLUMN judged",
+                "run_days DROP COLUMN judged",
+                "run_days DROP COLUMN judged_good",
+            ):
+                connection.execute(text(f"ALTER TABLE {column}"))
             upgrade_tables(connection)
 
         await desk.journal.write(forget)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast, runtime
 
 from shikisha.core.errors import JournalUnavailable, ServerFenced
 from shikisha.core.events import RecordsChanged
-from shikisha.core.fast_dataclass import dataclass
+from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.journal.codec import EncodedEvent, encode_event
 
 if TYPE_CHECKING:
@@ -73,10 +73,13 @@ class RecordedWork(Protocol):
 
 
 def encode_records(works: Iterable[object]) -> list[EncodedEvent]:
-    """Return the events of what these works make of records."""
+    """Return the events of what these works make of records: new rows and what was used meanwhile are one."""
     # Asking whether a work is of a protocol takes as long as encoding an event.
-    made = [cast("RecordedWork", work).records() for work in works if hasattr(work, "records")]
-    return [encode_event(event) for event in made if event is not None]
+    told = [cast("RecordedWork", work).records() for work in works if hasattr(work, "records")]
+    made = [event for event in told if event is not None]
+    if len(made) == 2 and made[0].rows.keys() == {"served"} and made[1].used and not made[1].rows:
+        made = [replace(made[1], rows=made[0].rows)]
+    return [encode_event(event) for event in made]
 
 
 _LOG = logging.getLogger(__name__)

@@ -279,7 +279,9 @@ class _LazyGroup(TyperGroup):
                 args = [*RENAMED[typed].split(), *args[len(typed.split()) :]]
                 break
         if args and args[0] not in self.commands and PLUGGED.knows(args[0]):
-            self.add_command(typer.main.get_command(_placeholder(args[0])), args[0])
+            made = typer.Typer(add_completion=False)
+            made.command(args[0])(_not_imported)
+            self.add_command(typer.main.get_command(made), args[0])
         if args and args[0] in LEARNED_ELSEWHERE:
             gone = ConfigError(f"{args[0]} was removed; instead [learning] on = true, and learn shows what it learned")
             raise typer.Exit(report_error(gone, ExitCode.CONFIG, as_json="--json" in args))
@@ -340,12 +342,6 @@ def _main_options(
 
 def _not_imported() -> None:
     raise NotImplementedError("the command group replaces this by the command itself")
-
-
-def _placeholder(name: str) -> typer.Typer:
-    made = typer.Typer(add_completion=False)
-    made.command(name)(_not_imported)
-    return made
 
 
 for _name, (_, _, _summary) in COMMANDS.items():

@@ -126,7 +126,10 @@ def command(function: Command) -> Callable[..., None]:
             (values[record_of[name]] if name in record_of else arguments)[name] = value
 
         def call() -> ExitCode | None:
-            _refuse_non_finite(options)
+            # Refuse nan and inf: no comparison with nan is ever true, so a cap of nan would be no cap
+            for name, value in options.items():
+                if isinstance(value, float) and not isfinite(value):
+                    raise TaskError(f"--{name.replace('_', '-')}: expected a number, not {value:g}")
             return function(**arguments, **{name: record(**values[name]) for name, record in records.items()})
 
         code = _run_with_exit_code(call, as_json=options.get("json") in (True, Path(STDOUT)))
@@ -173,13 +176,6 @@ def _option_parameters(
         for key, default in own.items():
             given = inspect.Parameter.empty if default is MISSING else default
             yield inspect.Parameter(key, parameter.KEYWORD_ONLY, default=given, annotation=types[key])
-
-
-def _refuse_non_finite(given: Mapping[str, object]) -> None:
-    """Refuse nan and inf: no comparison with nan is ever true, so a cap of nan would be no cap."""
-    for name, value in given.items():
-        if isinstance(value, float) and not isfinite(value):
-            raise TaskError(f"--{name.replace('_', '-')}: expected a number, not {value:g}")
 
 
 def _run_with_exit_code(function: Callable[[], ExitCode | None], *, as_json: bool) -> ExitCode:

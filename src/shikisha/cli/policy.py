@@ -303,7 +303,7 @@ def promote(
     found = _judge_trial(folder, judging, shared) if before.canary and before.canary.version == name else None
     if found is None or found.trial is None or found.verdict is None or not found.verdict.promote:
         return _print_refusal(folder, name, before, found, shared)
-    signed = by.model_copy(update={"why": why or _trial_summary(found.trial)})
+    signed = by.model_copy(update={"why": why or f"right {_format_change(found.trial.right)}"})
 
     def promoted(held: PolicyRegistry) -> PolicyRegistry:
         if held.shares != before.shares:
@@ -439,10 +439,6 @@ def _verdict_lines(folder: Path, version: str, found: PromotionVerdict) -> Itera
     yield "not to be promoted" if found.missing is None else "not to be promoted yet"
     for reason in found.reasons:
         yield f"  - {reason}"
-
-
-def _trial_summary(found: CanaryTrial) -> str:
-    return f"right {_format_change(found.right)}"
 
 
 group = typer.Typer(

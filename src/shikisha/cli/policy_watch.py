@@ -227,12 +227,26 @@ def watch(policy: PolicyName, watching: PolicyWatchOptions, shared: SharedOption
         raise TaskError("expected --log or --journal, not both")
     if watching.usual not in ("", *_BASELINE_SOURCES):
         raise TaskError(f"--usual: expected {' or '.join(_BASELINE_SOURCES)}, not {watching.usual!r}")
-    watched = _open_policy(policy)
+    if not policy.is_dir():
+        beside = policy.parent if (policy.parent / REGISTRY_FILE).exists() else None
+        watched = WatchedPolicy(*load_policy(policy), beside)
+    else:
+        live = read_registry(policy).live
+        if not live:
+            raise ConfigError(f"{policy}: there is no policy in this registry")
+        watched = WatchedPolicy(*load_policy(policy_path(policy, live)), policy)
     # Refuse an existing file, because it may be the policy that is watched, or one of a registry.
     to = watching.to
     if to is not None and to.exists():
         raise ConfigError(f"--out {to}: expected a new file: a policy is never written over another")
-    traffic = _worker_history(watched, watching, shared)
+    if watching.log is not None:
+        traffic = history_of_log(watching.log, watched.policy)
+    else:
+        named = shared.journal or ""
+        journal = "the journal" if not named or "://" in named else named  # a URL may hold a password
+        # The policy sees nothing of what is watched, unless `_write_reroute` makes one: of the runs of its own scope.
+        _, runs = session.read_runs(shared, watched.policy.about.scope.tenant, None)
+        traffic = history_of_runs(runs, watched.policy, watched.version, journal)
     found = _judge_workers(watched, traffic, watching)
     fell = [standing.drift for standing in found.standings if standing.drift is not None]
     if fell and watching.to is not None:
@@ -242,26 +256,6 @@ def watch(policy: PolicyName, watching: PolicyWatchOptions, shared: SharedOption
     else:
         print_watch_report(found)
     return ExitCode.FAILED if fell else ExitCode.OK
-
-
-def _open_policy(path: Path) -> WatchedPolicy:
-    if not path.is_dir():
-        beside = path.parent if (path.parent / REGISTRY_FILE).exists() else None
-        return WatchedPolicy(*load_policy(path), beside)
-    live = read_registry(path).live
-    if not live:
-        raise ConfigError(f"{path}: there is no policy in this registry")
-    return WatchedPolicy(*load_policy(policy_path(path, live)), path)
-
-
-def _worker_history(watched: WatchedPolicy, watching: PolicyWatchOptions, shared: SharedOptions) -> "WorkerHistory":
-    if watching.log is not None:
-        return history_of_log(watching.log, watched.policy)
-    named = shared.journal or ""
-    journal = "the journal" if not named or "://" in named else named  # a URL may hold a password
-    # The policy sees nothing of what is watched, unless `_write_reroute` makes one: of the runs of its own scope.
-    _, runs = session.read_runs(shared, watched.policy.about.scope.tenant, None)
-    return history_of_runs(runs, watched.policy, watched.version, journal)
 
 
 def _judge_workers(watched: WatchedPolicy, traffic: "WorkerHistory", watching: PolicyWatchOptions) -> PolicyWatchReport:

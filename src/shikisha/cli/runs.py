@@ -176,18 +176,14 @@ def rollback(run: OneRun, shared: SharedOptions, note: Note = "") -> ExitCode:
     if shared.json:
         output.print_json({"run": after.id, "effects": [_effect_json(effect) for effect in effects]})
     else:
-        _print_effects(before, after)
+        if not after.effects:
+            output.print_note(f"run {after.id} has no effect that could be undone")
+        elif before.effects == after.effects:
+            output.print_note(f"run {after.id} is already rolled back as far as possible:")
+        for effect in after.effects.values():
+            outcome = "undone" if _was_undone(effect) else f"kept: {one_line(getattr(effect, 'message', ''), 100)}"
+            output.print_note(f"  {effect.effect} ({effect.worker}, by {effect.by}): {outcome}")
     return ExitCode.OK if all(_was_undone(effect) for effect in effects) else ExitCode.FAILED
-
-
-def _print_effects(before: Run, after: Run) -> None:
-    if not after.effects:
-        output.print_note(f"run {after.id} has no effect that could be undone")
-    elif before.effects == after.effects:
-        output.print_note(f"run {after.id} is already rolled back as far as possible:")
-    for effect in after.effects.values():
-        outcome = "undone" if _was_undone(effect) else f"kept: {one_line(getattr(effect, 'message', ''), 100)}"
-        output.print_note(f"  {effect.effect} ({effect.worker}, by {effect.by}): {outcome}")
 
 
 def _was_undone(effect: EffectUndone | EffectKept) -> bool:

@@ -110,7 +110,7 @@ def serve(
     """
     if mcp:
         return _serve_mcp(shared, yes=yes)
-    if _is_first_process():
+    if os.getpid() == 1:
         raise typer.Exit(_serve_as_child())
     # A child of the supervisor is told its place; without it this command starts the processes, or is the only one.
     place = ProcessPlace.of(os.environ)
@@ -141,11 +141,6 @@ def serve(
     read_config = None if file is None else partial(configured_container, file)
     process.run_server(container, url, ready, read_config, shared=place is not None, phone=phone)
     return ExitCode.OK
-
-
-def _is_first_process() -> bool:
-    """Whether this process is the first one of a container."""
-    return os.getpid() == 1
 
 
 def _serve_as_child() -> int:

@@ -28,7 +28,7 @@ from shikisha.core.budget import Caps
 from shikisha.core.errors import ConfigError, PlanError, ShikishaError
 from shikisha.core.fast_dataclass import dataclass, replace
 from shikisha.core.plan import ANSWER, Plan, Step
-from shikisha.core.run import Result, RoundResult
+from shikisha.core.run import RoundResult
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.worker import Card
 from shikisha.routing.answer_evidence import read_candidates, stack_evidence
@@ -168,20 +168,20 @@ def policy_conductor(spec: str, name: str = "") -> PolicyConductor:
     share = parse_share(besides.get(_EXPLORE, "0"))
     enough = parse_enough(besides.get(_UNTIL, str(ENOUGH_OUTCOMES)))
     exploring = ExplorationBudget(share, mix.cost * rung.dial.unit, enough) if share else None
-    balance = _parse_balance(besides[_BALANCE]) if _BALANCE in besides else None
+    if _BALANCE in besides:
+        text = besides[_BALANCE]
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= 1:
+            raise ConfigError(
+                f"{_BALANCE}: expected what a full worker's next call costs in accuracy, from 0 to 1, not {text!r}"
+            )
+        balance = value
+    else:
+        balance = None
     return PolicyConductor(name or f"policy:{spec}", policy, version, mix, exploring, balance)
-
-
-def _parse_balance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise ConfigError(
-            f"{_BALANCE}: expected what a full worker's next call costs in accuracy, from 0 to 1, not {text!r}"
-        )
-    return value
 
 
 def policy_state(policy: Policy, situation: Situation) -> DecisionState:
@@ -190,7 +190,14 @@ def policy_state(policy: Policy, situation: Situation) -> DecisionState:
     batch = TaskBatch((task.prompt,), policy.types.of((task.domain,), (task.prompt,)))
     shape = (1, len(policy.workers))
     codes, lengths, tokens = np.full(shape, NOT_ASKED, np.int64), np.zeros(shape, np.int64), np.full(shape, np.nan)
-    given = list(_results_by_worker(policy, situation.rounds, situation.cards))
+    # Each result with the policy's index of the worker that was asked, even where a fallback answered
+    found = []
+    for performed in situation.rounds:
+        for step, result in zip(performed.plan.steps, performed.results, strict=True):
+            name = situation.cards[step.worker].name
+            if name in policy.names:
+                found.append((policy.names.index(name), result))
+    given = list(found)
     kind = int(batch.types[0])
     texts = [policy.types.canonical(result.text if result.ok else None, kind) for _, result in given]
     for (worker, result), code in zip(given, encode_answers(texts, NO_ANSWER), strict=True):
@@ -203,19 +210,6 @@ def policy_state(policy: Policy, situation: Situation) -> DecisionState:
         evidence = stack_evidence([said], [worker for worker, _ in given], len(policy.workers))
     versions = policy.may_ask(tuple(card.name for card in situation.cards))
     return DecisionState(batch, codes, lengths, tokens, versions, evidence)
-
-
-def _results_by_worker(
-    policy: Policy, rounds: Sequence[RoundResult], cards: tuple[Card, ...]
-) -> list[tuple[int, Result]]:
-    """Return each result with the policy's index of the worker that was asked, even where a fallback answered."""
-    found = []
-    for performed in rounds:
-        for step, result in zip(performed.plan.steps, performed.results, strict=True):
-            name = cards[step.worker].name
-            if name in policy.names:
-                found.append((policy.names.index(name), result))
-    return found
 
 
 def _without_worker(seen: DecisionState, column: int) -> DecisionState:

@@ -204,17 +204,13 @@ def guess_language(text: str) -> str:
     script, count = max(letters.items(), key=lambda item: item[1], default=("", 0))
     if script != "latin":
         return script if count > letters.total() / 2 else ""
-    return _latin_language(words)
+    # The language with most frequent words: at least two, and 1.5 times as many as the next language
+    hits = Counter({language: sum(word in known for word in words) for language, known in _COMMON_WORDS.items()})
+    (best, most), (_, next_most) = hits.most_common(2)
+    return best if most >= 2 and most >= 1.5 * next_most else ""
 
 
 def _script(letter: str) -> str:
     if letter < "\u0250":
         return "latin"
     return next((name for name, first, last in _SCRIPTS if first <= letter <= last), "")
-
-
-def _latin_language(words: list[str]) -> str:
-    """Return the language with most frequent words: at least two, and 1.5 times as many as the next language."""
-    hits = Counter({language: sum(word in known for word in words) for language, known in _COMMON_WORDS.items()})
-    (best, most), (_, next_most) = hits.most_common(2)
-    return best if most >= 2 and most >= 1.5 * next_most else ""

@@ -324,7 +324,11 @@ class Container:
             card = _build_card(self, name, table)
             if isinstance(table, AgentSettings):
                 return self._agent(card, table, chosen)
-            worker = self._child_run(table, chosen) if table.kind == adapters.CONDUCTOR else self._adapter(card, table)
+            worker = (
+                self._child_run(table, chosen)
+                if table.kind == adapters.CONDUCTOR
+                else adapters.WORKER_KINDS[table.kind].make(table, self.folder, card, self.secret_store)
+            )
             undo = self._compensation(table, chosen) if table.compensate else None
             handoffs = tuple(_build_handoff(self, entry) for entry in table.checks)
             return Member(card, worker, handoffs, undo, self._guards(name, table))
@@ -359,9 +363,6 @@ class Container:
             wanted = "a worker that makes its own calls and has no compensate of its own"
             raise ConfigError(f"compensate: {name!r} cannot undo calls; expected {wanted}")
         return self._member(name, chosen)
-
-    def _adapter(self, card: Card, table: WorkerTable) -> Worker:
-        return adapters.WORKER_KINDS[table.kind].make(table, self.folder, card, self.secret_store)
 
     def _child_run(self, table: WorkerTable, chosen: Sequence[str]) -> Worker:
         own = cast("adapters.ChildRunSettings", table)
@@ -614,7 +615,7 @@ def _worker_references(table: WorkerTable, composition: Container) -> Iterator[t
             yield key, "worker", name, workers
     for place, entry in enumerate(table.checks):
         yield f"checks[{place}]", "check", entry.check, tuple(composition.checks)
-    for place, name in enumerate(_child_pool(table)):
+    for place, name in enumerate((table.pool or ()) if isinstance(table, adapters.ChildRunSettings) else ()):
         yield f"pool[{place}]", "worker", name, workers
     if isinstance(table, AgentSettings):
         chat = tuple(name for name, other in composition.workers.items() if other.kind == "chat")
@@ -624,10 +625,6 @@ def _worker_references(table: WorkerTable, composition: Container) -> Iterator[t
                 yield f"tools[{place}]", "catalogue", name[1:], tuple(composition.settings.catalogues)
             else:
                 yield f"tools[{place}]", "worker", name, workers
-
-
-def _child_pool(table: WorkerTable) -> tuple[str, ...]:
-    return (table.pool or ()) if isinstance(table, adapters.ChildRunSettings) else ()
 
 
 def build_observer(

@@ -151,7 +151,10 @@ def _fit_policy(
         refuse_unknown_propensities(runs, kind, priced)
     scores: TaskScores | None = None
     if whole:
-        selection, why = _fit_full_log(order, priced, told, tell), ""
+        # Select among all candidates: every worker was asked for every task
+        about = replace(_origin(order, priced, told), notes=(*told.notes, *find_gaps(priced)))
+        wants = LearningOptions(order.seed, order.rung)
+        selection, why = select_policy(priced, wants, about, tell), ""
         scores = held_out_scores(selection, priced)
     else:
         selection, why = _fit_partial_log(order, priced, told, tell)
@@ -175,15 +178,6 @@ def _with_task_types(panel: OutcomeMatrix, tell: ProgressCallback) -> tuple[Outc
     return assign_types(panel, types), (
         f"the log has no task types; {len(types.names)} were found by clustering the prompts",
     )
-
-
-def _fit_full_log(
-    order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSource, tell: ProgressCallback
-) -> Selection:
-    """Select among all candidates: every worker was asked for every task."""
-    about = replace(_origin(order, panel, source), notes=(*source.notes, *find_gaps(panel)))
-    wants = LearningOptions(order.seed, order.rung)
-    return select_policy(panel, wants, about, tell)
 
 
 def _origin(order: LearnRequest, panel: OutcomeMatrix, source: _OutcomeSource) -> PolicyOrigin:
@@ -219,14 +213,11 @@ def _log_folder(order: LearnRequest, tell: ProgressCallback) -> Iterator[tuple[P
         )
         left = tuple(f"left out of the journal: {reason}: {count:,}" for reason, count in written.left.items())
         remarks = tuple(f"in the journal: {what}: {count:,}" for what, count in written.remarks.items())
-        yield folder, _journal_name(order.journal), (*left, *remarks)
-
-
-def _journal_name(journal: str) -> str:
-    if "://" not in journal:
-        return journal
-
-    return redact_store_url(journal)
+        yield (
+            folder,
+            order.journal if "://" not in order.journal else redact_store_url(order.journal),
+            (*left, *remarks),
+        )
 
 
 def _cost_kind(log: OutcomeLog) -> str:

@@ -177,7 +177,13 @@ class FileSearch:
         self._index = TextIndex(documents, _PART_WEIGHTS)
         self._file_of = np.array([self._place[part.file] for part in self.parts], np.int64)
         self._names = TextIndex([IndexedText("", (name,)) for name in self.names], (1.0,))
-        self._neighbors = self._read_imports(files)
+        # For each file those that it imports and those that import it
+        found: list[set[int]] = [set() for _ in self.names]
+        for place, name in enumerate(self.names):
+            for other in imported_files(name, files[name], self._place):
+                found[place].add(self._place[other])
+                found[self._place[other]].add(place)
+        self._neighbors = [sorted(each - {place}) for place, each in enumerate(found)]
         self._tests = self._read_tests()
         self._read_history(history)
 
@@ -191,7 +197,14 @@ class FileSearch:
         named = np.zeros(size)
         of_names = self._names.search(query, _PARTS)
         named[of_names.positions] = of_names.scores
-        messages = self._by_messages(query)
+        messages = np.zeros(len(self.names))
+        if len(self._messages):
+            found = self._messages.search(query, _MESSAGES)
+            top = float(found.scores.max(initial=0.0)) or 1.0
+            for position, score in zip(found.positions, found.scores, strict=True):
+                changed = self._changes[int(position)]
+                for place in changed:
+                    messages[place] += (score / top) ** 2 / len(changed) ** 0.5
         words = [_normalized(each) for each in (best, named, messages)]
         first = words[0] + words[1] + words[2] + 0.5 * self._lately
         seeds = np.argsort(-first, kind="stable")[:_SEEDS]
@@ -223,17 +236,6 @@ class FileSearch:
             if scores[place] > 0
         ]
 
-    def _by_messages(self, query: str) -> Floats:
-        scores = np.zeros(len(self.names))
-        if len(self._messages):
-            found = self._messages.search(query, _MESSAGES)
-            top = float(found.scores.max(initial=0.0)) or 1.0
-            for position, score in zip(found.positions, found.scores, strict=True):
-                changed = self._changes[int(position)]
-                for place in changed:
-                    scores[place] += (score / top) ** 2 / len(changed) ** 0.5
-        return scores
-
     def _changed_together(self, seed: int) -> dict[int, float]:
         counts, total = defaultdict[int, float](float), 0.0
         for commit in self._commits_of.get(seed, ()):
@@ -256,15 +258,6 @@ class FileSearch:
         self._lately = _normalized(lately)
         texts = [IndexedText("", (commit.message, " ".join(commit.files[:_MOST_TOGETHER]))) for commit in history]
         self._messages = TextIndex(texts, _MESSAGE_WEIGHTS)
-
-    def _read_imports(self, files: Mapping[str, str]) -> list[list[int]]:
-        """Return for each file those that it imports and those that import it."""
-        found: list[set[int]] = [set() for _ in self.names]
-        for place, name in enumerate(self.names):
-            for other in imported_files(name, files[name], self._place):
-                found[place].add(self._place[other])
-                found[self._place[other]].add(place)
-        return [sorted(each - {place}) for place, each in enumerate(found)]
 
     def _read_tests(self) -> list[list[int]]:
         """Return for each file its tests, and for each test what it tests, by their names."""

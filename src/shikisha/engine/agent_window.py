@@ -87,7 +87,12 @@ class AgentWindow:
         ]
         self._calls += sum(map(byte_length, texts))
         room = (self.card.context_tokens or self.assumed) - output_limit(self.card, client_options)
-        fixed = _fixed_bytes(request, client_options) + self._calls
+        # The size of everything that does not grow from turn to turn
+        task = request.task
+        said = [task.prompt, task.context, request.subtask, *(turn.text for turn in task.history)]
+        said += [text for earlier in request.granted for text in (earlier.subtask, earlier.text or "")]
+        said += [dump_json(tool) for tool in client_options.tools]
+        fixed = sum([byte_length(text) for text in said]) + self._calls
         before = self._bytes = fixed + self._results
         if before * self._tokens_per_byte > room and self.shown:
             self.shown, cut = _cut_results(self.shown, int(room * _FILL / self._tokens_per_byte) - fixed)
@@ -151,12 +156,3 @@ def _cut_result(result: ToolResult, tool: str, kept: int) -> ToolResult:
 
 def _result_bytes(exchanges: Iterable[ToolExchange]) -> int:
     return sum([byte_length(result.content) for each in exchanges for result in each.results])
-
-
-def _fixed_bytes(request: Request, client_options: ClientOptions) -> int:
-    """Return the size of everything that does not grow from turn to turn."""
-    task = request.task
-    said = [task.prompt, task.context, request.subtask, *(turn.text for turn in task.history)]
-    said += [text for earlier in request.granted for text in (earlier.subtask, earlier.text or "")]
-    said += [dump_json(tool) for tool in client_options.tools]
-    return sum([byte_length(text) for text in said])

@@ -189,7 +189,12 @@ async def recount_usage(read: RunReader, past: Run, ledger: BudgetLedger) -> Non
             if step.attempts:
                 ledger.charge(attempt.counted for attempt in step.attempts)
                 ledger.count_tool_calls(step.tool_calls)
-    for key, attempts in _attempts_by_key(past).items():
+    # The steps' own attempts by idempotency key: those of one key have their child runs in common
+    calls: dict[str, list[Attempt]] = {}
+    for attempt in past.attempts:
+        if attempt.started.role in EFFECT_ROLES:
+            calls.setdefault(attempt.started.key, []).append(attempt)
+    for key, attempts in calls.items():
         stated = any(_states_children(attempt) for attempt in attempts)
         number = 0
         while events := await read(child_run_id(key, number)):
@@ -200,15 +205,6 @@ async def recount_usage(read: RunReader, past: Run, ledger: BudgetLedger) -> Non
             if not stated:
                 ledger.settle(Amount(), below.used)
             number += 1
-
-
-def _attempts_by_key(past: Run) -> dict[str, list[Attempt]]:
-    """Return the steps' own attempts by idempotency key: those of one key have their child runs in common."""
-    calls: dict[str, list[Attempt]] = {}
-    for attempt in past.attempts:
-        if attempt.started.role in EFFECT_ROLES:
-            calls.setdefault(attempt.started.key, []).append(attempt)
-    return calls
 
 
 def _states_children(attempt: Attempt) -> bool:

@@ -205,7 +205,17 @@ async def _propose(conducted: ConductedRun, index: int) -> Proposal | Fault:
     for rejection in rejected[len(past.rejected) if past else 0 :]:
         context.recorder.add(_plan_rejected(conducted, index, rejection))
     if isinstance(proposal, Proposal):
-        proposal = _without_repetition(proposal, conducted.rounds)
+        # Its calls would be the same ones at the same price, and no step would know more than it did. Conductors that
+        # are no models ask again on purpose, and a plan that failed may be tried again.
+        answered = (
+            place
+            for place, past in enumerate(conducted.rounds)
+            if past.plan == proposal.plan and _has_answer(conducted.rounds, place)
+        )
+        place = next(answered, None) if proposal.text else None
+        proposal = (
+            proposal if place is None else replace(proposal, plan=Plan(), note=_REPEATED, final=True, keeps=place)
+        )
         note = _note_with_warning(conducted, proposal, index)
         if note != proposal.note:
             proposal = replace(proposal, note=note)
@@ -358,17 +368,6 @@ def _validate_proposal(proposal: Proposal, context: RunContext, rounds: Sequence
         bool(proposal.joins),
         bool(proposal.partial),
     )
-
-
-def _without_repetition(proposal: Proposal, rounds: Sequence[RoundResult]) -> Proposal:
-    """Return an empty plan in place of one that a model wrote again and that has brought an answer.
-
-    Its calls would be the same ones at the same price, and no step would know more than it did. Conductors that are no
-    models ask again on purpose, and a plan that failed may be tried again.
-    """
-    answered = (place for place, past in enumerate(rounds) if past.plan == proposal.plan and _has_answer(rounds, place))
-    place = next(answered, None) if proposal.text else None
-    return proposal if place is None else replace(proposal, plan=Plan(), note=_REPEATED, final=True, keeps=place)
 
 
 def _has_answer(rounds: Sequence[RoundResult], index: int) -> bool:

@@ -83,7 +83,18 @@ async def perform_map(calls: StepCalls, map_input: MapInput) -> StepEnd:
         why = f"step {listed.index}, whose list it goes through: {listed.fault}"
         return StepEnd(Result(name, None, Fault(FaultKind.BLOCKED, why), labels=labels))
     try:
-        requests = _item_requests(calls, map_input, listed.text)
+        # Each item's request, None for an empty item; ValueError where there is no list
+        scrub, whole = calls.context.secret_store.scrub, map_input.request
+        items = parse_items(listed.text)
+        requests: list[Request | None] = []
+        for number, item in enumerate(items):
+            if item is None:
+                requests.append(None)
+                continue
+            granted = grant_item(whole.granted, map_input.each, scrub(item), number, len(items))
+            requests.append(
+                replace(whole, granted=granted, schema=None, client_options=NO_CLIENT_OPTIONS, on_text=None)
+            )
         _begin(calls, map_input, requests)
     except ValueError as error:
         why = f"step {listed.index}, whose list it goes through: {error}"
@@ -107,20 +118,6 @@ async def perform_map(calls: StepCalls, map_input: MapInput) -> StepEnd:
     elif progress.waiting is not None:
         return progress.waiting
     return await _map_end(progress)
-
-
-def _item_requests(calls: StepCalls, map_input: MapInput, text: str) -> list[Request | None]:
-    """Return each item's request, None for an empty item; ValueError where there is no list."""
-    scrub, whole = calls.context.secret_store.scrub, map_input.request
-    items = parse_items(text)
-    requests: list[Request | None] = []
-    for number, item in enumerate(items):
-        if item is None:
-            requests.append(None)
-            continue
-        granted = grant_item(whole.granted, map_input.each, scrub(item), number, len(items))
-        requests.append(replace(whole, granted=granted, schema=None, client_options=NO_CLIENT_OPTIONS, on_text=None))
-    return requests
 
 
 def _begin(calls: StepCalls, map_input: MapInput, requests: list[Request | None]) -> None:

@@ -7,7 +7,7 @@ not `hash`); long prompts are read to a fixed length.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from zlib import crc32
 
@@ -68,13 +68,9 @@ def hash_prompts(prompts: Sequence[str]) -> HashedWords:
     return _stack_rows(
         [
             _hash_row([*words, *map(" ".join, pairwise(words))], PROMPT_BUCKETS)
-            for words in _tokenize(_WORD_OR_DIGIT, prompts)
+            for words in (_WORD_OR_DIGIT.findall(text[:_MAX_CHARACTERS].lower()) for text in prompts)
         ]
     ).scaled(np.ones(PROMPT_BUCKETS))
-
-
-def _tokenize(pattern: re.Pattern[str], texts: Sequence[str]) -> Iterator[list[str]]:
-    return (pattern.findall(text[:_MAX_CHARACTERS].lower()) for text in texts)
 
 
 def _hash_row(words: Sequence[str], size: int) -> tuple[Ints, Floats]:

@@ -154,18 +154,14 @@ def parse_target(options: Sequence[tuple[str, str]]) -> OperatingTarget:
             f"one of {', '.join(_TARGET_OPTIONS)} at a time, not {' and '.join(name for name, _ in options)}"
         )
     for name, text in options:
-        return OperatingTarget(TargetMetric(name), _parse_number(name, text))
+        try:
+            value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < float("inf"):
+            raise ConfigError(f"{name}: expected a number from 0 (or a percentage), not {text!r}")
+        return OperatingTarget(TargetMetric(name), value)
     return OperatingTarget()
 
 
 _TARGET_OPTIONS = tuple(aim.value for aim in TargetMetric if aim is not TargetMetric.BEST)
-
-
-def _parse_number(name: str, text: str) -> float:
-    try:
-        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ConfigError(f"{name}: expected a number from 0 (or a percentage), not {text!r}")
-    return value

@@ -302,18 +302,19 @@ class StepSpans:
         if isinstance(event, AttemptFailed):
             span.error = "" if event.fault in span_attributes.NO_ERRORS else event.fault.value
         elif self._content:
-            self._content_of(trace, event, span)
+            attributes = span_attributes.output_attributes(event.text, event.finish.value)
+            if conventions.TOOL_NAME in span.attributes:
+                span.attributes[conventions.TOOL_RESULT] = event.text
+            else:
+                span.attributes.update(attributes)
+            above = trace.open.get((event.round, event.step))
+            if (
+                above is not None
+                and event.step is not None
+                and span.attributes[conventions.ROLE] == CallRole.STEP.value
+            ):
+                above.attributes.update(attributes)  # the step's own answer, not the opinion of a check's worker
         self._end(span, event.at)
-
-    def _content_of(self, trace: RunTrace, event: AttemptFinished, span: RunSpan) -> None:
-        attributes = span_attributes.output_attributes(event.text, event.finish.value)
-        if conventions.TOOL_NAME in span.attributes:
-            span.attributes[conventions.TOOL_RESULT] = event.text
-        else:
-            span.attributes.update(attributes)
-        above = trace.open.get((event.round, event.step))
-        if above is not None and event.step is not None and span.attributes[conventions.ROLE] == CallRole.STEP.value:
-            above.attributes.update(attributes)  # the step's own answer, not the opinion of a check's worker
 
     def add_check(self, trace: RunTrace, event: CheckDecided) -> None:
         """Add a check's verdict to its step."""

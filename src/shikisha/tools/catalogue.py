@@ -52,7 +52,6 @@ from shikisha.workers.model_files import cache_folder
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from shikisha.retrieval.text_index import IndexedText
     from shikisha.workers.http_client import HttpResponse
 
 
@@ -246,7 +245,15 @@ class ToolSearch:
             raise ConfigError(f"a ranker for {self.ranker.fields} fields; tools have {len(FIELD_WEIGHTS)}")
         model = load_encoder(encoder)
         documents = [IndexedText(each.group or each.tool.server, document_fields(each)) for each in self.entries]
-        kept = _kept_file(documents, model.version) if len(documents) >= _LEAST_KEPT else None
+        if len(documents) >= _LEAST_KEPT:
+            # Where the arrays of these documents are kept: named by their texts, the encoder and the code
+            code = resources.files("shikisha.retrieval").joinpath("text_index.py").read_bytes()
+            digest = sha256(code + json.dumps([model.version, FIELD_WEIGHTS]).encode())
+            for each in documents:
+                digest.update("\0".join((each.group, *each.fields, "")).encode("utf-8", "replace"))
+            kept = cache_folder("catalogues") / f"{digest.hexdigest()}.npz"
+        else:
+            kept = None
         arrays = None if kept is None else _read_arrays(kept)
         if arrays is None:
             vectors = model.encode([f"{each.fields[0]}: {each.fields[2]}" for each in documents])
@@ -259,15 +266,6 @@ class ToolSearch:
         """Return the tools that fit best, best first."""
         ranked = self.search.rank(self.ranker, query, limit)
         return [FoundTool(self.entries[position].tool, score) for position, score in ranked]
-
-
-def _kept_file(documents: "Sequence[IndexedText]", encoder: str) -> Path:
-    """Return where the arrays of these documents are kept: named by their texts, the encoder and the code."""
-    code = resources.files("shikisha.retrieval").joinpath("text_index.py").read_bytes()
-    digest = sha256(code + json.dumps([encoder, FIELD_WEIGHTS]).encode())
-    for each in documents:
-        digest.update("\0".join((each.group, *each.fields, "")).encode("utf-8", "replace"))
-    return cache_folder("catalogues") / f"{digest.hexdigest()}.npz"
 
 
 def _read_arrays(file: Path) -> "dict[str, NDArray[Any]] | None":

@@ -221,7 +221,11 @@ class _OperationReader:
         called = OperationCall(
             method.upper(), path.partition("#")[0], self._server(item, operation), tuple(bound), body, media
         )
-        self._check_path(path, bound, place)
+        wanted = set(re.findall(r"\{([^{}]*)\}", path))
+        given = {each.wire for each in bound if each.place == "path"}
+        if not path.startswith("/") or wanted != given:
+            different = ", ".join(sorted(wanted ^ given))[:120] or path[:80]
+            raise UnusableOperation(f"{place}: the path's parameters are not those that are declared: {different}")
         summary, details = _text(operation, "summary"), _text(operation, "description")
         described = (
             details if not summary or details.startswith(summary) else f"{summary.rstrip('.')}. {details}".strip()
@@ -315,13 +319,6 @@ class _OperationReader:
                     url if url.startswith(("http://", "https://")) and "{" not in url and len(url) <= _MAX_TEXT else ""
                 )
         return ""
-
-    def _check_path(self, path: str, bound: Sequence[OperationParameter], place: str) -> None:
-        wanted = set(re.findall(r"\{([^{}]*)\}", path))
-        given = {each.wire for each in bound if each.place == "path"}
-        if not path.startswith("/") or wanted != given:
-            different = ", ".join(sorted(wanted ^ given))[:120] or path[:80]
-            raise UnusableOperation(f"{place}: the path's parameters are not those that are declared: {different}")
 
 
 def _default(variables: object, found: re.Match[str]) -> str:

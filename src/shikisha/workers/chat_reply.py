@@ -426,7 +426,10 @@ class ChatReply:
         """
         at = self._places.get(piece.index) if piece.index is not None else None
         if at is None and (piece.index is None or not (piece.id or piece.name)):  # some count the pieces of one call
-            at = self._last_of(piece, place)
+            if piece.id:
+                at = self._places.get(piece.id)
+            else:
+                at = len(self.growing) - 1 if self.growing and (place == 0 or not piece.name) else None
         if at is None or self._begins(piece, self.growing[at]):
             at = len(self.growing)
             self.growing.append(_PartialToolCall())
@@ -438,11 +441,6 @@ class ChatReply:
         if piece.further and not self.oversized:
             self.received += self.growing[at].further.add(piece.further, grows=False)
             self.oversized = self.received > MAX_ENVELOPE_BYTES
-
-    def _last_of(self, piece: _CallPiece, place: int) -> int | None:
-        if piece.id:
-            return self._places.get(piece.id)
-        return len(self.growing) - 1 if self.growing and (place == 0 or not piece.name) else None
 
     @staticmethod
     def _begins(piece: _CallPiece, call: _PartialToolCall) -> bool:

@@ -61,16 +61,13 @@ def trusted_certificates() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_default_certs()
     paths = ssl.get_default_verify_paths()  # empty where there is nothing
-    if not paths.cafile and not _has_certificates(paths.capath):
+    if not paths.cafile and not (
+        bool(paths.capath) and any(_HASHED_NAME.fullmatch(each.name) for each in Path(paths.capath).iterdir())
+    ):
         file = next((each for each in _OTHER_CA_FILES if Path(each).is_file()), None)
         if file is not None:
             context.load_verify_locations(file)
     return context
-
-
-def _has_certificates(folder: str) -> bool:
-    """Whether there are certificates in a folder under the names by which they are looked for."""
-    return bool(folder) and any(_HASHED_NAME.fullmatch(each.name) for each in Path(folder).iterdir())
 
 
 def proxy_for(url: str) -> str | None:

@@ -65,7 +65,12 @@ class PythonWorker:
         """Run the code; TOOL_ERROR with the code's own message when it fails or has no result."""
         blocks = fenced_blocks(request.subtask)
         execution = await self._run(blocks[0] if len(blocks) == 1 else request.subtask, request)
-        earlier = None if execution.parsed else _code_granted(request)
+        if not execution.parsed:
+            texts = [granted.text for granted in request.granted if granted.text is not None]
+            blocks = fenced_blocks(texts[-1]) if texts else []
+            earlier = blocks[-1] if blocks else None
+        else:
+            earlier = None
         if earlier is not None:
             execution = await self._run(earlier, request)
         return Reply(_answer(execution))
@@ -74,13 +79,6 @@ class PythonWorker:
         results = [granted.text for granted in request.granted]
         inputs = {"question": request.task.prompt, "context": request.task.context, "results": results}
         return await self._sandbox.run(code, inputs)
-
-
-def _code_granted(request: Request) -> str | None:
-    """Return the last fenced block of the last granted answer, if it has one."""
-    texts = [granted.text for granted in request.granted if granted.text is not None]
-    blocks = fenced_blocks(texts[-1]) if texts else []
-    return blocks[-1] if blocks else None
 
 
 def _answer(execution: Execution) -> str:

@@ -113,7 +113,10 @@ def load_taskset(
     """
     found = parse_taskset_name(name)
     if read := _folder_reader(found.known):
-        return wanted.select(_taskset_of_folder(found, data, wanted, tools, read))
+        _refuse_grader(found.known, wanted)
+        if found.hub is not None:
+            raise ConfigError(f"taskset {found.known}: expected {found.known}:FOLDER")
+        return wanted.select(read(_set_path(found, data), tools))
     make = _item_maker(found.known, wanted)
     title = found.path.stem if found.known == OWN_SET and found.path else found.known
     placed = [
@@ -215,19 +218,6 @@ def _folder_reader(known: str) -> Callable[[Path, GraderTools], Taskset] | None:
     if known == "recorded":
         return lambda folder, _: recorded_taskset(open_log(folder))
     return None if known == OWN_SET else LAYOUTS[known].read_folder
-
-
-def _taskset_of_folder(
-    name: TasksetName,
-    data: Path | None,
-    wanted: TaskSelection,
-    tools: GraderTools,
-    read: Callable[[Path, GraderTools], Taskset],
-) -> Taskset:
-    _refuse_grader(name.known, wanted)
-    if name.hub is not None:
-        raise ConfigError(f"taskset {name.known}: expected {name.known}:FOLDER")
-    return read(_set_path(name, data), tools)
 
 
 SPLIT_WORDS: Mapping[str, TaskSplit] = {

@@ -189,11 +189,8 @@ def _join(
     shares = [min(1.0, budget / cheapest) if cheapest > 0 else 1.0 for budget in _GRID]
     mixes = [trade_off.for_cost(max(float(budget), cheapest)) for budget in _GRID]
     promised = np.array([share * mix.accuracy for share, mix in zip(shares, mixes, strict=True)])
-    return upper_hull((*dial, *_discounted(joining, np.maximum(0.0, seen - promised - gains))))
-
-
-def _discounted(points: Sequence[OperatingPoint], discount: Floats) -> list[OperatingPoint]:
-    return [replace(point, accuracy=point.accuracy - _at(point, discount)) for point in points]
+    discount = np.maximum(0.0, seen - promised - gains)
+    return upper_hull((*dial, *[replace(point, accuracy=point.accuracy - _at(point, discount)) for point in joining]))
 
 
 def _at(point: OperatingPoint, by_budget: Floats) -> float:

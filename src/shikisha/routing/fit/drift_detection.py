@@ -158,7 +158,11 @@ def _lasting_fall(scores: Floats, expected: Floats, every: int) -> tuple[int, in
         gains = np.log(_wager_factors(scores[start:], expected[start:]))
         onset = _change_point(gains[: index + 1])
         size = int(gains[onset:].sum(axis=0).argmax())  # re-estimated from all outcomes since then
-        recovered = _recovery_point(gains[index + 1 :, size])
+        # From some index to the end, outcomes must be that much more probable if the fall is over. While it is not,
+        # that happens by chance at most once in RECOVERY_ODDS looks, however the index is chosen (Ville's inequality,
+        # backwards).
+        after = np.cumsum(gains[index + 1 :, size][::-1])[::-1]
+        recovered = int(after.argmin()) if after.min(initial=0.0) <= -np.log(RECOVERY_ODDS) else None
         if recovered is None:
             return start + onset, noticed
         start = noticed + 1 + recovered
@@ -169,16 +173,6 @@ def _change_point(gains: Floats) -> int:
     """Return the most probable start of a fall: the size and start that explain most of what followed."""
     after = np.cumsum(gains[::-1], axis=0)[::-1]
     return int(after.max(axis=1).argmax())
-
-
-def _recovery_point(gains: Floats) -> int | None:
-    """Return the index from which outcomes say that the fall is over, or None.
-
-    From some index to the end, outcomes must be that much more probable if the fall is over. While it is not, that
-    happens by chance at most once in RECOVERY_ODDS looks, however the index is chosen (Ville's inequality, backwards).
-    """
-    after = np.cumsum(gains[::-1])[::-1]
-    return int(after.argmin()) if after.min(initial=0.0) <= -np.log(RECOVERY_ODDS) else None
 
 
 def _describe_drift(

@@ -74,7 +74,14 @@ def measure_coverage(matrix: OutcomeMatrix) -> LogCoverage:
     """Return what a matrix supports."""
     filled = propagate_scores(matrix)
     recorded: Floats = filled.there.mean(axis=0)
-    drawn = known_first_asks(filled) if has_turns(filled) else _tasks_with_propensities(filled)
+    if not has_turns(filled):
+        # [T]: tasks whose recorded outcomes all have a propensity, and empty ones where none could be drawn
+        complete = np.asarray((~filled.there | ~np.isnan(filled.propensities)).all(axis=1), bool)
+        asked = filled.there.sum(axis=1)
+        several = float((asked > 1).sum()) >= _SEVERAL_SHARE * max(1, int((asked > 0).sum()))
+        drawn = complete if several else complete & (asked > 0)
+    else:
+        drawn = known_first_asks(filled)
     selected = _selected_workers(filled, recorded)
     kind = _classify_log(filled, recorded, selected, drawn)
     pairs, told = int(filled.there.sum()), int((filled.there & ~np.isnan(filled.propensities)).sum())
@@ -136,14 +143,6 @@ def _mean_weights(matrix: OutcomeMatrix) -> tuple[Floats, Floats]:
     level, squares = member @ weights / sizes, member @ weights**2 / sizes
     drawn = np.divide(squares, level, out=np.zeros_like(level), where=level > 0) - 1  # variance if the level were 1
     return level, np.sqrt(np.maximum(np.maximum(drawn, squares - level**2), 0.0) / sizes)
-
-
-def _tasks_with_propensities(matrix: OutcomeMatrix) -> Flags:
-    """Return [T]: tasks whose recorded outcomes all have a propensity, and empty ones where none could be drawn."""
-    complete = np.asarray((~matrix.there | ~np.isnan(matrix.propensities)).all(axis=1), bool)
-    asked = matrix.there.sum(axis=1)
-    several = float((asked > 1).sum()) >= _SEVERAL_SHARE * max(1, int((asked > 0).sum()))
-    return complete if several else complete & (asked > 0)
 
 
 def _classify_log(

@@ -50,7 +50,12 @@ class ModelCatalog:
 
     def __init__(self, container: Container, created: int | None = None) -> None:
         settings = container.settings
-        since = _changed_at(container) if created is None else created
+        if created is None:
+            # When the configuration was last changed; today, where there is none
+            file = Path(container.file)
+            since = int(file.stat().st_mtime if file.is_file() else datetime.now(UTC).timestamp())
+        else:
+            since = created
         default = container.settings.conductor
         names = container.team_pool(default) or settings.pool or container.default_pool
         self._hash = entrant_version(container, default, names, [settings.budgets.model_dump(mode="json")])[:8]
@@ -111,12 +116,6 @@ def _typical_price(card: Card) -> float:
 def _may_use(principal: Principal, model: ServedModel) -> bool:
     allowed = principal.conductors
     return allowed is None or (model.conductor or MINI_MODEL) in allowed or model.name in allowed
-
-
-def _changed_at(container: Container) -> int:
-    """Return when the configuration was last changed; today, where there is none."""
-    file = Path(container.file)
-    return int(file.stat().st_mtime if file.is_file() else datetime.now(UTC).timestamp())
 
 
 router = APIRouter(tags=["models"])

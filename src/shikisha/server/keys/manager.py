@@ -159,7 +159,7 @@ class KeyManager:
     async def find(self, presented: str) -> Key | KeyRefusal:
         """Return the presented key, or the reason why it is refused."""
         if self._operator is not None and secret.matches_hash(presented, self._operator):
-            return self._valid(await self._operators())
+            return self._valid(await self.own(OPERATOR_KEY, KeySpec("operator", scopes=frozenset(KeyScope))))
         own_id = secret.read_key_id(presented)
         kept = None if own_id is None else await self._known.get(own_id)
         if not secret.matches_hash(presented, kept.hash if kept else self._nobody) or kept is None:
@@ -281,9 +281,6 @@ class KeyManager:
 
     async def _ask(self, own_id: str) -> StoredKey | None:
         return await self.database.query(lambda connection: rows.read_key(connection, own_id))
-
-    async def _operators(self) -> Key:
-        return await self.own(OPERATOR_KEY, KeySpec("operator", scopes=frozenset(KeyScope)))
 
     async def own(self, own_id: str, wanted: KeySpec) -> Key:
         """Return a key of the server's own; its row is there for its caps and what it used, and no secret opens it."""

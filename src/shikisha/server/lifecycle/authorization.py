@@ -116,7 +116,11 @@ class RunAuthorizer:
         task = replace(requested.task, labels=labels, domain=domain, tenant=by.tenant)
         cards = _allowed_by_key(self._configured, by)
         cards = _chosen_by_request(cards, requested.options.workers, self.container)
-        cards = _able_to_perform(_cleared_for_labels(cards, task, self._guarded), task)
+        left = [card for card in cards if is_cleared(card, task.labels, self._guarded)]
+        if not left:
+            needed = ", ".join(sorted(self._guarded.intersection(task.labels)))
+            raise _no_worker(403, f"no worker that may be used is cleared for data labelled {needed}", "not_cleared")
+        cards = _able_to_perform(left, task)
         caps = requested.options.narrow_caps(self._caps)
         spec = model.spec(cards)
         team = self._team_pool(model, spec, cards)
@@ -194,14 +198,6 @@ def _chosen_by_request(cards: Sequence[Card], wanted: Sequence[str] | None, cont
             said = f"X-Shikisha-Workers: the worker {name!r} {why}; those that may be used are {', '.join(known)}"
             raise ApiError(status, said, "no_worker", param="X-Shikisha-Workers")
     return [card for card in cards if card.name in wanted]
-
-
-def _cleared_for_labels(cards: Sequence[Card], task: Task, guarded: frozenset[str]) -> Sequence[Card]:
-    left = [card for card in cards if is_cleared(card, task.labels, guarded)]
-    if not left:
-        needed = ", ".join(sorted(guarded.intersection(task.labels)))
-        raise _no_worker(403, f"no worker that may be used is cleared for data labelled {needed}", "not_cleared")
-    return left
 
 
 def _why_excluded(

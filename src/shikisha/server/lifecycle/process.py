@@ -323,7 +323,17 @@ def run_server(
     listening = listening_socket(container.settings.server, shared=shared)
     sys.setswitchinterval(_SWITCH_SECONDS)
     logs.configure_logging(container.secret_store, container.settings.telemetry.log)
-    _fit_limits(container)
+    # Bound connections, and runs, which may outlive theirs, by what the limit on open files allows
+    given, limit = container.settings.server, raise_file_limit()
+    most = max_connections(limit, given.max_connections)
+    runs = max_runs(limit, given.max_runs)
+    fitted = given.model_copy(update={"max_connections": most, "max_runs": runs})
+    container.settings = container.settings.model_copy(update={"server": fitted})
+    if limit is not None and (fitted.max_runs < given.max_runs or most < (given.max_connections or 0)):
+        logging.getLogger(__name__).warning(
+            "this process may have %d files open, so %d connections and %d runs at once: ulimit -n raises it",
+            *(limit, most, fitted.max_runs),
+        )
     with (
         listening,
         start_watchdog(journal_url or container.journal_url(), container.settings.server.longest_stall) as watchdog,
@@ -339,18 +349,4 @@ def run_server(
                 read_config,
                 phone=phone,
             )
-        )
-
-
-def _fit_limits(container: Container) -> None:
-    """Bound connections, and runs, which may outlive theirs, by what the limit on open files allows."""
-    given, limit = container.settings.server, raise_file_limit()
-    most = max_connections(limit, given.max_connections)
-    runs = max_runs(limit, given.max_runs)
-    fitted = given.model_copy(update={"max_connections": most, "max_runs": runs})
-    container.settings = container.settings.model_copy(update={"server": fitted})
-    if limit is not None and (fitted.max_runs < given.max_runs or most < (given.max_connections or 0)):
-        logging.getLogger(__name__).warning(
-            "this process may have %d files open, so %d connections and %d runs at once: ulimit -n raises it",
-            *(limit, most, fitted.max_runs),
         )

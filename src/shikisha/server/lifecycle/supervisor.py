@@ -125,7 +125,12 @@ class Supervisor:
                 sleep(_LOOK_SECONDS)
             return 0
         finally:
-            self._end_all()
+            for child in self._children:
+                if child.process is not None and child.process.poll() is None:
+                    child.process.terminate()
+            for child in self._children:
+                if child.process is not None:
+                    child.process.wait()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -157,14 +162,6 @@ class Supervisor:
         for child in self._children:
             if child.process is not None:
                 child.process.send_signal(number if hangup else signal.SIGTERM)
-
-    def _end_all(self) -> None:
-        for child in self._children:
-            if child.process is not None and child.process.poll() is None:
-                child.process.terminate()
-        for child in self._children:
-            if child.process is not None:
-                child.process.wait()
 
 
 def run_processes(host: str, port: int, count: int, command: Sequence[str] = ()) -> int:

@@ -172,7 +172,7 @@ def webhook_events(event: Event) -> frozenset[WebhookEvent]:
     match event:
         case QuestionAsked(asks=asks) if asks is not QuestionKind.TOOLS:
             return frozenset({WebhookEvent.QUESTION_ASKED})
-        case RunFinished(cap=cap) if _is_root(event.run):
+        case RunFinished(cap=cap) if event.run == root_run_id(event.run):
             refused = cap is not None and cap not in _RUN_CAPS
             return frozenset({WebhookEvent.RUN_FINISHED, *([WebhookEvent.BUDGET_REFUSED] if refused else [])})
         case _:
@@ -226,7 +226,3 @@ def _signing_key(secret: str, variable: str) -> bytes:
         raise ConfigError(
             f"environment variable {variable} begins with {_SECRET_PREFIX}, but base64 does not follow"
         ) from None
-
-
-def _is_root(run: str) -> bool:
-    return run == root_run_id(run)

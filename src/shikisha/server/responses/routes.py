@@ -361,7 +361,12 @@ class _ResponseStart:
                 400, "store: a background response is fetched later, so it is stored", "invalid_value", param="store"
             )
         back = await find_resumed_run(self.service, self.by, self.asked, self.options)
-        return await self._ordered() if back is None else await self._resumed(back)
+        if back is not None:
+            await submit_answers(self.service, back)
+            made = deliver_response(self.service, await self._found(back.served.run, back.leg))
+            made.own = bool(back.answers)
+            return made
+        return await self._ordered()
 
     async def _ordered(self) -> ResponseDelivery:
         service, order = self.service, await self._order()
@@ -414,12 +419,6 @@ class _ResponseStart:
             raise ApiError(409, said, "response_in_progress", param="previous_response_id")
         before = conversation_of_run(found.run, instructed=bool(found.kept.request.instructions))
         return replace(task_from_response(self.asked, before), labels=tuple(sorted(found.labels)))
-
-    async def _resumed(self, back: ResumedRun) -> ResponseDelivery:
-        await submit_answers(self.service, back)
-        made = deliver_response(self.service, await self._found(back.served.run, back.leg))
-        made.own = bool(back.answers)
-        return made
 
     async def _found(self, run: str, leg: int) -> StoredResponse:
         """Return the response of a run that is ours, whether or not it is to be found later."""

@@ -146,11 +146,6 @@ _MAX_PIECES = ABANDONED_NUMBERS - _OPENING_EVENTS - _CLOSING_EVENTS
 _SHORTEST_PIECE, _LONGEST_PIECE, _GROWTH = 4, 64, 64
 
 
-def _piece_end(begin: int) -> int:
-    """Return where a delta ends that begins with this character: short ones first, so that a text begins at once."""
-    return begin + min(_LONGEST_PIECE, max(_SHORTEST_PIECE, begin // _GROWTH))
-
-
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
     """An event of the stream: its sequence number, its type, and what it holds besides."""
@@ -233,7 +228,8 @@ class StreamedMessage:
             yield self._sent("content_part.added", part=AnswerText(text=""))
         begin = 0
         while rest := len(self._held) - begin:
-            size = _piece_end(self._shown) - self._shown
+            # Where a delta ends that begins with this character: short ones first, so that a text begins at once
+            size = self._shown + min(_LONGEST_PIECE, max(_SHORTEST_PIECE, self._shown // _GROWTH)) - self._shown
             if rest < size and not end:
                 break
             piece = self._held[begin : begin + size]

@@ -50,17 +50,13 @@ def blank_rows(me: ServerMember, connection: Connection, runs: Sequence[str]) ->
     """Take the words out of these runs' rows, and end those that rested; StillOpen where one is open."""
     me.fence(connection)
     for start in range(0, len(runs), _MAX_IN_LIST):
-        _blank_batch(connection, runs[start : start + _MAX_IN_LIST])
-
-
-def _blank_batch(connection: Connection, runs: Sequence[str]) -> None:
-    some, now = SERVED.c.run.in_(runs), time.time()
-    held = select(SERVED.c.run, SERVED.c.state).where(some).order_by(SERVED.c.run).with_for_update()
-    for run, state in connection.execute(held).all():
-        if state == ServedState.OPEN:
-            raise RunStillOpen(f"run {run} is being performed: cancel it before it is erased")
-    words = {"wire": "{}", "metadata": "{}", "labels": "[]", "domain": "", "excerpt": erased_marker(now)}
-    connection.execute(update(SERVED).where(some).values(state=ServedState.ENDED, erased=now, **words))
+        some, now = SERVED.c.run.in_(runs[start : start + _MAX_IN_LIST]), time.time()
+        held = select(SERVED.c.run, SERVED.c.state).where(some).order_by(SERVED.c.run).with_for_update()
+        for run, state in connection.execute(held).all():
+            if state == ServedState.OPEN:
+                raise RunStillOpen(f"run {run} is being performed: cancel it before it is erased")
+        words = {"wire": "{}", "metadata": "{}", "labels": "[]", "domain": "", "excerpt": erased_marker(now)}
+        connection.execute(update(SERVED).where(some).values(state=ServedState.ENDED, erased=now, **words))
 
 
 BEATS_PER_LEASE = 3  # signs of life in a lease

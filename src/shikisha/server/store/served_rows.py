@@ -315,20 +315,16 @@ def _indexed_conditions(connection: Connection, asked: RunFilter) -> list[Column
     if asked.reference:
         where.append(SERVED.c.metadata.contains(f": {json.dumps(asked.reference)}", autoescape=True))
     if asked.session:
-        where.append(SERVED.c.run.in_(_runs_of_session(connection, asked)))
+        # The newest runs of a session; a turn of a chat counts at once, however far behind the index is
+        own = RUNS.c.tenant == storable(asked.tenant) if asked.tenant is not None else true()
+        indexed = select(RUNS.c.run).where(RUNS.c.session == storable(asked.session), own)
+        newest = indexed.order_by(RUNS.c.began.desc()).limit(_MAX_SESSION_RUNS)
+        names = (f'"{name}": {json.dumps(asked.session)}' for name in SESSION_NAMES)
+        named = or_(*(SERVED.c.metadata.contains(name, autoescape=True) for name in names))
+        fresh = select(SERVED.c.run).where(SERVED.c.created > time.time() - _FRESH_SECONDS, named)
+        fresh = fresh.order_by(SERVED.c.created.desc()).limit(_MAX_SESSION_RUNS)
+        where.append(SERVED.c.run.in_([*connection.execute(newest).scalars(), *connection.execute(fresh).scalars()]))
     if asked.right is not None:
         marked = RUNS.c.score >= RIGHT_SCORE if asked.right else RUNS.c.score < RIGHT_SCORE
         where.append(exists().where(RUNS.c.run == SERVED.c.run, RUNS.c.judged.is_(asked.judged), marked))
     return where
-
-
-def _runs_of_session(connection: Connection, asked: RunFilter) -> list[str]:
-    """Return the newest runs of a session; a turn of a chat counts at once, however far behind the index is."""
-    own = RUNS.c.tenant == storable(asked.tenant) if asked.tenant is not None else true()
-    indexed = select(RUNS.c.run).where(RUNS.c.session == storable(asked.session), own)
-    newest = indexed.order_by(RUNS.c.began.desc()).limit(_MAX_SESSION_RUNS)
-    names = (f'"{name}": {json.dumps(asked.session)}' for name in SESSION_NAMES)
-    named = or_(*(SERVED.c.metadata.contains(name, autoescape=True) for name in names))
-    fresh = select(SERVED.c.run).where(SERVED.c.created > time.time() - _FRESH_SECONDS, named)
-    fresh = fresh.order_by(SERVED.c.created.desc()).limit(_MAX_SESSION_RUNS)
-    return [*connection.execute(newest).scalars(), *connection.execute(fresh).scalars()]

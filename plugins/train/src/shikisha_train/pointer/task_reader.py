@@ -126,7 +126,12 @@ class TaskReader:
             needs[part, list(parted.needs(part))] = 1.0
         read = ReadTask(parted, shares / shares.sum(1, keepdims=True).clip(1e-6), needs, value)
         read = replace(read, doubt=1.0 if foreign else 1 - right, foreign=foreign)
-        return read if read.doubt <= DOUBTFUL or not len(read.parts) else _leave_whole(read, text)
+        if not (read.doubt <= DOUBTFUL or not len(read.parts)):
+            # The task as one part of all kinds of work that were read: one worker gets all of it
+            kinds = read.kinds.mean(0, keepdims=True)
+            one = PartedTask((text[:MAX_CHARACTERS].strip(),), ((),))
+            return replace(read, parts=one, kinds=kinds, needs=np.zeros((1, 1), np.float32), whole=True)
+        return read
 
     def unlike(self, text: str) -> str | None:
         """Return why a text is too unlike those of the lessons; None if it is not."""
@@ -225,13 +230,6 @@ def _likely_cuts(odds: Floats32) -> list[int]:
     """Return the places after the first where a sentence may well begin, the likeliest of them, in order."""
     places = [at for at in range(1, len(odds)) if odds[at] > _LEAST_CUT]
     return sorted(sorted(places, key=lambda at: -odds[at])[:_MOST_CUTS])
-
-
-def _leave_whole(read: ReadTask, text: str) -> ReadTask:
-    """Return the task as one part of all kinds of work that were read: one worker gets all of it."""
-    kinds = read.kinds.mean(0, keepdims=True)
-    one = PartedTask((text[:MAX_CHARACTERS].strip(),), ((),))
-    return replace(read, parts=one, kinds=kinds, needs=np.zeros((1, 1), np.float32), whole=True)
 
 
 def _uses(shares: Floats32, condition: PartCondition | None) -> list[tuple[int, ...]]:

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common import Figure, report
-from shikisha.context.file_search import FEATURES, WEIGHTS, FileSearch
 from shikisha.context.git_history import Commit, GitRepository
+from shikisha.gatherers.file_gatherer import FEATURES, WEIGHTS, FileSearch
 from shikisha.retrieval.text_index import Vocabulary
 
 Floats = NDArray[np.float64]

@@ -40,8 +40,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from learning_worlds import CAPS, KINDS, WORTH, KnownPlanner, MeasuredWorld, Office, World, Yard
 from shikisha.conductors.fixed_conductors import ScriptedConductor
-from shikisha.conductors.learned_conductor import LearnedConductor
-from shikisha.conductors.plan_search import StepTable
+from shikisha.conductors.learned_conductor import LearnedConductor, StepTable
 from shikisha.config.container import load_config
 from shikisha.core.budget import Caps, Price
 from shikisha.core.call import Card, Reply, Request

@@ -50,8 +50,20 @@ from shikisha.routing.fit.model_selection import select_policy
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix
 from shikisha.routing.policy_data import VerdictKind
 from shikisha.routing.trade_off import OperatingMix, parse_target
-from shikisha.routing.turn_choice import AFTER, FINE, LATER, STUCK, CacheTerms, Option, TurnQuality, decide
-from shikisha.routing.turn_router import PastTurn, Session, SessionRouter, TurnEvidence
+from shikisha.routing.turn_router import (
+    AFTER,
+    FINE,
+    LATER,
+    STUCK,
+    CacheTerms,
+    Option,
+    PastTurn,
+    Session,
+    SessionRouter,
+    TurnEvidence,
+    TurnQuality,
+    decide,
+)
 from shikisha.routing.turn_state import canonical_calls
 from strangers import MOST_TASKS, Clone, bfcl, played
 

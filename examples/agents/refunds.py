@@ -24,8 +24,8 @@ from shikisha.core.messages import ToolCall
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.pool import Agent
 from shikisha.engine.recorder import Recorder
+from shikisha.explain import explain_text
 from shikisha.explain.explanation import explain
-from shikisha.explain.text_report import explain_text
 from shikisha.guards.grounded import GroundedGuard
 from shikisha.journal import open_journal
 from shikisha.workers.function_tools import function_tools, reads

@@ -27,7 +27,7 @@ from shikisha.core.errors import ConfigError
 from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, ScriptedToolCall, chat_server
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
 from shikisha.tools.catalogue_entry import CatalogueEntry, OperationCall, shorten_name
-from shikisha.tools.openapi import parse_document, read_openapi
+from shikisha.tools.catalogue_source import parse_document, read_openapi
 
 TASK = "Which public holidays does the Canadian province ON have in the year 2027?"
 PLAYED = "canada-holidays.ca"  # the API of the directory that the local server plays

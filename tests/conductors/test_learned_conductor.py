@@ -20,8 +20,7 @@ from learning_world import (
     world_task,
 )
 
-from shikisha.conductors.learned_conductor import CHOSEN, DRAWN, LearnedConductor
-from shikisha.conductors.plan_search import StepTable, is_searchable
+from shikisha.conductors.learned_conductor import CHOSEN, DRAWN, LearnedConductor, StepTable, is_searchable
 from shikisha.core.budget import Price
 from shikisha.core.call import Card
 from shikisha.core.plan import Plan, Step

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shikisha import Caps, Card, Engine, Member, Plan, Pool, Reply, Step, Task
-from shikisha.conductors.learned_conductor import LearnedConductor
-from shikisha.conductors.step_redo import StepRedo
+from shikisha.conductors.learned_conductor import LearnedConductor, StepRedo
 from shikisha.core.budget import Price
 from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.events import CheckStatus, GradeBasis

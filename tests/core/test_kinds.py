@@ -20,7 +20,7 @@ from shikisha.core.errors import ConfigError, MissingPlugin, UnknownName
 from shikisha.core.kinds import Registry
 from shikisha.engine.worker import WorkerKind
 from shikisha.evals.graders.grader_registry import GRADERS
-from shikisha.evals.tasksets.layouts import LAYOUTS
+from shikisha.evals.tasksets.taskset_loader import LAYOUTS
 from shikisha.outcomes.importers.importer_registry import SOURCE_KINDS
 
 GOOD = """
@@ -226,7 +226,7 @@ def test_doctor_lists_what_is_plugged_in_and_what_of_it_cannot_be_used(tmp_path:
             """
             from shikisha.core.task import Task
             from shikisha.evals.taskset import TaskItem
-            from shikisha.evals.tasksets.layouts import TaskLayout
+            from shikisha.evals.tasksets.taskset_loader import TaskLayout
             from shikisha.evals.tasksets.task_rows import HubDataset
             def item(row, tools):
                 grader = row.grader("a", "text", {"answer": row.text("a")}, tools)

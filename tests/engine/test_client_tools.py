@@ -50,8 +50,8 @@ from shikisha.engine.pool import Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.run_context import RetryPolicy
 from shikisha.engine.worker import ApprovalMode
+from shikisha.explain import explain_text
 from shikisha.explain.explanation import explain
-from shikisha.explain.text_report import explain_text
 from shikisha.journal import open_journal
 from shikisha.outcomes.importers.journal_runs import gather_runs
 from shikisha.outcomes.log_writer import LogBuilder, RepeatPolicy

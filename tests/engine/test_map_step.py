@@ -36,8 +36,8 @@ from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Inspection, Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.run_context import RetryPolicy
+from shikisha.explain import explain_text
 from shikisha.explain.explanation import explain
-from shikisha.explain.text_report import explain_text
 from support import TASK, engine, member, pool_of, run_events, run_plans, seen, whole
 
 EACH = Plan((Step("list the files", 0), Step("review this file", 1, (0,), 0), Step("sum up", 2, (1,))))

@@ -19,8 +19,8 @@ from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import ApprovalMode
+from shikisha.explain import explain_text
 from shikisha.explain.explanation import explain
-from shikisha.explain.text_report import explain_text
 from support import AT_ONCE, Answer, AnswerFunction
 
 ONE = Plan((Step(ANSWER, 0),))

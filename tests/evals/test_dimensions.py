@@ -19,8 +19,8 @@ from shikisha.evals.report import EvaluationInfo, build_report, dump_report, loa
 from shikisha.evals.report_text import dimension_sentences
 from shikisha.evals.samples import Sample
 from shikisha.evals.taskset import GradeRigour, TaskDimensions, TaskEnvironment, TaskSpecification
-from shikisha.evals.tasksets.layouts import own_item
 from shikisha.evals.tasksets.task_rows import TaskRow
+from shikisha.evals.tasksets.taskset_loader import own_item
 
 STEPS, GOAL, OPEN = TaskSpecification.STEPS, TaskSpecification.GOAL, TaskSpecification.OPEN
 

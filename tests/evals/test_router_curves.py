@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from paths import ROOT
 
 from shikisha.evals.entrant_metrics import RouterCurve
-from shikisha.evals.router_curves import (
+from shikisha.evals.report import (
     RouterPoint,
     WorkerOutcomes,
     aiq,

@@ -11,9 +11,15 @@ from shikisha.core.errors import ConfigError
 from shikisha.core.task import Task
 from shikisha.evals.graders import ScriptedGrader
 from shikisha.evals.taskset import DEFAULT_SHARES, TaskItem, Taskset, TaskSplit, content_key, content_split
-from shikisha.evals.tasksets.contamination import TaskOverlap, find_contamination
-from shikisha.evals.tasksets.layouts import NUMBER, with_instruction
-from shikisha.evals.tasksets.taskset_loader import PlacedItem, assign_splits, split_from_file_name
+from shikisha.evals.tasksets.taskset_loader import (
+    NUMBER,
+    PlacedItem,
+    TaskOverlap,
+    assign_splits,
+    find_contamination,
+    split_from_file_name,
+    with_instruction,
+)
 from shikisha_published.published_layouts import format_choice
 
 

@@ -14,9 +14,9 @@ from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.messages import ChatMessage, Json
 from shikisha.evals.graders import GradeMark, GraderTools
 from shikisha.evals.taskset import Taskset, TaskSplit, content_split
-from shikisha.evals.tasksets.layouts import LAYOUTS
 from shikisha.evals.tasksets.taskset_loader import (
     BUILT_IN_SETS,
+    LAYOUTS,
     TaskSelection,
     TasksetName,
     data_folder,

@@ -15,7 +15,6 @@ from shikisha.cli.runs import kept_share
 from shikisha.conductors.fixed_conductors import ScriptedConductor
 from shikisha.config.container import build_container
 from shikisha.config.context_source import answer_steps, context_source
-from shikisha.context.file_search import MOST_LINES, FileSearch, imported_files, split_file
 from shikisha.context.git_history import Commit, GitRepository
 from shikisha.core.budget import Caps
 from shikisha.core.call import Card
@@ -29,8 +28,17 @@ from shikisha.engine.gatherer import AnswerStep, ContextPiece, GatheredContext
 from shikisha.engine.pool import Member, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.explain import explain, explain_text
-from shikisha.gatherers.context_budget import ContextBudget, WeightedGatherer
-from shikisha.gatherers.file_gatherer import FileGatherer, HistoryGatherer, folder_inside
+from shikisha.gatherers.file_gatherer import (
+    MOST_LINES,
+    ContextBudget,
+    FileGatherer,
+    FileSearch,
+    HistoryGatherer,
+    WeightedGatherer,
+    folder_inside,
+    imported_files,
+    split_file,
+)
 from shikisha.learned.context_audit import SourceVerdict, audit_context
 from shikisha.workers.scripted import ScriptedWorker
 

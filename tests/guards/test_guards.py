@@ -22,12 +22,13 @@ from shikisha.core.tools import Tool, ToolEffect, refusal_content
 from shikisha.engine.guards import Guard, GuardDecision, GuardedCall, GuardSituation, ToolOutcome
 from shikisha.engine.pool import Agent, Member, Pool, ToolList
 from shikisha.guards.evidence import Evidence, identifiers, read_arguments
-from shikisha.guards.expression import GuardExpression, GuardExpressionError
 from shikisha.guards.grounded import GroundedGuard, GroundedSettings, ToolFilter
 from shikisha.guards.once import OnceGuard, OnceSettings
 from shikisha.guards.probing_guards import (
     ExpectsGuard,
     ExpectsSettings,
+    GuardExpression,
+    GuardExpressionError,
     ProbeSettings,
     ReachesGuard,
     ReachesSettings,

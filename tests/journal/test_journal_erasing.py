@@ -28,7 +28,7 @@ from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Member, Pool
 from shikisha.explain import explain
 from shikisha.journal import ErasureResult, Journal, open_journal
-from shikisha.journal.erasure import Eraser
+from shikisha.journal.store import Eraser
 from shikisha.workers.scripted import ScriptedWorker
 
 SECRET = "the patient is Ann Smith"

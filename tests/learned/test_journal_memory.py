@@ -12,7 +12,7 @@ from shikisha import Caps, Card, Engine, Member, Plan, Pool, Reply, Step, Task
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.journal import open_journal
-from shikisha.learned.journal_memory import sync_memory
+from shikisha.learned.journal_learner import sync_memory
 from shikisha.learned.memory_index import MemoryIndex
 from shikisha.server.keys.key import KeyScope
 

@@ -508,7 +508,7 @@ def _own() -> list[dict[str, object]]:
 
 def register_tasksets() -> None:
     """Register every set, with the row that its own tests read."""
-    from shikisha.evals.tasksets.layouts import LAYOUTS
+    from shikisha.evals.tasksets.taskset_loader import LAYOUTS
 
     for known in (known for known, layout in LAYOUTS.items() if layout.make_item):
 

@@ -9,8 +9,8 @@ from paths import ROOT
 
 from shikisha.core.events import CallRole, GuardDecided, RunStatus, ToolRefused
 from shikisha.engine.recorder import MemoryRecorder
+from shikisha.explain import explain_text
 from shikisha.explain.explanation import explain
-from shikisha.explain.text_report import explain_text
 
 FOLDER = ROOT / "examples" / "agents"
 

@@ -16,7 +16,7 @@ import night_fuzz
 import night_power
 import night_soak
 from night_story import Acknowledged, House, Mode, Shim, Story, audit, build_shim
-from shikisha.evals.tasksets.layouts import LAYOUTS
+from shikisha.evals.tasksets.taskset_loader import LAYOUTS
 from shikisha.outcomes.importers.importer_registry import SOURCE_KINDS
 
 WRITER = """

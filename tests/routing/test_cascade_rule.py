@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shikisha.routing.arrays import Floats, Ints
-from shikisha.routing.cascade_rule import END_OF_ORDER, CascadeRule, confidence_features, sigmoid
+from shikisha.routing.policy_file import END_OF_ORDER, CascadeRule, confidence_features, sigmoid
 from shikisha.routing.state import NO_ANSWER, NO_WORKER, NOT_ASKED, SHIP, DecisionState, LengthScales, TaskBatch
 
 CHEAP, MIDDLE, DEAR, SPARE = range(4)

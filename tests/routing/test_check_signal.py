@@ -20,7 +20,6 @@ from shikisha.engine.pool import Member, OutputCheck, Pool
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha.engine.worker import Card
 from shikisha.routing.fit.log_replay import replay
-from shikisha.routing.fit.missing_grades import apply_test_signal
 from shikisha.routing.fit.model_selection import (
     POLICY,
     TABLE,
@@ -29,6 +28,7 @@ from shikisha.routing.fit.model_selection import (
     known_workers,
 )
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix
+from shikisha.routing.fit.partial_logs import apply_test_signal
 from shikisha.routing.policy_data import Candidate, Policy, PolicyOrigin
 from shikisha.routing.trade_off import OperatingTarget, TargetMetric
 from shikisha.workers.scripted import ScriptedWorker

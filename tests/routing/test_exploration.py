@@ -17,7 +17,6 @@ from shikisha.core.task import Task
 from shikisha.engine.conductor import Proposal, Situation
 from shikisha.engine.worker import ApprovalMode, Card
 from shikisha.evals.graders.canonical_form import AnswerForm
-from shikisha.routing.cascade_rule import CascadeRule
 from shikisha.routing.exploration import (
     MAX_CHANCE,
     ExplorationBudget,
@@ -28,7 +27,7 @@ from shikisha.routing.exploration import (
     potential_gain,
 )
 from shikisha.routing.policy_data import Candidate, KnownWorker, Policy, PolicyOrigin
-from shikisha.routing.policy_file import save_policy
+from shikisha.routing.policy_file import CascadeRule, save_policy
 from shikisha.routing.state import LengthScales, TaskTypes
 from shikisha.routing.table_rule import TableRule
 from shikisha.routing.trade_off import OperatingMix, OperatingPoint, TradeOff

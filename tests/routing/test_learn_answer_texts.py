@@ -17,12 +17,15 @@ from shikisha.routing.answer_evidence import (
 )
 from shikisha.routing.arrays import Floats
 from shikisha.routing.boosted_scorer import LOGIT_COLUMN, NUM_CANDIDATE_FEATURES, boosted_posterior, candidate_features
-from shikisha.routing.fit.fit_boosted_scorer import BoostingConfig, fit_trees, trees_as_arrays, trees_gain
 from shikisha.routing.fit.fit_stopping_rule import (
+    BoostingConfig,
     FittedStopping,
     StoppingConfig,
     StoppingData,
     fit_stopping,
+    fit_trees,
+    trees_as_arrays,
+    trees_gain,
 )
 from shikisha.routing.fit.log_replay import replay
 from shikisha.routing.fit.model_selection import select_policy

@@ -14,8 +14,8 @@ from shikisha.cli import app
 from shikisha.core.errors import ConfigError
 from shikisha.outcomes.log_reader import OutcomeLog
 from shikisha.routing.fit.log_quality import find_cost_oddities
-from shikisha.routing.fit.missing_grades import complete_grades
 from shikisha.routing.fit.outcome_matrix import OutcomeMatrix, build_outcome_matrix, complete_costs
+from shikisha.routing.fit.partial_logs import complete_grades
 from shikisha.routing.fit.policy_report import describe_best_single
 
 WORKERS = {"ann": Made(0.55, 0.1), "bob": Made(0.8, 1.0), "cyd": Made(0.65, 0.3)}

@@ -14,20 +14,23 @@ from shikisha.core.messages import ChatMessage, Json, Speaker, ToolCall, ToolExc
 from shikisha.core.run import Run
 from shikisha.core.task import OPERATOR, Task
 from shikisha.engine.conductor import Turn, TurnChoice
-from shikisha.routing.turn_choice import (
+from shikisha.routing.turn_router import (
     AFTER,
     FINE,
     LATER,
     SETBACK,
+    SHADOW_CHECKER,
     STUCK,
     CacheTerms,
     Option,
     Outlook,
+    SessionRouter,
+    TurnEvidence,
     TurnQuality,
     decide,
     expected_dollars,
+    learn_scopes,
 )
-from shikisha.routing.turn_router import SHADOW_CHECKER, SessionRouter, TurnEvidence, learn_scopes
 from shikisha.routing.turn_state import canonical_calls, conversation_key, read_state
 
 TOOL: Mapping[str, Json] = {"type": "function", "function": {"name": "bash", "parameters": {}}}

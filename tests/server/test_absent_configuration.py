@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from shikisha.cli import app
 from shikisha.cli.first_run import configured_container
-from shikisha.server.lifecycle.reload import ConfigReload
+from shikisha.server.lifecycle.process import ConfigReload
 
 GOOD = """\
 conductor = "fixed:single?worker=cheap"

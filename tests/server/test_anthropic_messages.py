@@ -14,7 +14,7 @@ from serving import At
 from shikisha.core.errors import ShikishaError
 from shikisha.core.messages import REQUIRED_TOOL, MediaKind, Speaker
 from shikisha.core.task import Task
-from shikisha.server.anthropic.conversation import estimate_tokens, task_from_messages
+from shikisha.server.anthropic.routes import estimate_tokens, task_from_messages
 from shikisha.server.anthropic.schema import MessagesRequest, TokenCountRequest
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import validate_as, validate_known

@@ -18,9 +18,9 @@ from sqlalchemy import Connection, text
 from shikisha.core.errors import JournalUnavailable
 from shikisha.core.task import OPERATOR, Scope
 from shikisha.journal import open_journal
-from shikisha.journal.erasure import UNFINISHED
 from shikisha.journal.schema import METADATA
-from shikisha.learned.journal_memory import sync_memory
+from shikisha.journal.store import UNFINISHED
+from shikisha.learned.journal_learner import sync_memory
 from shikisha.learned.learned_erasure import LearnedErasure, MemoryErasure
 from shikisha.learned.learned_file import read_learned, write_learned
 from shikisha.learned.memory_index import MemoryIndex

@@ -37,7 +37,7 @@ from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys.grants import BudgetAmount, read_spend
 from shikisha.server.lifecycle.broadcast import EventUpdate
 from shikisha.server.lifecycle.deadlines import ApprovalTimeouts
-from shikisha.server.lifecycle.maintenance import maintain_once
+from shikisha.server.lifecycle.process import maintain_once
 from shikisha.server.lifecycle.service import RunService, root_run_id, start_once
 from shikisha.server.store import ServedState
 from shikisha.testing import InjectedFault, ScriptedAnswer, chat_server

@@ -19,8 +19,8 @@ from shikisha.core.plan import Plan, Step
 from shikisha.core.task import Task
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.graders.judge import JudgeSettings
-from shikisha.evals.tasksets.layouts import own_item
 from shikisha.evals.tasksets.task_rows import TaskRow
+from shikisha.evals.tasksets.taskset_loader import own_item
 from shikisha.journal.queries import TaskAndAnswer
 from shikisha.plots.day_charts import ChartForm, DaySeries, day_bar_chart, day_line_chart
 from shikisha.server.http.request import RequestOptions

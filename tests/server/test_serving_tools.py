@@ -6,8 +6,8 @@ from pathlib import Path
 from openapi_documents import SHOP
 from responding import by_model, responding
 
+from shikisha.tools.catalogue_source import read_openapi
 from shikisha.tools.lock_file import CatalogueLock, write_lock
-from shikisha.tools.openapi import read_openapi
 
 TABLES = """
 [catalogues.shop]

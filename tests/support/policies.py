@@ -14,7 +14,6 @@ import numpy as np
 from panels import CHOICES, Made, folds, panel
 
 from shikisha.routing.arrays import Floats
-from shikisha.routing.cascade_rule import CascadeRule
 from shikisha.routing.fit.fit_stopping_rule import StoppingConfig, StoppingData, fit_stopping
 from shikisha.routing.fit.fit_table import fit_table
 from shikisha.routing.fit.log_replay import count_usage
@@ -31,6 +30,7 @@ from shikisha.routing.policy_data import (
     Policy,
     PolicyOrigin,
 )
+from shikisha.routing.policy_file import CascadeRule
 from shikisha.routing.state import DecisionRule, LengthScales
 from shikisha.routing.trade_off import OperatingPoint, TradeOff, upper_hull
 

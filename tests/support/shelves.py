@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from shikisha.evals.graders.canonical_form import AnswerForm
-from shikisha.routing.cascade_rule import CascadeRule
 from shikisha.routing.policy_data import Candidate, KnownWorker, Policy, PolicyOrigin
-from shikisha.routing.policy_file import save_policy
+from shikisha.routing.policy_file import CascadeRule, save_policy
 from shikisha.routing.policy_registry import ChangeAuthor, add_policy
 from shikisha.routing.state import LengthScales, TaskTypes
 from shikisha.routing.trade_off import OperatingPoint, TradeOff

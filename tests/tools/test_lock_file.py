@@ -10,9 +10,8 @@ from openapi_documents import SHOP, document, operation
 from shikisha.core.errors import ConfigError
 from shikisha.core.tools import catalogue_sha256
 from shikisha.tools.catalogue_entry import ReadCatalogue
-from shikisha.tools.catalogue_source import read_tool_rows
+from shikisha.tools.catalogue_source import read_openapi, read_tool_rows
 from shikisha.tools.lock_file import CatalogueLock, compare_catalogues, dump_lock, read_lock, write_lock
-from shikisha.tools.openapi import read_openapi
 
 
 def shop() -> CatalogueLock:

@@ -11,7 +11,7 @@ from shikisha.core.errors import ConfigError
 from shikisha.core.json_schema import SchemaCheck
 from shikisha.core.tools import ToolEffect
 from shikisha.tools.catalogue_entry import CatalogueEntry
-from shikisha.tools.openapi import parse_document, read_openapi
+from shikisha.tools.catalogue_source import parse_document, read_openapi
 
 
 def entries(whole: Mapping[str, object]) -> dict[str, CatalogueEntry]:

@@ -30,9 +30,8 @@ from shikisha.core.task import Task
 from shikisha.engine.worker import Card, Request
 from shikisha.telemetry.export_settings import export_settings
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
-from shikisha.tools.catalogue_source import read_source
+from shikisha.tools.catalogue_source import read_openapi, read_source
 from shikisha.tools.lock_file import CatalogueLock, compare_catalogues, write_lock
-from shikisha.tools.openapi import read_openapi
 from shikisha.workers.endpoint import address_problem, inside_problem, metadata_problem, origin
 from shikisha.workers.http_client import HttpClient
 from shikisha.workers.mcp_session import bounded_client

@@ -18,7 +18,7 @@ from shikisha.core.errors import FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
 from shikisha.sandbox import Execution, SandboxLimits, ScriptedSandbox
-from shikisha.sandbox.monty import MontySandbox
+from shikisha.sandbox.availability import MontySandbox
 from shikisha.workers import python
 from shikisha.workers.python import PythonWorker
 
@@ -191,7 +191,7 @@ async def test_the_event_loop_goes_on_while_code_runs(sandbox: MontySandbox) -> 
 def test_a_program_that_never_closes_its_sandbox_ends_well() -> None:
     program = (
         "import asyncio\n"
-        "from shikisha.sandbox.monty import shared_monty\n"
+        "from shikisha.sandbox.availability import shared_monty\n"
         "async def main():\n"
         "    try:\n"
         "        async with asyncio.timeout(0.1): await shared_monty().run('while True: pass', {})\n"

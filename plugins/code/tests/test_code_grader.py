@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import GradeMark
 from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxScript, ScriptedSandbox
-from shikisha.sandbox.monty import MontySandbox
+from shikisha.sandbox.availability import MontySandbox
 from shikisha.sandbox.process_sandbox import ProcessSandbox
 from shikisha_code.code_grader import CodeSettings
 from shikisha_code.code_tests import COMMON_SETUP

@@ -10,8 +10,7 @@ import pytest
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import GradeMark
 from shikisha.evals.taskset import TaskItem, Taskset
-from shikisha.evals.tasksets.layouts import LAYOUTS
-from shikisha.evals.tasksets.taskset_loader import load_taskset
+from shikisha.evals.tasksets.taskset_loader import LAYOUTS, load_taskset
 
 Fields = Mapping[str, object]
 

@@ -183,7 +183,7 @@ class PredicateCheckSettings(Table):
 
 def build_predicate(settings: PredicateCheckSettings, name: str) -> "PredicateCheck":
     """Return the check; ConfigError when the expression is no Python."""
-    from shikisha.sandbox.monty import shared_monty
+    from shikisha.sandbox.availability import shared_monty
 
     return PredicateCheck(settings, shared_monty(SandboxLimits(seconds=settings.seconds)), name)
 

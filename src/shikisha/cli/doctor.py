@@ -55,7 +55,7 @@ _REGISTRIES = {
     "checks": "shikisha.config.adapters:CHECK_KINDS",
     "gatherers": "shikisha.config.adapters:GATHERER_KINDS",
     "graders": "shikisha.evals.graders.grader_registry:GRADERS",
-    "tasksets": "shikisha.evals.tasksets.layouts:LAYOUTS",
+    "tasksets": "shikisha.evals.tasksets.taskset_loader:LAYOUTS",
     "admissions": "shikisha.config.adapters:ADMISSIONS",
     "commands": "shikisha.cli:PLUGGED",
     "importers": "shikisha.outcomes.importers.importer_registry:SOURCE_KINDS",

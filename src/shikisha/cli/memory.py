@@ -50,7 +50,7 @@ def _line(note: MemoryNote) -> str:
 def _synchronized(shared: SharedOptions) -> MemoryIndex:
     """Return the configured memory after taking in what the journal has since; the caller closes it."""
     from shikisha.config.container import load_config
-    from shikisha.learned.journal_memory import sync_memory
+    from shikisha.learned.journal_learner import sync_memory
 
     container = load_config(shared.config)
     table = container.settings.memory

@@ -18,8 +18,13 @@ from shikisha.core.text import fenced_blocks
 from shikisha.core.toml import error_location
 from shikisha.core.visibility import Labels
 from shikisha.engine.gatherer import AnswerStep, Gatherer
-from shikisha.gatherers.context_budget import ContextBudget, WeightedGatherer
-from shikisha.gatherers.file_gatherer import FileGatherer, HistoryGatherer, folder_inside
+from shikisha.gatherers.file_gatherer import (
+    ContextBudget,
+    FileGatherer,
+    HistoryGatherer,
+    WeightedGatherer,
+    folder_inside,
+)
 from shikisha.workers.mcp import McpResourceGatherer, McpServer
 
 FindServer = Callable[[str], McpServer]

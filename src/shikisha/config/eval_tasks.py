@@ -15,11 +15,12 @@ from shikisha.engine.pool import Member, Pool
 from shikisha.evals.baselines import Baselines, BaselineSource
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.taskset import TaskItem, Taskset, TaskSplit, parse_split
-from shikisha.evals.tasksets.contamination import TaskOverlap, find_contamination
 from shikisha.evals.tasksets.recorded import recorded_taskset
 from shikisha.evals.tasksets.taskset_loader import (
     OWN_SET,
+    TaskOverlap,
     TaskSelection,
+    find_contamination,
     load_taskset,
     parse_taskset_name,
 )

@@ -39,7 +39,6 @@ from shikisha.routing.fit.incumbents import (
 )
 from shikisha.routing.fit.log_quality import LogKind, find_caveats, find_cost_oddities, find_gaps, measure_coverage
 from shikisha.routing.fit.log_replay import count_usage
-from shikisha.routing.fit.missing_grades import apply_test_signal, complete_grades
 from shikisha.routing.fit.model_selection import (
     MIN_TASKS,
     POLICY_TASKS,
@@ -55,7 +54,7 @@ from shikisha.routing.fit.outcome_matrix import (
     complete_costs,
     without_late_workers,
 )
-from shikisha.routing.fit.partial_logs import fit_partial_log
+from shikisha.routing.fit.partial_logs import apply_test_signal, complete_grades, fit_partial_log
 from shikisha.routing.fit.task_clusters import assign_types, find_task_types
 from shikisha.routing.policy_data import Policy, PolicyOrigin
 

@@ -11,7 +11,6 @@ from math import ceil, hypot
 
 from shikisha.core.budget import format_dollars
 from shikisha.core.fast_dataclass import dataclass
-from shikisha.evals import report_text
 from shikisha.evals.entrant_metrics import (
     ConfidenceCalibration,
     DimensionGroup,
@@ -28,7 +27,10 @@ from shikisha.evals.report_text import (
     dimension_sentences,
     headline_sentences,
     reading_order,
+    samples,
     span,
+    total_dollars,
+    verdict,
 )
 from shikisha.evals.samples import EntrantRole
 from shikisha.plots.charts import (
@@ -76,9 +78,9 @@ def render_html_report(report: EvaluationReport) -> str:
     environment = page_environment("shikisha.evals")
     environment.filters |= {
         "span": span,
-        "total_dollars": report_text.total_dollars,
-        "samples": report_text.samples,
-        "verdict": report_text.verdict,
+        "total_dollars": total_dollars,
+        "samples": samples,
+        "verdict": verdict,
     }
     values = {"report": report, "whole": whole, "roles": PARTS, **_page_texts(report), **_page_charts(report)}
     return render_page(environment, "page.html.jinja", values)

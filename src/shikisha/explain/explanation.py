@@ -3,7 +3,7 @@
 Steps, rounds and attempts count from 0; a fault is its kind and message in one text. Invariant: everything is read off
 the events; nothing is looked up elsewhere or guessed, so an old run is always explained the same way, and where a
 journal ends in the middle, so does the explanation. Deliberately absent: judgement, and how it is written down for
-people (`text_report`).
+people (`explain`).
 """
 
 import json

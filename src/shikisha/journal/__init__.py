@@ -12,30 +12,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shikisha.journal.erasure import ErasureResult
-    from shikisha.journal.store import Journal
-    from shikisha.journal.stored_events import RunOverview
-    from shikisha.journal.verification import (
+    from shikisha.journal.store import (
         ChainCheckpoint,
         ChainProblem,
         ChainSegment,
+        ErasureResult,
+        Journal,
         SegmentFindings,
         Verification,
         combine_findings,
         split_chain,
     )
+    from shikisha.journal.stored_events import RunOverview
 
 _HOMES = {
-    "ErasureResult": "erasure",
+    "ErasureResult": "store",
     "Journal": "store",
-    "ChainCheckpoint": "verification",
-    "ChainProblem": "verification",
-    "ChainSegment": "verification",
+    "ChainCheckpoint": "store",
+    "ChainProblem": "store",
+    "ChainSegment": "store",
     "RunOverview": "stored_events",
-    "SegmentFindings": "verification",
-    "Verification": "verification",
-    "combine_findings": "verification",
-    "split_chain": "verification",
+    "SegmentFindings": "store",
+    "Verification": "store",
+    "combine_findings": "store",
+    "split_chain": "store",
 }
 
 __all__ = [

@@ -1,7 +1,7 @@
 """What is read from a journal: events in pages, texts by hash, a run as events, lists of runs; each in one transaction.
 
 What the rows mean is in `stored_events`. Which runs are of a status, the index says (`run_index`), as far as it has all
-events. Deliberately absent: erasing (`erasure`), and search in texts (`run_search`).
+events. Deliberately absent: erasing (`store`), and search in texts (`run_search`).
 """
 
 import json

@@ -11,7 +11,7 @@ is learned as well. The posterior is Gaussian (Laplace) and has the form of an a
 workers' own are independent, so that fitting and sampling take linear time in the number of workers.
 
 Invariants: the model is data (a `LearnedFile`); it answers only for tasks of its scope; any text and any name has a
-chance. Deliberately absent: fitting (`outcome_fit`), choosing plans (`conductors.plan_search`).
+chance. Deliberately absent: fitting (`outcome_fit`), choosing plans (`conductors.learned_conductor`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -3,7 +3,7 @@
 Read are what tools returned, how calls repeat, the client's messages by length and kind, and what earlier turns used.
 Invariants: no text of a model is read (a turn without a call counts as that, whatever it says); the work is bounded,
 however long the conversation is: results by their ends, the newest exchanges only. What is not known is None, never 0.
-Deliberately absent: prices, and what follows from all this (`turn_choice`).
+Deliberately absent: prices, and what follows from all this (`turn_router`).
 """
 
 import json

@@ -21,8 +21,7 @@ from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from shikisha import __version__
 from shikisha.core.errors import ShikishaError, close_name, describe_invalid
-from shikisha.server.chat import routes as chat_routes
-from shikisha.server.chat.routes import DirectHandler
+from shikisha.server.chat.routes import DirectHandler, direct_routes
 from shikisha.server.http.api_errors import ApiError, error_body_at
 from shikisha.server.http.auth import authenticate
 from shikisha.server.http.middleware import AccessLog, ApiOrigins, HostCheck, RequestLimits
@@ -67,8 +66,7 @@ _PAGES = (
     "pages.run_page:router",
     "pages.approvals_page:router",
     "pages.approvals_page:passkey_router",
-    "pages.device_page:router",
-    "pages.device_page:script_router",
+    "pages.approvals_page:script_router",
     "pages.workers_page:router",
     "pages.keys_page:router",
     "pages.try_page:router",
@@ -142,7 +140,7 @@ def create_app(service: RunService) -> FastAPI:
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
     settings = service.settings
-    inner: ASGIApp = _DirectDispatch(_RoutesOnDemand(app, super(_ServerApp, app).__call__), chat_routes.direct_routes())
+    inner: ASGIApp = _DirectDispatch(_RoutesOnDemand(app, super(_ServerApp, app).__call__), direct_routes())
     inner = RequestLimits(inner, settings.max_body_bytes, settings.max_pending_bytes, _require_login_or_key)
     if settings.origins:
         inner = ApiOrigins(inner, settings.origins)

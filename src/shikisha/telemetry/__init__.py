@@ -1,6 +1,6 @@
 """Telemetry: runs as OpenTelemetry spans and metrics, sent to the endpoints that the operator names and nowhere else.
 
-Reading order: `conventions` (every name), `span_model` (spans and their ids), `run_spans` (runs as spans), `export`
+Reading order: `conventions` (every name), `span_model` (spans and their ids), `observer` (runs as spans), `export`
 (metrics, and sending). Invariants: without an endpoint nothing is made and nothing is sent, and whatever happens here,
 a run does not notice. Deliberately absent: any telemetry about Shikisha itself, to anyone.
 """

@@ -2,7 +2,7 @@
 
 Invariant: nothing here is content (what people, models or tools wrote) except what `input_attributes` and
 `output_attributes` return, which are used only where the operator asked for content. Deliberately absent: when spans
-begin and end (`run_spans`).
+begin and end (`observer`).
 
 What telemetry knows of a worker besides its name: how it is called, which model, and where it is.
 

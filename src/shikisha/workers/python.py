@@ -42,7 +42,7 @@ Settings = PythonSettings  # the name that `config.kinds` looks up
 def build(settings: PythonSettings, card: Card, secret_store: SecretStore) -> "PythonWorker":  # noqa: ARG001 - every adapter's signature
     """Return a worker on this process's sandbox. ConfigError when the sandbox does not withstand the probes here."""
     if settings.sandbox == "monty":
-        from shikisha.sandbox.monty import shared_monty
+        from shikisha.sandbox.availability import shared_monty
 
         memory = settings.memory or DEFAULT_LIMITS.memory
         return PythonWorker(shared_monty(SandboxLimits(settings.seconds, memory, settings.output)))

@@ -29,7 +29,7 @@ from shikisha.core.errors import ConfigError, ShikishaError
 from shikisha.core.kinds import Kind
 from shikisha.evals.graders import Grade, GraderTools, ScriptedGrader, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.sandbox import Execution, Inputs, Sandbox, SandboxScript
-from shikisha.sandbox.monty import MontySandbox
+from shikisha.sandbox.availability import MontySandbox
 from shikisha_code.code_tests import (
     COMPARISON_HOOK,
     CodeSettings,

@@ -1,6 +1,6 @@
 """The published sets of programming tasks: how a row becomes a task with the `code` grader.
 
-Invariants are those of `evals.tasksets.layouts`. A packed test file is decoded without running what it holds.
+Invariants are those of `evals.tasksets.taskset_loader`. A packed test file is decoded without running what it holds.
 """
 
 import ast
@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from shikisha.core.task import Task
 from shikisha.evals.graders import Grade, Grader, GraderTools
 from shikisha.evals.taskset import TaskItem
-from shikisha.evals.tasksets.layouts import FUNCTION, PROGRAM, TaskLayout, with_instruction
 from shikisha.evals.tasksets.task_rows import HubDataset, TaskRow
+from shikisha.evals.tasksets.taskset_loader import FUNCTION, PROGRAM, TaskLayout, with_instruction
 from shikisha_code.code_tests import COMMON_SETUP
 
 

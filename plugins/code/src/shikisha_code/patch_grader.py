@@ -17,7 +17,7 @@ from typing import TypeAlias
 from shikisha.core.errors import ConfigError
 from shikisha.evals.graders import Grade, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.sandbox import Sandbox
-from shikisha.sandbox.monty import MontySandbox
+from shikisha.sandbox.availability import MontySandbox
 from shikisha_code.pytest_run import (
     PASSED,
     PytestSettings,

@@ -26,8 +26,8 @@ from shikisha.core.toml import Table
 from shikisha.engine.pool import Member, Pool
 from shikisha.evals.graders import Grade, Grader, GraderTools, ScriptedGrader, ungraded_grade
 from shikisha.evals.taskset import GradeRigour, TaskDimensions, TaskEnvironment, TaskItem, Taskset
-from shikisha.evals.tasksets.layouts import PATCH, TaskLayout, with_instruction
 from shikisha.evals.tasksets.task_rows import TaskRow, is_row_file, read_rows
+from shikisha.evals.tasksets.taskset_loader import PATCH, TaskLayout, with_instruction
 from shikisha.sandbox import Sandbox
 from shikisha_code.patch_grader import Executed, PatchGrader, RepositoryTask
 from shikisha_code.pytest_run import USUAL_SECONDS, PytestSettings, pack_distributions

@@ -23,8 +23,8 @@ from shikisha.core.task import Task
 from shikisha.engine.pool import Member, Pool
 from shikisha.evals.graders import Grade, grade_from_score, no_answer_grade, ungraded_grade
 from shikisha.evals.taskset import GradeRigour, TaskDimensions, TaskEnvironment, TaskItem, Taskset
-from shikisha.evals.tasksets.layouts import PATCH, TaskLayout, with_instruction
 from shikisha.evals.tasksets.task_rows import TaskRow, is_row_file, read_json, read_rows, rows_of
+from shikisha.evals.tasksets.taskset_loader import PATCH, TaskLayout, with_instruction
 
 Key = tuple[str, str]  # instance and model
 

@@ -1,7 +1,7 @@
 """Published benchmarks of short answers and of multiple choice: how a row of each becomes a task.
 
-Invariants: those of `shikisha.evals.tasksets.layouts`. To add one, write its function here, its layout at the end, and
-its line in `pyproject.toml`.
+Invariants: those of `shikisha.evals.tasksets.taskset_loader`. To add one, write its function here, its layout at
+the end, and its line in `pyproject.toml`.
 """
 
 import re
@@ -12,8 +12,8 @@ from shikisha.core.task import Task
 from shikisha.evals.graders import GraderTools
 from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
 from shikisha.evals.taskset import TaskItem
-from shikisha.evals.tasksets.layouts import BOXED, CHOICE, NUMBER, TaskLayout, with_instruction
 from shikisha.evals.tasksets.task_rows import HubDataset, TaskRow
+from shikisha.evals.tasksets.taskset_loader import BOXED, CHOICE, NUMBER, TaskLayout, with_instruction
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -16,7 +16,8 @@ dropped and named.
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -24,20 +25,266 @@ from typing import NamedTuple
 
 from shikisha.core.errors import ConfigError, UnknownName
 from shikisha.core.fast_dataclass import dataclass, field, replace
-from shikisha.evals.graders import GraderTools
+from shikisha.core.kinds import Registry
+from shikisha.core.task import Task
+from shikisha.evals.graders import Grader, GraderTools
+from shikisha.evals.graders.grader_registry import GRADERS
 from shikisha.evals.taskset import (
     DEFAULT_SHARES,
+    DIMENSIONS,
+    GradeRigour,
+    TaskDimensions,
+    TaskEnvironment,
     TaskItem,
     Taskset,
+    TaskSpecification,
     TaskSplit,
     content_key,
     content_split,
+    default_dimensions,
     split_fraction,
 )
-from shikisha.evals.tasksets.layouts import LAYOUTS, own_item
 from shikisha.evals.tasksets.recorded import recorded_taskset
 from shikisha.evals.tasksets.task_rows import ROW_FORMATS, HubDataset, TaskRow, hub_rows, is_row_file, read_rows
 from shikisha.outcomes.log_reader import open_log
+
+# What a taskset's layout is, the names of those that plug-ins bring, and the layout of a user's own rows.
+#
+# A layout is a function from a row and the graders' tools to a TaskItem. Its docstring lists the columns that it reads.
+# Invariants: a malformed row is a ConfigError that names the field; a reference answer or solution goes to the grader
+# and never into the task; the instruction that we add is the last paragraph of a prompt, so `strip_instruction` gives
+# the benchmark's own words back. A benchmark is a plug-in: `plugins/published` and `plugins/code` have those of others.
+
+# Each instruction asks for the form that its grader reads best. They are part of task hashes: do not reword them.
+CHOICE = 'End with a line "The answer is (X)", where X is the letter of the right option.'
+BOXED = r"End with the final answer in \boxed{}."
+NUMBER = 'End with a line "The answer is N", where N is a number without its unit.'
+PROGRAM = (
+    "Write a Python program that reads its input from standard input and prints the result to standard output. "
+    "Answer with the whole program in one ```python block."
+)
+FUNCTION = "Write this in Python. Answer with all of the code, imports included, in one ```python block."
+PATCH = "Answer with a patch to the repository in the unified diff format, and nothing else."
+_INSTRUCTIONS = (CHOICE, BOXED, NUMBER, PROGRAM, FUNCTION, PATCH)
+
+
+def with_instruction(question: str, instruction: str) -> str:
+    """Return a question with one of our instructions as its last paragraph."""
+    return f"{question.strip()}\n\n{instruction}"
+
+
+def strip_instruction(prompt: str) -> str:
+    """Return a prompt without the instruction that we added."""
+    for instruction in _INSTRUCTIONS:
+        prompt = prompt.removesuffix(instruction)
+    return prompt.rstrip()
+
+
+_OWN_TASK_FIELDS = frozenset(
+    {"prompt", "context", "id", "domain", "difficulty", "split", "labels", "goal", *DIMENSIONS}
+)
+
+
+def own_item(row: TaskRow, tools: GraderTools, default: Mapping[str, object] | None = None) -> TaskItem:
+    """A user's own row: a prompt and how its answers are graded.
+
+    Fields: prompt; grader (a kind of `grader_registry`) with its settings next to it, or in an object `check`;
+    optional: context, id, domain, difficulty, split (train, dev, test), labels (a list), environment, specification,
+    rigour, goal (`dimensions`). A judge sees context and prompt. `default` is the grader of rows that bring none,
+    `{"checker": KIND, ...}`; a row's further fields complete its settings. A row without any grader, or with a field
+    that its grader does not know, is refused.
+    """
+    task = Task(
+        row.text("prompt"),
+        row.optional("context"),
+        row.optional("id") or row.place,
+        row.optional("domain"),
+        row.texts("labels", least=0),
+    )
+    kind, spec = _own_grader(row, default)
+    if kind in {"judge", "entry_point"}:
+        spec = {"prompt": "\n\n".join(filter(None, (task.context, task.prompt))), **spec}
+    check = row.grader("check" if row.has("check") else "checker", kind, spec, tools)
+    split = row.optional("split")
+    if split and split not in set(TaskSplit):
+        raise row.error_at("split", f"expected {', '.join(TaskSplit)}, found {split[:40]!r}")
+    said = _own_dimensions(row, check)
+    return TaskItem(task, check, row.optional("difficulty"), TaskSplit(split) if split else None, said=said)
+
+
+def _own_dimensions(row: TaskRow, grader: Grader) -> TaskDimensions | None:
+    """Return where a row says that its task stands; None where it says nothing."""
+    chosen = {name: row.text(name) for name in DIMENSIONS if row.has(name)}
+    for name, value in chosen.items():
+        if value not in set(DIMENSIONS[name]):
+            raise row.error_at(name, f"expected {', '.join(DIMENSIONS[name])}, found {value[:40]!r}")
+    goal = row.optional("goal")
+    if not chosen and not goal:
+        return None
+    usual = default_dimensions(grader)
+    return TaskDimensions(
+        TaskEnvironment(chosen.get("environment", usual.environment)),
+        TaskSpecification(chosen.get("specification", usual.specification)),
+        GradeRigour(chosen.get("rigour", usual.rigour)),
+        goal,
+    )
+
+
+def _own_grader(row: TaskRow, default: Mapping[str, object] | None) -> tuple[str, Mapping[str, object]]:
+    """Return the kind of a row's grader and its settings."""
+    others = {*_OWN_TASK_FIELDS, "checker", "check"}
+    spec = {field: value for field, value in row.data.items() if row.has(field) and field not in others}
+    if row.has("check"):
+        if spec:
+            raise row.error_at(next(iter(spec)), "expected the grader's settings inside check, not next to it")
+        spec = dict(row.part("check").data)
+    if row.has("checker"):
+        kind = row.text("checker")
+    elif default is not None:
+        kind = str(default.get("checker"))
+        spec = {field: value for field, value in default.items() if field != "checker"} | spec
+    else:
+        raise row.error_at("checker", "this row has none, and none is given for the file")
+    try:
+        GRADERS[kind]
+    except UnknownName as error:
+        raise row.error_at("checker", str(error)) from None
+    return kind, spec
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLayout:
+    """A benchmark: its place on the Hugging Face hub (None: it has none), and the function that makes a task of a row.
+
+    `read_folder` instead: the whole set from a folder that holds more than rows. One of the two is there.
+    """
+
+    hub: HubDataset | None = None
+    make_item: Callable[[TaskRow, GraderTools], TaskItem] | None = None
+    read_folder: Callable[[Path, GraderTools], Taskset] | None = None
+
+
+LAYOUTS: Registry[TaskLayout] = Registry(
+    "tasksets",
+    "taskset",
+    TaskLayout,
+    {},
+    {
+        **dict.fromkeys(
+            ("bigcodebench", "humaneval", "livecodebench", "mbpp", "repository", "swebench-verified"), "shikisha-code"
+        ),
+        **dict.fromkeys(
+            ("aime", "gpqa-diamond", "gsm8k", "math-500", "mmlu", "mmlu-pro", "rlpr"), "shikisha-published"
+        ),
+    },
+)
+
+
+# Contamination: tasks of one set that are in another one too, word for word or nearly so.
+#
+# The method is that of GPT-3 (arXiv 2005.14165): tasks are compared by runs of 13 words. Texts below 40 words are
+# compared by runs of 5, since one changed word would break most of their longer runs. The similarity is the share of
+# the shorter text's runs that the other text holds. Invariants: only words and numbers count, in lower case, without
+# our instruction; a run that more than 50 tasks of a set share is boilerplate and does not count. Only runs that both
+# sets share are indexed: comparing ten thousand tasks with ten thousand takes seconds. It finds no paraphrases and no
+# translations.
+
+LONG, LONG_RUN, SHORT_RUN = 40, 13, 5  # words
+_BOILERPLATE = 50  # tasks
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOverlap:
+    """Two tasks' ids, how much of the shorter one the other holds (1: all), and whether their content is the same."""
+
+    one: str
+    other: str
+    similarity: float
+    same: bool
+
+
+def find_contamination(
+    one: Iterable[TaskItem], other: Iterable[TaskItem], least: float = 0.5
+) -> tuple[TaskOverlap, ...]:
+    """Return the pairs of tasks with a similarity of at least `least` (above 0), the most similar first."""
+    mine, theirs = [_TaskWords(item.task) for item in one], [_TaskWords(item.task) for item in other]
+    found: dict[tuple[int, int], float] = {}
+    for run in (LONG_RUN, SHORT_RUN):
+        found |= _similarities(mine, theirs, run)
+    keys: dict[str, list[int]] = defaultdict(list)
+    for place, text in enumerate(theirs):
+        keys[text.key].append(place)
+    same = {(place, twin) for place, text in enumerate(mine) for twin in keys.get(text.key, ())}
+    overlaps = [
+        TaskOverlap(mine[a].id, theirs[b].id, 1.0 if (a, b) in same else found[a, b], (a, b) in same)
+        for a, b in found.keys() | same
+        if (a, b) in same or found[a, b] >= least
+    ]
+    return tuple(sorted(overlaps, key=lambda pair: (-pair.similarity, pair.one, pair.other)))
+
+
+class _TaskWords:
+    """A task's words, and the length of the runs that it is compared by when it is the shorter one."""
+
+    __slots__ = ("id", "key", "run", "words")
+
+    def __init__(self, task: Task) -> None:
+        self.id = task.id
+        self.key = content_key(task)
+        self.words = _WORD.findall(f"{strip_instruction(task.prompt)} {task.context}".casefold())
+        self.run = LONG_RUN if len(self.words) >= LONG else SHORT_RUN
+
+    def runs(self, length: int) -> set[int]:
+        """Return the hashes of all runs of so many words; of a shorter text, of the whole."""
+        last = max(1, len(self.words) - length + 1)
+        return {hash(tuple(self.words[at : at + length])) for at in range(last)}
+
+
+def _similarities(
+    mine: Sequence[_TaskWords], theirs: Sequence[_TaskWords], length: int
+) -> Mapping[tuple[int, int], float]:
+    """Return the similarity of all pairs whose shorter text is compared by runs of this length."""
+    in_mine, in_theirs = _run_counts(mine, theirs, length), _run_counts(theirs, mine, length)
+    shared = {
+        run for run, count in in_mine.items() if count <= _BOILERPLATE and 0 < in_theirs.get(run, 0) <= _BOILERPLATE
+    }
+    if not shared:
+        return {}
+    boilerplate = {run for counts in (in_mine, in_theirs) for run, count in counts.items() if count > _BOILERPLATE}
+    del in_mine, in_theirs
+    left, right = _shared_runs(mine, length, shared, boilerplate), _shared_runs(theirs, length, shared, boilerplate)
+    index: dict[int, list[int]] = defaultdict(list)
+    for place, (runs, _) in right.items():
+        for run in runs:
+            index[run].append(place)
+    found: dict[tuple[int, int], float] = {}
+    for place, (runs, size) in left.items():
+        for twin, common in Counter(at for run in runs for at in index.get(run, ())).items():
+            if min(mine[place].run, theirs[twin].run) == length:
+                found[place, twin] = common / min(size, right[twin][1])
+    return found
+
+
+def _run_counts(texts: Sequence[_TaskWords], others: Sequence[_TaskWords], length: int) -> Mapping[int, int]:
+    """Count in how many texts each run occurs; none when no pair is compared by this length."""
+    if not any(text.run == length for text in (*texts, *others)):
+        return {}
+    return Counter(run for text in texts if text.run >= length for run in text.runs(length))
+
+
+def _shared_runs(
+    texts: Sequence[_TaskWords], length: int, shared: Set[int], boilerplate: Set[int]
+) -> Mapping[int, tuple[Set[int], int]]:
+    """Return, for the texts that hold shared runs: these, and how many runs they have in all, boilerplate aside."""
+    marked = {}
+    for place, text in enumerate(texts):
+        if text.run >= length:
+            runs = text.runs(length)
+            if common := runs & shared:
+                marked[place] = (common, len(runs - boilerplate))
+    return marked
+
 
 OWN_SET = "own"
 _REMOVED_SETS = ("rehearsal", "rehearsal-large")

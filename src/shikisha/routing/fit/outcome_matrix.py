@@ -61,7 +61,7 @@ class OutcomeMatrix:
     `codes` say which answers agree, NO_ANSWER for none; `scores` in [0, 1], NaN unknown; `dollars`, NaN unknown;
     `tokens` of output; `lengths` of answers in characters; `there`: whether the outcome is recorded; `propensities` of
     being recorded (NaN: unknown; 1 where every worker was asked). `hashes` [T] are of the content. `turns` number the
-    asks of a task from 0, -1 if unknown; None: no outcome has one. Where grades are missing (`missing_grades`),
+    asks of a task from 0, -1 if unknown; None: no outcome has one. Where grades are missing (`partial_logs`),
     `scores` hold draws for those, and `graded` says which were graded. `evidence` is about the candidate answers.
     `priced` is how many outcomes without a cost or price have that of their tokens at their worker's other calls' rate.
     """

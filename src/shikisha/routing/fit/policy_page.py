@@ -23,7 +23,6 @@ from shikisha.plots.charts import (
 )
 from shikisha.plots.format import page_environment, percent, render_page, shorten_middle
 from shikisha.plots.svg import AxisScale, LabelTarget, Rect, even_scale, place_labels, svg_path
-from shikisha.routing.fit import policy_report
 from shikisha.routing.fit.cost_frontier import REPORTED_BUDGETS
 from shikisha.routing.fit.policy_figures import (
     FrontierLine,
@@ -35,6 +34,14 @@ from shikisha.routing.fit.policy_figures import (
     paid_for,
     usage_by_type,
     workers_with_few_outcomes,
+)
+from shikisha.routing.fit.policy_report import (
+    cost_reference,
+    describe_best_single,
+    describe_promises,
+    describe_result,
+    describe_source,
+    log_name,
 )
 from shikisha.routing.policy_data import Candidate, FrontierPoint, Policy
 from shikisha.routing.trade_off import TargetMetric
@@ -60,15 +67,15 @@ def render_policy_page(policy: Policy, version: str, uses: tuple[tuple[str, str]
         "policy": policy,
         "version": version,
         "uses": uses,
-        "name": policy_report.log_name(policy.about),
+        "name": log_name(policy.about),
         "best": policy.best_single,
         "few": workers_with_few_outcomes(policy),
         "unit": candidate.dial.unit,
-        "source": policy_report.describe_source(policy),
-        "yardstick": policy_report.describe_best_single(policy),
-        "reference": policy_report.cost_reference(policy),
-        "headline": policy_report.describe_result(policy),
-        "kept_word": policy_report.describe_promises(candidate.evidence) if candidate.evidence else "",
+        "source": describe_source(policy),
+        "yardstick": describe_best_single(policy),
+        "reference": cost_reference(policy),
+        "headline": describe_result(policy),
+        "kept_word": describe_promises(candidate.evidence) if candidate.evidence else "",
         "budgets": REPORTED_BUDGETS,
         "rows": [(line, [(line.at(budget), budget) for budget in REPORTED_BUDGETS]) for line in measured],
         "overspent": is_overspent,

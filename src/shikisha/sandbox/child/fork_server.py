@@ -19,7 +19,6 @@ import socket
 import sys
 from importlib import import_module
 
-from . import program
 from .confinement import (
     FIRST_FREE_DESCRIPTOR,
     Allowance,
@@ -28,6 +27,7 @@ from .confinement import (
     end_with_parent,
     support_problem,
 )
+from .program import prepare_interpreter, receive_program, report_end, run_program
 
 _LONGEST_MESSAGE = 65_536
 _SENT, _ANSWER = 3, 4
@@ -125,11 +125,11 @@ class ForkServer:
                 end_with_parent(self._process)
                 self._confinement.enter(allowance)
             except OSError as error:
-                program.report_end(_ANSWER, None, f"the program could not be confined: {error}")
+                report_end(_ANSWER, None, f"the program could not be confined: {error}")
                 return
             os.closerange(_ANSWER + 1, _MOST_DESCRIPTORS)
-            program.prepare_interpreter(allowance.folder, __name__.partition(".")[0])
-            program.run_program(program.receive_program(_SENT), _ANSWER)
+            prepare_interpreter(allowance.folder, __name__.partition(".")[0])
+            run_program(receive_program(_SENT), _ANSWER)
             code = 0
         finally:
             os._exit(code)

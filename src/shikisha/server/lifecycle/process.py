@@ -9,14 +9,18 @@ proxy. SIGHUP reads the configuration anew (see `reload`).
 import asyncio
 import errno
 import gc
+import json
 import logging
+import re
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -24,7 +28,7 @@ from shikisha.config.container import Container
 from shikisha.config.environment import event_loop_factory
 from shikisha.config.preflight import check_conductors
 from shikisha.config.settings import ServerTable
-from shikisha.core.errors import ConfigError, JournalUnavailable
+from shikisha.core.errors import ConfigError, JournalUnavailable, ShikishaError
 from shikisha.journal import open_journal
 from shikisha.learned.learned_erasure import LearnedErasure, MemoryErasure
 from shikisha.server.app import create_app
@@ -40,14 +44,298 @@ from shikisha.server.keys import KeyManager, KeySpec
 from shikisha.server.keys.budgets import KeyBudgets
 from shikisha.server.keys.key import KeyScope
 from shikisha.server.keys.manager import CONSOLE_ACTOR
-from shikisha.server.lifecycle.maintenance import background_learning, maintain_runs, watch_turns
-from shikisha.server.lifecycle.reload import ConfigReload
 from shikisha.server.lifecycle.service import RunService
 from shikisha.server.ops import logs
 from shikisha.server.ops.push import PushSender
-from shikisha.server.ops.watchdog import Watchdog, start_watchdog
+from shikisha.server.ops.watchdog import Watchdog, run_context, start_watchdog
 from shikisha.server.ops.webhooks import WebhookSender
-from shikisha.server.store import open_store
+from shikisha.server.store import ServedRun, ServedState, open_store
+
+if TYPE_CHECKING:
+    from shikisha.learned.journal_learner import JournalLearner
+
+_MAX_PAUSE = 2.5  # seconds between two looks, however long the lease: people wait for what they approved elsewhere
+_INDEX_PAGES = 20  # pages of events that a look takes into the index: an old journal is taken in over some minutes
+_RESUMED_AT_ONCE = 8  # runs that are read at once, as many as the database has connections to spare
+
+
+async def maintain_runs(service: "RunService") -> None:
+    """Look after runs until cancelled, several times a lease and every few seconds."""
+    while True:
+        await maintain_once(service)
+        await asyncio.sleep(min(service.settings.lease / 4, _MAX_PAUSE))
+
+
+async def maintain_once(service: "RunService") -> None:
+    """Run all maintenance tasks once."""
+    for part in (
+        _rejoin_store,
+        _stop_cancelled,
+        _resume_stuck,
+        _return_budgets,
+        _expire_approvals,
+        _finish_erasures,
+        _erase_old_runs,
+        _claim_orphans,
+        _announce_quarantines,
+        _index_runs,
+    ):
+        try:
+            await part(service)
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever nobody foresaw is what is looked for
+            _LOG.warning("looking after runs: %s: %s", part.__name__.strip("_"), type(error).__name__)
+
+
+async def _rejoin_store(service: "RunService") -> None:
+    if service.expulsions and service.idle:
+        await service.store.join()
+        service.expulsions = 0
+
+
+async def _stop_cancelled(service: "RunService") -> None:
+    for name in await service.store.stopped():
+        if name in service.running or (await service.find_served(name)).state is ServedState.WAITING:
+            await service.cancel(name)
+
+
+async def _resume_stuck(service: "RunService") -> None:
+    for name in tuple(service.stuck):
+        try:
+            await service.retry_stuck(name)
+        except JournalUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - one run's trouble is no other's
+            _give_up_run(service, name, error)
+        service.stuck.discard(name)
+
+
+async def _return_budgets(service: "RunService") -> None:
+    await service.key_budgets.return_unused()
+
+
+async def _expire_approvals(service: "RunService") -> None:
+    await service.approval_timeouts.look(service)
+
+
+async def _finish_erasures(service: "RunService") -> None:
+    await service.journal.finish_erasures()
+
+
+async def _erase_old_runs(service: "RunService") -> None:
+    await service.retention.look(service.store, service.settings.keep_days)
+
+
+async def _claim_orphans(service: "RunService") -> None:
+    room = service.settings.max_runs - len(service.running)
+    if room > 0 and not service.expulsions:
+        claimed = await service.store.claim(room)
+        gate = asyncio.Semaphore(_RESUMED_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for served in claimed:
+                group.create_task(_resume_claimed(service, served, gate), context=run_context(served.run, served.key))
+
+
+async def _announce_quarantines(service: "RunService") -> None:
+    """Write into the journal which runs are quarantined; the database knows it already."""
+    for served in () if service.expulsions else await service.store.unannounced():
+        await service.quarantine(served)
+
+
+async def _index_runs(service: "RunService") -> None:
+    """Take what was journaled lately into the index of runs, so that a page never waits for it."""
+    await service.journal.index(_INDEX_PAGES)
+
+
+async def _resume_claimed(service: "RunService", served: ServedRun, gate: asyncio.Semaphore) -> None:
+    """Go on with a run that was claimed; while the journal is away it comes with the next claim."""
+    async with gate:
+        try:
+            await service.resume(served.run, served)
+        except JournalUnavailable as error:
+            service.store.drop(served.run)
+            _LOG.warning("run %s cannot be gone on with now: %s", served.run, type(error).__name__)
+        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - what is stored may be anything, and others wait to be gone on with
+            _give_up_run(service, served.run, error)
+
+
+def _give_up_run(service: "RunService", name: str, error: BaseException) -> None:
+    """Stop a run that cannot be read or performed, so that no server resumes it by itself."""
+    _LOG.error("run %s is given up: %s", name, type(error).__name__)
+    service.store.mark(name, ServedState.STOPPED)
+
+
+def background_learning(service: "RunService") -> Callable[[], Coroutine[object, object, None]]:
+    """Return what learns from runs until it is cancelled, where learning is on; erasures take part from now on."""
+    table = service.container.settings.learning
+    if not table.on and not (service.container.folder / table.folder).exists():
+        return partial(asyncio.sleep, 0)
+    from shikisha.learned.journal_learner import JournalLearner
+
+    files, terms = service.container.learning_files(), service.container.learning_terms()
+    learner = JournalLearner(files, service.journal, terms)
+    service.journal.on_erased(learner.forget)
+    return partial(_keep_learning, learner) if table.on else partial(asyncio.sleep, 0)
+
+
+async def watch_turns(service: "RunService") -> Callable[[], Coroutine[object, object, None]]:
+    """Return what makes shadow turns until it is cancelled; ConfigError where the mode `on` is not justified yet."""
+    router, table = service.turn_router, service.container.settings.turns
+    if router is None:
+        return partial(asyncio.sleep, 0)
+    from shikisha.server.lifecycle.shadow_turns import ShadowTurns
+
+    shadow = ShadowTurns(service, router, table)
+    await shadow.check()
+    service.observers.append(shadow.note)
+    service.history_observers.append(router.recall)
+    return shadow.work
+
+
+async def _keep_learning(learner: "JournalLearner") -> None:
+    while True:
+        try:
+            await learner.look()
+        except (ShikishaError, OSError) as error:
+            _LOG.warning("learning from runs: %s", error)
+        except Exception:  # noqa: BLE001 - numbers that no fit can take must not end the server
+            _LOG.exception("learning from runs failed")
+        await asyncio.sleep(_MAX_PAUSE)
+
+
+# The configuration read anew while the server runs, on SIGHUP.
+#
+# Invariants: a configuration that cannot be used changes nothing, and its errors are logged; nor does one that lacks
+# what is in force (a worker, a cap, a guarded label, a key: whatever was written), because a file that is cut or half
+# written may still be valid, and who wants to take something away restarts; runs in progress keep the workers,
+# conductor and caps that they began with, and their connections close once they have ended; a run that waits and is
+# resumed later uses the new ones, as after a restart. What belongs to the process (the address, limits on requests, the
+# journal, telemetry, webhooks) stays until a restart, and the log names what of it has changed. A server whose terminal
+# is gone is stopped by the same signal, as other programs are.
+
+# Maintenance of runs: takes over runs of dead servers, stops canceled ones, resumes stuck ones, enforces deadlines.
+#
+# Each look also ends waits whose deadline has passed, erases texts that are older than `keep_days` (both: `deadlines`),
+# and keeps the index of runs up to date. Invariant: a look that fails is repeated, and trouble with one run affects no
+# other. The store's leases decide which server is dead.
+
+_LOG = logging.getLogger(__name__)
+_OF_THE_PROCESS = ("journal", "server", "telemetry", "turns", "webhooks")
+_FITTED = {"host", "port", "max_runs", "max_connections"}  # by the command line, and by the limit on open files
+_NOT_WRITTEN = frozenset({*_OF_THE_PROCESS, *(f"server.{name}" for name in _FITTED)})  # set here, written or not
+_VARIABLE = re.compile(r'_env": "(\w+)"|\$\{(\w+)\}')
+_MAX_NAMED = 8
+_LOOK_SECONDS = 1.0
+
+
+class ConfigReload:
+    """Reads the configuration on a signal and gives it to the service; `stop` is what a hang-up means."""
+
+    def __init__(self, service: RunService, read: Callable[[], Container], stop: Callable[[], None]) -> None:
+        self._service, self._read, self._stop = service, read, stop
+        self._from_terminal = sys.stdin is not None and sys.stdin.isatty()
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retired: list[Container] = []
+
+    def listen(self) -> None:
+        """Reload on SIGHUP from now on, where the system has it."""
+        with suppress(NotImplementedError, AttributeError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hear)
+
+    def _hear(self) -> None:
+        if self._from_terminal and _terminal_is_gone():
+            self._stop()
+            return
+        task = asyncio.get_running_loop().create_task(self.reload())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def reload(self) -> None:
+        """Read the configuration and use it from the next run on; log why not, where that cannot be."""
+        async with self._turn:
+            before = self._service.container
+            try:
+                container = await asyncio.to_thread(self._read)
+                check_conductors(container)
+                _refuse_loss(before, container)
+                changed = [name for name in _OF_THE_PROCESS if _differs(before, container, name)]
+                self._service.use(container)
+            except ShikishaError as error:
+                _LOG.error("the configuration stays as it was: %s", error)
+                return
+            self._retired.append(before)
+            _LOG.info("the configuration was read anew: %d workers", len(container.names))
+            if changed:
+                _LOG.warning("%s changed too, which takes effect with a restart", ", ".join(changed))
+            running = set(self._service.running)
+        while running & set(self._service.running):  # noqa: ASYNC110 - nothing tells when the last of these has ended
+            await asyncio.sleep(_LOOK_SECONDS)
+        self._retired.remove(before)
+        await before.aclose()
+
+    async def close(self) -> None:
+        """Stop listening, and close what earlier configurations had opened."""
+        with suppress(NotImplementedError, AttributeError):
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._retired:
+            await self._retired.pop().aclose()
+
+
+def _refuse_loss(before: Container, after: Container) -> None:
+    """Raise a ConfigError that names what was written in the configuration in force and is not in the new one."""
+    if before.simulated_pool is not None:
+        return
+    written = before.settings.model_dump(mode="json", exclude_unset=True)
+    lost = list(_lost(written, after.settings.model_dump(mode="json", exclude_unset=True)))
+    variables = {one or other for one, other in _VARIABLE.findall(json.dumps(written))}
+    held = filter(before.secret_store.holds, sorted(variables))
+    lost += [f"${name}" for name in held if not after.secret_store.holds(name)]
+    if lost:
+        more = f" and {len(lost) - _MAX_NAMED} more" if len(lost) > _MAX_NAMED else ""
+        raise ConfigError(
+            f"{after.file} lacks what is in force: {', '.join(lost[:_MAX_NAMED])}{more}. A reload adds and changes; "
+            "restart the server to take something away"
+        )
+
+
+def _lost(before: object, after: object, path: str = "") -> Iterator[str]:
+    """Yield the paths of written keys that are no more; of lists those of tables, and guarded labels."""
+    if isinstance(before, list) and isinstance(after, list):
+        if path == "labels.guarded":
+            yield from (f"{path}[{label}]" for label in before if label not in after)
+        elif before and isinstance(before[0], dict):
+            before, after = dict(enumerate(before)), dict(enumerate(after))
+    if isinstance(before, dict):
+        for name, inner in before.items():
+            place = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}" if path else name
+            known = after if isinstance(after, dict) else {}
+            if name in known or place in _NOT_WRITTEN:
+                yield from _lost(inner, known.get(name, {}), place)
+            else:
+                yield place
+
+
+def _differs(before: Container, after: Container, name: str) -> bool:
+    """Whether a table of the file says something else; the server's address may be that of the command line."""
+    if name != "server":
+        return bool(getattr(before.settings, name) != getattr(after.settings, name))
+    return before.settings.server.model_dump(exclude=_FITTED) != after.settings.server.model_dump(exclude=_FITTED)
+
+
+def _terminal_is_gone() -> bool:
+    try:
+        with Path("/dev/tty").open("rb"):
+            return False
+    except OSError:
+        return True
+
 
 PHONE_KEY = KeySpec("phone", scopes=frozenset({KeyScope.RUN, KeyScope.READ, KeyScope.APPROVE}))
 _WEBHOOK_CLOSE_SECONDS = 2.0  # seconds that receivers of webhooks get when the service is closed

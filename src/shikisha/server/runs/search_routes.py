@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 
 from shikisha.core.errors import ShikishaError
-from shikisha.learned.journal_memory import sync_memory
+from shikisha.learned.journal_learner import sync_memory
 from shikisha.learned.memory_index import MemoryIndex, RecalledNote
 from shikisha.server.http.api_errors import ApiError, error_responses
 from shikisha.server.http.auth import require_reader, require_scope

@@ -41,10 +41,10 @@ from sqlalchemy import (
     update,
 )
 
-import shikisha.journal.chain as chain
 from shikisha.core.errors import IdempotencyConflict, RunStillOpen
 from shikisha.core.events import RunStatus
 from shikisha.core.fast_dataclass import dataclass
+from shikisha.journal import chain
 from shikisha.journal.records import note_rows, recorded
 from shikisha.journal.schema import EVENTS, MEMBERS, SERVED, add_rows
 from shikisha.server.store.members import MemberState, ServerMember, delete_long_dead, mark_gone_dead, mark_lapsed_dead

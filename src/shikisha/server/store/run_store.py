@@ -14,7 +14,6 @@ from functools import partial
 from sqlalchemy import ColumnElement, Connection, select, update
 
 import shikisha.server.store.claims as blame
-import shikisha.server.store.claims as claims
 import shikisha.server.store.claims as holding
 import shikisha.server.store.served_rows as filters
 from shikisha.core.budget import ZERO, Amount
@@ -24,6 +23,7 @@ from shikisha.journal import ErasureResult, Journal
 from shikisha.journal.chain import TransactionWork
 from shikisha.journal.schema import SERVED
 from shikisha.journal.stored_events import erased_marker
+from shikisha.server.store import claims
 from shikisha.server.store.members import ServerMember, find_gone, new_member
 from shikisha.server.store.served_rows import (
     MAX_INTEGER,

@@ -25,11 +25,11 @@ from typing import Any
 import bm25s  # type: ignore[import-not-found]
 import numpy as np
 
-from shikisha.retrieval.fit_ranker import Judgment, fit_ranker
 from shikisha.retrieval.ranker import DocumentSearch, candidate_features
 from shikisha.retrieval.text_encoder import load_encoder
 from shikisha.retrieval.text_index import Candidates, IndexedText, TextIndex
 from shikisha.tools.catalogue import FIELD_WEIGHTS
+from shikisha.tools.tool_judgments import Judgment, fit_ranker
 from strangers import Clone
 
 WEIGHTS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)

@@ -9,7 +9,6 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from shikisha.core.errors import ConfigError
-from shikisha.retrieval.fit_ranker import Judgment, _tree_arrays, fit_ranker, select_ranker
 from shikisha.retrieval.ranker import (
     DocumentSearch,
     Ranker,
@@ -21,6 +20,7 @@ from shikisha.retrieval.ranker import (
 )
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.retrieval.text_index import IndexedText, TextIndex
+from shikisha.tools.tool_judgments import Judgment, _tree_arrays, fit_ranker, select_ranker
 
 NOUNS = ["invoice", "ticket", "order", "contact", "meeting", "payment", "shipment", "note", "refund", "report"]
 VERBS = ["list", "create", "delete", "update", "archive", "export"]

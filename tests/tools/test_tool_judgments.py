@@ -19,10 +19,9 @@ from shikisha.core.tools import FIND_TOOLS
 from shikisha.engine.engine import Engine
 from shikisha.engine.pool import Agent, Member, Pool
 from shikisha.journal import Journal, open_journal
-from shikisha.retrieval.fit_ranker import select_ranker
 from shikisha.testing.chat_server import HttpExchange, HttpRequest, serve_http
 from shikisha.tools.catalogue import ToolSearch
-from shikisha.tools.tool_judgments import gather_judgments
+from shikisha.tools.tool_judgments import gather_judgments, select_ranker
 
 NOUNS = ["invoice", "ticket", "order", "contact", "meeting", "payment", "shipment", "note"]
 VERBS = ["list", "create", "delete", "update", "archive", "export"]

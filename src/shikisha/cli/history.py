@@ -9,7 +9,6 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -97,14 +96,11 @@ def explain(shared: SharedOptions, run: RunId = NEWEST_RUN) -> ExitCode:
         return _family(reader, run), reader.graded(MOST_EVIDENCE)
 
     async def with_index(journal: "Journal") -> tuple[RunEvents, list[Run]]:
-        from shikisha.journal.queries import graded_runs
-
         past = await _family_in_journal(journal, run)
         with suppress(JournalUnavailable):  # where it cannot be written, the index stays as far as it came
             await journal.index()
         root = Run.fold(next(iter(past.values()))).started
-        find = partial(graded_runs, domain=root.domain, tenant=None, limit=MOST_EVIDENCE)
-        return past, await journal.query(find)
+        return past, await journal.graded(root.domain, None, MOST_EVIDENCE)
 
     past, graded = _read(shared, without_index, with_index)
     root, *children = [Run.fold(events) for events in past.values()]

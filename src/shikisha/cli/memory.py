@@ -13,7 +13,9 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.options import SharedOptions
+from shikisha.config.container import load_config
 from shikisha.core.errors import ConfigError
+from shikisha.learned.journal_learner import sync_memory
 from shikisha.learned.memory_index import MemoryIndex, MemoryNote
 
 _MOST_SHOWN = 10  # notes; without TEXT all are printed
@@ -49,9 +51,6 @@ def _line(note: MemoryNote) -> str:
 
 def _synchronized(shared: SharedOptions) -> MemoryIndex:
     """Return the configured memory after taking in what the journal has since; the caller closes it."""
-    from shikisha.config.container import load_config
-    from shikisha.learned.journal_learner import sync_memory
-
     container = load_config(shared.config)
     table = container.settings.memory
     if table.file is None:

@@ -26,11 +26,13 @@ import typer
 from shikisha.cli import output, session
 from shikisha.cli.exit_codes import ExitCode
 from shikisha.cli.first_run import SIMULATION_NOTE, configured_container, obtain_container
-from shikisha.cli.options import SharedOptions, YesOption, import_errors_name_extra
+from shikisha.cli.options import SharedOptions, YesOption
 from shikisha.config.container import Container
 from shikisha.config.environment import find_config
 from shikisha.config.preflight import conductor_notices
-from shikisha.server.lifecycle.process import open_service
+from shikisha.server.http import middleware
+from shikisha.server.keys import passkeys
+from shikisha.server.lifecycle import process
 from shikisha.server.lifecycle.supervisor import ProcessPlace, end_with_parent, run_processes
 from shikisha.server.mcp.stdio import serve_stdio
 from shikisha.server.ops import logs
@@ -52,7 +54,7 @@ def _serve_mcp(shared: SharedOptions, *, yes: bool) -> ExitCode:
 
 
 async def _serve(container: Container, url: str) -> None:
-    async with open_service(container, url) as service:
+    async with process.open_service(container, url) as service:
         if service.first_key is not None:
             output.print_note(f"an admin key, shown this once: {service.first_key}")
         await serve_stdio(service, os.environ.get(_KEY_VARIABLE))
@@ -127,11 +129,6 @@ def serve(
         if place is None or place.announce():
             _print_address(service, listening, agent, as_json=shared.json)
 
-    # FastAPI and all routes take a second to import, for which `serve --help` need not wait.
-    with import_errors_name_extra("serve"):
-        from shikisha.server.http import middleware
-        from shikisha.server.lifecycle import process
-
     if place is not None and place.pipe is None:
         phone = False  # one process tells people, and one link is enough
     elif phone is None:  # the link is a secret: it goes to a person, and to no log of a container
@@ -169,9 +166,6 @@ def _print_address(
     service: "RunService", listening: socket.socket, agent: AgentClient | None, *, as_json: bool
 ) -> None:
     """Print the URL of the server, who reaches it, and its first key, once."""
-    from shikisha.server.http import middleware
-    from shikisha.server.keys import passkeys
-
     url, *others = middleware.server_urls(service.settings, listening)
     key, link = service.first_key, service.first_link and passkeys.login_link(url, service.first_link)
     variables = {} if agent is None else _agent_variables(agent, url, key or "KEY")
@@ -219,8 +213,6 @@ def _codex_command(url: str) -> str:
 
 def _reachability(service: "RunService", listening: socket.socket, others: Sequence[str]) -> Iterator[str]:
     """Yield notes on who can reach the server."""
-    from shikisha.server.http import middleware
-
     settings, names = service.settings, middleware.accepted_hosts(service.settings)
     address = listening.getsockname()[0]
     if others:

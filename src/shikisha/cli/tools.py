@@ -228,8 +228,7 @@ def learn(name: OneName, to: Out, shared: SharedOptions) -> ExitCode:
     require_extra("learn", "tools learn")
     output.refuse_unwritable(to)
     # Only this command needs scikit-learn.
-    from shikisha.retrieval.fit_ranker import mean_recall, select_ranker
-    from shikisha.tools.tool_judgments import ToolJudgments, gather_judgments
+    from shikisha.tools.tool_judgments import ToolJudgments, gather_judgments, mean_recall, select_ranker
 
     container = load_config(shared.config)
     options: CatalogueOptions = container.settings.catalogues[_chosen(container, (name,))[0]]

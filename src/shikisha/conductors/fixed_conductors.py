@@ -8,7 +8,7 @@ Invariant: the same situation leads to the same plan. A random plan depends on i
 only. Deliberately absent: anything learned from outcomes (see `learned_policy`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 from shikisha.conductors.topologies import (
@@ -160,31 +160,32 @@ class AgreementConductor:
 
 def answers_agree(results: Sequence[Result], by: str | None = None) -> bool:
     """Whether there are answers and all of them are the same in one of their canonical forms, or in the form `by`."""
-    # Canonical forms of numbers and formulas take longer to import than all conductors together.
-    from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
-
     texts = [result.text for result in results if result.ok and result.text is not None]
     if not texts or len(texts) < len(results):
         return False
-    forms = (AnswerForm.TEXT, AnswerForm.CHOICE, AnswerForm.NUMBER) if by is None else (AnswerForm(by),)
-    found = ({canonicalize(text, form) for text in texts} for form in forms)
-    return any(len(each) == 1 and None not in each for each in found)
+    return any(len(found := set(answers)) == 1 and None not in found for answers in _canonical_answers(texts, by))
 
 
 def find_agreement(texts: Sequence[str | None], count: int) -> int | None:
     """Return the place of the first of so many answers that are the same in a canonical form; None without such."""
-    from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize  # as above
-
-    for form in (AnswerForm.TEXT, AnswerForm.CHOICE, AnswerForm.NUMBER):
+    for answers in _canonical_answers(texts):
         places: dict[str, list[int]] = {}
-        for place, text in enumerate(texts):
-            found = None if text is None else canonicalize(text, form)
-            if found is not None:
-                places.setdefault(found, []).append(place)
+        for place, answer in enumerate(answers):
+            if answer is not None:
+                places.setdefault(answer, []).append(place)
         same = max(places.values(), key=len, default=[])
         if len(same) >= count:
             return same[0]
     return None
+
+
+def _canonical_answers(texts: Sequence[str | None], by: str | None = None) -> Iterator[list[str | None]]:
+    """Yield the texts in one canonical form after another, or in the form `by`; None for what has no such form."""
+    # Canonical forms of numbers and formulas take longer to import than all conductors together.
+    from shikisha.evals.graders.canonical_form import AnswerForm, canonicalize
+
+    for form in (AnswerForm.TEXT, AnswerForm.CHOICE, AnswerForm.NUMBER) if by is None else (AnswerForm(by),):
+        yield [None if text is None else canonicalize(text, form) for text in texts]
 
 
 class OneWorkerConductor:

@@ -387,16 +387,15 @@ def _read_team(table: Mapping[str, object], file: str, name: str) -> BaseModel:
 
 def _build_catalogue(own: Container, name: str, table: CatalogueOptions) -> "ToolCatalogue":
     # Imported here because few configurations have catalogues, and each command would wait for them.
-    from shikisha.tools.catalogue import ToolCatalogue
-    from shikisha.tools.lock_file import read_lock
+    from shikisha.tools import catalogue, lock_file
 
     files = {"ranker": table.ranker, "encoder": table.encoder}
     options = table.model_copy(update={key: file and own.folder / file for key, file in files.items()})
     price = None if table.price is None else Price(call=table.price)
-    load = partial(read_lock, own.lock_path(name), name, table.sha256 or "", table.adds, price)
+    load = partial(lock_file.read_lock, own.lock_path(name), name, table.sha256 or "", table.adds, price)
     guards = cache(lambda effect: adapters.build_guards(table.guards, effect, own.file, f"catalogues.{name}"))
     guards(ToolEffect.UNKNOWN)  # a wrong table is said at once
-    return ToolCatalogue(name, options, load, own.secret_store, own.settings.autonomy.approval, guards)
+    return catalogue.ToolCatalogue(name, options, load, own.secret_store, own.settings.autonomy.approval, guards)
 
 
 def _build_handoff(own: Container, entry: HandoffTable) -> OutputCheck:

@@ -4,15 +4,12 @@ Invariant: without [context] and [answer] nothing of it is imported.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from shikisha.config import adapters
 from shikisha.config.container import Container
 from shikisha.core.errors import ConfigError
 from shikisha.engine.gatherer import AnswerStep, ContextSource
-
-if TYPE_CHECKING:
-    from shikisha.workers.mcp import McpServer
+from shikisha.workers.mcp import McpServer, McpWorker
 
 
 def context_source(own: Container) -> ContextSource | None:
@@ -38,9 +35,7 @@ def answer_steps(own: Container) -> tuple[AnswerStep, ...]:
     return build_answer_steps(own.settings.answer.steps)
 
 
-def _mcp_server(own: Container, name: str) -> "McpServer":
-    from shikisha.workers.mcp import McpWorker
-
+def _mcp_server(own: Container, name: str) -> McpServer:
     worker = own.pool([name])[0].worker
     if not isinstance(worker, McpWorker):
         raise ConfigError(f"worker: {name!r} is no worker of kind mcp")

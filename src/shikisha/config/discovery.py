@@ -40,7 +40,9 @@ from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.secrets import SecretStore
 from shikisha.core.text import one_line
 from shikisha.engine.worker import Card
+from shikisha.workers import local_model, model_files
 from shikisha.workers.endpoint import LOCAL_URL, key_headers
+from shikisha.workers.http_connections import HttpConnections
 from shikisha.workers.provider_profile import profile_named
 
 if TYPE_CHECKING:
@@ -159,8 +161,6 @@ def local_models() -> Discovery:
 
     They answer where nothing else is found: they are free and weak.
     """
-    from shikisha.workers import local_model, model_files  # only where nothing else is found
-
     if not local_model.has_runtime():
         return Discovery()
     return Discovery(
@@ -520,10 +520,8 @@ async def _lister(
     seconds: float = _REMOTE_SECONDS,
 ) -> AsyncIterator[_ModelLister]:
     """Yield what asks an endpoint; the key goes into the headers that want it, else into `Authorization`."""
-    from shikisha.workers.http_client import HttpClient  # aiohttp takes 0.1 s, for which `--help` need not wait
-
     base_url, key = str(keys["base_url"]), None if headers else keys.get("api_key_env")
     sent = key_headers(headers, key if isinstance(key, str) else None, base_url, secret_store)
     card = Card("discovery", timeout=seconds)
-    async with aclosing(HttpClient(card, base_url, _MAX_BYTES, sent, secret_store)) as client:
-        yield _ModelLister(client, secret_store)
+    async with aclosing(HttpConnections(card, base_url, _MAX_BYTES, sent, secret_store)) as connections:
+        yield _ModelLister(connections.open(), secret_store)

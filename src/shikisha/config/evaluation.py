@@ -406,11 +406,7 @@ async def run_evaluation(plan: EvaluationRequest, console: "Console") -> Evaluat
         controls = plan.controls or (BaselineMode.FREE if paid and plan.conductors else BaselineMode.ALL)
         casts = stage.tasks.casts
         refuse_duplicate_names([*casts.singles(), casts.random(), *wanted])
-        if not plan.against:
-            notes = ()
-        else:
-            tools = GraderTools(sandbox_named(plan.setup.sandbox), open_judge(stage.composition, plan.setup.judge))
-            notes = tuple(contamination_note(stage.tasks.items, plan.setup, other, tools) for other in plan.against)
+        notes = _overlap_notes(plan, stage)
         keep = SampleStore(Path(plan.setup.keep), _identity(stage))
         stack.push_async_callback(keep.aclose)
         console.print(f"samples are kept in {keep.folder}", soft_wrap=True)
@@ -436,6 +432,13 @@ async def run_evaluation(plan: EvaluationRequest, console: "Console") -> Evaluat
         with frozen_heap():
             await course.run()
     return _build_report(stage, course, perf_counter() - begun, notes)
+
+
+def _overlap_notes(plan: EvaluationRequest, stage: EvaluationStage) -> tuple[str, ...]:
+    if not plan.against:
+        return ()
+    tools = GraderTools(sandbox_named(plan.setup.sandbox), open_judge(stage.composition, plan.setup.judge))
+    return tuple(contamination_note(stage.tasks.items, plan.setup, other, tools) for other in plan.against)
 
 
 def _print_cost(console: "Console", controls: BaselineMode, found: tuple[CostEstimate, CostEstimate]) -> None:

@@ -425,6 +425,10 @@ class Journal(JournalWriter):
         """Run a function that only reads; it sees what is committed, which need not be all that was added."""
         return await self._driver.read(work)
 
+    async def graded(self, domain: str, tenant: str | None, limit: int) -> list[Run]:
+        """Return the newest graded runs of a kind of task, of one tenant or of all, as far as the index has come."""
+        return await self.query(partial(queries.graded_runs, domain=domain, tenant=tenant, limit=limit))
+
     async def read(self, run: str) -> tuple[Event, ...]:
         """Return a run's events in the order written; UnknownRun when there are none."""
         await self.flush()

@@ -2,8 +2,8 @@
 
 Invariants: a feature says how a query meets a document and never which document it is, so that a ranker serves tools
 that it never saw; the same arrays give the same order on every machine; a ranker file is JSON, nothing in it is
-executed, and one that does not fit is a ConfigError that says where. `fit_ranker` fits the trees. Deliberately absent:
-ids of documents, words of queries, and clicks of one person.
+executed, and one that does not fit is a ConfigError that says where. `tools.tool_judgments` fits the trees.
+Deliberately absent: ids of documents, words of queries, and clicks of one person.
 """
 
 import json

@@ -30,14 +30,12 @@ def make_observer(
     """
     if settings is None:
         return None
-    from shikisha.telemetry.observer import TelemetryObserver
-
     try:
-        from shikisha.telemetry.export import OTelExporter
+        from shikisha.telemetry import export, observer
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("shikisha"):
             raise
         raise MissingExtra("otel", "exporting telemetry") from error
 
-    export = OTelExporter.over_http(settings, figures)
-    return TelemetryObserver(export, secret_store, facts or {}, content=settings.content)
+    exporter = export.OTelExporter.over_http(settings, figures)
+    return observer.TelemetryObserver(exporter, secret_store, facts or {}, content=settings.content)

@@ -229,22 +229,22 @@ class ToolSearch:
     """
 
     def __init__(
-        self, entries: Sequence[CatalogueEntry], ranker: Path | None = None, encoder: Path | None = None
+        self, entries: Sequence[CatalogueEntry], ranker_file: Path | None = None, encoder_file: Path | None = None
     ) -> None:
         try:
-            from shikisha.retrieval.ranker import DocumentSearch, load_ranker
-            from shikisha.retrieval.text_encoder import load_encoder
-            from shikisha.retrieval.text_index import IndexedText, TextIndex
+            from shikisha.retrieval import ranker, text_encoder, text_index
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "numpy":
                 raise
             raise MissingExtra("tools", "searching a catalogue") from None
         self.entries = tuple(entries)
-        self.ranker = None if ranker is None else load_ranker(ranker)
+        self.ranker = None if ranker_file is None else ranker.load_ranker(ranker_file)
         if self.ranker is not None and self.ranker.fields != len(FIELD_WEIGHTS):
             raise ConfigError(f"a ranker for {self.ranker.fields} fields; tools have {len(FIELD_WEIGHTS)}")
-        model = load_encoder(encoder)
-        documents = [IndexedText(each.group or each.tool.server, document_fields(each)) for each in self.entries]
+        model = text_encoder.load_encoder(encoder_file)
+        documents = [
+            text_index.IndexedText(each.group or each.tool.server, document_fields(each)) for each in self.entries
+        ]
         if len(documents) >= _LEAST_KEPT:
             # Where the arrays of these documents are kept: named by their texts, the encoder and the code
             code = resources.files("shikisha.retrieval").joinpath("text_index.py").read_bytes()
@@ -257,10 +257,11 @@ class ToolSearch:
         arrays = None if kept is None else _read_arrays(kept)
         if arrays is None:
             vectors = model.encode([f"{each.fields[0]}: {each.fields[2]}" for each in documents])
-            arrays = {**TextIndex(documents, FIELD_WEIGHTS).arrays(), "vectors": vectors}
+            arrays = {**text_index.TextIndex(documents, FIELD_WEIGHTS).arrays(), "vectors": vectors}
             if kept is not None:
                 _write_arrays(kept, arrays)
-        self.search = DocumentSearch(TextIndex.of_arrays(arrays), model.encode, arrays["vectors"])
+        index = text_index.TextIndex.of_arrays(arrays)
+        self.search = ranker.DocumentSearch(index, model.encode, arrays["vectors"])
 
     def find(self, query: str, limit: int) -> list[FoundTool]:
         """Return the tools that fit best, best first."""

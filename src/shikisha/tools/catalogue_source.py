@@ -41,6 +41,7 @@ from shikisha.tools.catalogue_entry import (
 )
 from shikisha.tools.catalogue_settings import CatalogueOptions, HttpCatalogueOptions, McpCatalogue, OpenApiCatalogue
 from shikisha.workers.endpoint import fill_headers, metadata_problem, origin
+from shikisha.workers.http_connections import HttpConnections
 from shikisha.workers.mcp import McpServer, ToolDescription, build_server
 
 # OpenAPI 3.0 and 3.1 documents as tools: one for each operation, with a schema of its own.
@@ -620,16 +621,14 @@ async def _server_problem(server: str, options: CatalogueOptions) -> str:
 
 async def _read_text(name: str, options: HttpCatalogueOptions, folder: Path, secret_store: SecretStore) -> str:
     """Return a source's text. The host of a document need not be the API's: headers need a `base_url` to go there."""
-    from shikisha.workers.http_client import HttpClient
-
     where, path = f"catalogue {name}: {options.source}", folder / options.source
     named = options.base_url is not None and options.named_by_person(options.source)
     try:
         if origin(options.source):
             card, headers = Card(name, timeout=options.timeout), options.headers if named else {}
             sent = fill_headers(headers, secret_store) | {"Accept": "application/json, */*;q=0.5"}
-            client = HttpClient(card, options.source, _MAX_SOURCE_BYTES, sent, secret_store, metadata_problem)
-            async with aclosing(client), client.ask("GET", options.source, {}) as answer:
+            client = HttpConnections(card, options.source, _MAX_SOURCE_BYTES, sent, secret_store, metadata_problem)
+            async with aclosing(client), client.open().ask("GET", options.source, {}) as answer:
                 await answer.require_success()
                 data = await answer.read_all()
         elif path.stat().st_size > _MAX_SOURCE_BYTES:

@@ -31,6 +31,7 @@ from shikisha.workers import endpoint
 from shikisha.workers.endpoint import ToolArguments, redact_and_clip
 
 if TYPE_CHECKING:
+    from httpx2 import AsyncClient
     from mcp import Client
     from mcp_types import CallToolResult, RequestParamsMeta
 
@@ -254,7 +255,7 @@ class McpServer:
 
         if self._session is None:
             words = mcp_session.StderrTail()
-            opening = partial(self._open, words)
+            opening = partial(self._open, words, mcp_session.bounded_client)
             # A slower connection counts as none: nothing was performed.
             seconds = self._card.timeout / 2
             self._session = mcp_session.McpSession(opening, seconds, self._secret_store, words)
@@ -266,12 +267,12 @@ class McpServer:
         except (ValidationError, RuntimeError) as error:  # the SDK's words for results that do not fit its schemas
             raise WorkerError(FaultKind.BAD_REPLY, redact_and_clip(str(error), self._secret_store)) from None
 
-    async def _open(self, words: "StderrTail", stack: AsyncExitStack) -> "Client":
+    async def _open(
+        self, words: "StderrTail", http_client: "Callable[..., AsyncClient]", stack: AsyncExitStack
+    ) -> "Client":
         """Connect, and look at the tools."""
         from mcp import Client, StdioServerParameters, stdio_client
         from mcp.client.streamable_http import streamable_http_client
-
-        from shikisha.workers import mcp_session
 
         options = self._options
         if options.command is not None:
@@ -280,7 +281,7 @@ class McpServer:
             transport = stdio_client(child, errlog=log)
         else:
             url, most = str(options.url), options.max_bytes
-            client = mcp_session.bounded_client(self._card, url, most, self._headers, self._secret_store)
+            client = http_client(self._card, url, most, self._headers, self._secret_store)
             http = await stack.enter_async_context(client)
             transport = streamable_http_client(url, http_client=http, max_sse_event_size=most)
         opened = await stack.enter_async_context(Client(transport, cache=None))

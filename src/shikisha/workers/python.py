@@ -41,13 +41,11 @@ Settings = PythonSettings  # the name that `config.kinds` looks up
 
 def build(settings: PythonSettings, card: Card, secret_store: SecretStore) -> "PythonWorker":  # noqa: ARG001 - every adapter's signature
     """Return a worker on this process's sandbox. ConfigError when the sandbox does not withstand the probes here."""
-    if settings.sandbox == "monty":
-        from shikisha.sandbox.availability import shared_monty
+    from shikisha.sandbox.availability import limits_for, obtain_sandbox, shared_monty
 
+    if settings.sandbox == "monty":
         memory = settings.memory or DEFAULT_LIMITS.memory
         return PythonWorker(shared_monty(SandboxLimits(settings.seconds, memory, settings.output)))
-    from shikisha.sandbox.availability import limits_for, obtain_sandbox
-
     name = f"container:{settings.image}" if settings.sandbox == "container" and settings.image else settings.sandbox
     return PythonWorker(obtain_sandbox(name, limits_for(name, settings.seconds, settings.output, settings.memory)))
 

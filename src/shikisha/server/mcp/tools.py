@@ -7,7 +7,6 @@ called the tool can read it; nothing of it holds a key.
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
@@ -19,7 +18,6 @@ from shikisha.core.run import Run
 from shikisha.core.task import Task
 from shikisha.engine.approvals import Decision
 from shikisha.explain import MOST_EVIDENCE, explain, explain_text, track_record
-from shikisha.journal.queries import graded_runs
 from shikisha.server.chat.completion import CompletionEnd, CompletionRequest
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.http.request import RequestModel, RequestOptions, validate_as
@@ -143,8 +141,8 @@ async def _explain(caller: ToolCaller, given: Mapping[str, object]) -> Fields:
     await check_run_access(caller.service, caller.by, asked.run)
     family = await visible_family(caller.service, caller.by, asked.run)
     run = family[asked.run]
-    find = partial(graded_runs, domain=run.started.domain, tenant=run.started.tenant, limit=MOST_EVIDENCE)
-    record = track_record(run, await caller.service.journal.query(find))
+    graded = await caller.service.journal.graded(run.started.domain, run.started.tenant, MOST_EVIDENCE)
+    record = track_record(run, graded)
     return text_result(explain_text(explain(run, family.values()), record), _run_fields(run))
 
 

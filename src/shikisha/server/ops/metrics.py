@@ -106,14 +106,7 @@ class MetricCounters:
     def families(self, shown: Callable[[str], bool], gauges: Mapping[str, tuple[str, float]]) -> Iterable[Metric]:
         """Yield the metrics; of keys those that may be shown. `gauges` are figures of this moment, with their help."""
         yield _counter("shikisha_requests", "Requests answered", ("method", "route", "status"), self._requests)
-        family = HistogramMetricFamily("shikisha_request_seconds", "Seconds to the end of an answer", labels=("route",))
-        for route, (counts, total) in self._seconds.items():
-            grown, buckets = 0, []
-            for bound, count in zip((*map(str, LATENCY_BUCKETS), "+Inf"), counts, strict=True):
-                grown += count
-                buckets.append((bound, float(grown)))
-            family.add_metric((route,), buckets, sum_value=total[0])
-        yield family
+        yield self._durations()
         yield _counter("shikisha_refusals", "Requests refused, by the code that was told", ("reason",), self._refused)
         yield _counter("shikisha_runs_begun", "Runs begun, child runs left out", (), {(): self._begun})
         yield _counter("shikisha_runs", "Runs that ended or stopped, child runs included", ("status",), self._runs)
@@ -127,6 +120,16 @@ class MetricCounters:
             yield _counter(name, words, ("worker", "key"), {at: n for at, n in counts.items() if shown(at[1])})
         for name, (words, value) in gauges.items():
             yield GaugeMetricFamily(name, words, value=value)
+
+    def _durations(self) -> Metric:
+        family = HistogramMetricFamily("shikisha_request_seconds", "Seconds to the end of an answer", labels=("route",))
+        for route, (counts, total) in self._seconds.items():
+            grown, buckets = 0, []
+            for bound, count in zip((*map(str, LATENCY_BUCKETS), "+Inf"), counts, strict=True):
+                grown += count
+                buckets.append((bound, float(grown)))
+            family.add_metric((route,), buckets, sum_value=total[0])
+        return family
 
 
 def _counter(name: str, words: str, labels: LabelValues, counts: Mapping[LabelValues, float]) -> Metric:

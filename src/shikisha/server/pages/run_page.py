@@ -37,7 +37,6 @@ from shikisha.core.text import clean_text, one_line
 from shikisha.engine.compensation import RollbackOrder
 from shikisha.explain import MOST_EVIDENCE, assurance, track_record
 from shikisha.explain.explanation import CallExplanation, Explanation, RoundExplanation, StepExplanation, explain
-from shikisha.journal.queries import graded_runs
 from shikisha.journal.schema import EVENTS
 from shikisha.journal.stored_events import RunOverview
 from shikisha.plots import run_charts
@@ -414,9 +413,9 @@ async def show_run(request: Request, run: str, session: ReaderLogin, service: Se
     follows = view.run.finished is None
     trust = ""
     if not follows:
-        begun = view.run.started
-        find = partial(graded_runs, domain=begun.domain, tenant=begun.tenant, limit=MOST_EVIDENCE)
-        trust = " ".join(assurance(view.story, track_record(view.run, await service.journal.query(find))))
+        started = view.run.started
+        graded = await service.journal.graded(started.domain, started.tenant, MOST_EVIDENCE)
+        trust = " ".join(assurance(view.story, track_record(view.run, graded)))
     shown = {"view": view, "may": run_permissions(looking, view.run), "follows": follows, "trust": trust}
     return render_page(request, "run.html.jinja", shown)
 

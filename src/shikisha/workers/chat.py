@@ -310,8 +310,7 @@ class ChatWorker:
         kind, reply = response.headers.get("Content-Type", ""), course.reply
         part = await response.read()
         if "html" in kind or part.lstrip().startswith(b"<"):
-            # The fault for a web page: its sender is no chat endpoint and has billed nothing
-            raise WorkerError(FaultKind.BAD_REPLY, "a web page instead of a reply", tokens=0, dollars=0.0)
+            raise _web_page_error()
         if _EVENT_FIELD.match(part) or ("event-stream" in kind and part.lstrip()[:1] != b"{"):
             await self._read_stream(response, part, course)
             return
@@ -571,6 +570,11 @@ def tool_choice_field(choice: str) -> Json:
     """Return a task's tool choice as a request has it."""
     name = chosen_tool(choice)
     return choice if name is None else {"type": "function", "function": {"name": name}}
+
+
+def _web_page_error() -> WorkerError:
+    """Return the fault for a web page: its sender is no chat endpoint and has billed nothing."""
+    return WorkerError(FaultKind.BAD_REPLY, "a web page instead of a reply", tokens=0, dollars=0.0)
 
 
 _STRICT_TYPES = {"string", "number", "boolean", "integer", "object", "array", "null"}

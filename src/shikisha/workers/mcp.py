@@ -31,7 +31,7 @@ from shikisha.workers import endpoint
 from shikisha.workers.endpoint import ToolArguments, redact_and_clip
 
 if TYPE_CHECKING:
-    from httpx2 import AsyncClient
+    import httpx2
     from mcp import Client
     from mcp_types import CallToolResult, RequestParamsMeta
 
@@ -268,7 +268,7 @@ class McpServer:
             raise WorkerError(FaultKind.BAD_REPLY, redact_and_clip(str(error), self._secret_store)) from None
 
     async def _open(
-        self, words: "StderrTail", http_client: "Callable[..., AsyncClient]", stack: AsyncExitStack
+        self, words: "StderrTail", http_client: "Callable[..., httpx2.AsyncClient]", stack: AsyncExitStack
     ) -> "Client":
         """Connect, and look at the tools."""
         from mcp import Client, StdioServerParameters, stdio_client

@@ -30,7 +30,7 @@ fix: .venv/dev
 	@scripts/setup $(notdir $@)
 
 bench: .venv/dev
-	@for each in startup parse engine load journal recorded kill agents grading code_grader sandbox counting evaluation serving_load; do .venv/bin/python benchmarks/$$each.py || exit 1; echo; done
+	@for each in startup parse engine load journal recorded agents grading code_grader sandbox counting evaluation serving_load; do .venv/bin/python benchmarks/$$each.py || exit 1; echo; done
 
 bench-learning: .venv/dev  # fetches other people's logs into CACHE=~/.cache/shikisha-strangers; about half an hour
 	@.venv/bin/python benchmarks/strangers.py "$(or $(CACHE),$(HOME)/.cache/shikisha-strangers)"

@@ -1,4 +1,4 @@
-"""Real processes, really killed: `benchmarks/kill.py` in small, as a test (slow: half a minute)."""
+"""Real processes, really killed: `tests/night/kill.py` in small, as a test (slow: half a minute)."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 from paths import ROOT
 
-SCRIPT = ROOT / "benchmarks" / "kill.py"
+SCRIPT = ROOT / "tests" / "night" / "kill.py"
 
 
 @pytest.mark.slow

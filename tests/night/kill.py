@@ -1,6 +1,6 @@
 """Kill -9 at random moments, again and again, and compare the journal with the books of the worker that was called.
 
-    python benchmarks/kill.py [--kills 100] [--json]
+    python tests/night/kill.py [--kills 100] [--json]
 
 A victim process keeps 20 runs in flight, of three steps and of one (the narrow path) in turns, against a chat endpoint
 in a process of its own, which charges a key once and writes its books with fsync. The victim is killed at a random
@@ -28,6 +28,8 @@ from itertools import cycle
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import TextIO
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from common import Always, Figure, report
 from shikisha.conductors.fixed_conductors import fixed_conductor

@@ -1,6 +1,6 @@
 """Kill -9 one of two servers on one PostgreSQL under load, again and again; then compare journal, clients and books.
 
-    python benchmarks/serving_kill.py [--kills 100] [--lease 1.5] [--json]
+    python tests/night/serving_kill.py [--kills 100] [--lease 1.5] [--json]
 
 Two `shikisha serve` processes share a database. A client keeps ordering background runs of three steps of whichever
 server answers, and notes every run that was acknowledged. One server is killed at a random moment and started again,
@@ -25,15 +25,16 @@ from time import perf_counter, time
 import httpx2
 from sqlalchemy import Connection, func, select
 
+sys.path += [str(Path(__file__).parents[2] / folder) for folder in ("benchmarks", "tests/support")]
+
+from postgres import cluster
+
 from common import Figure, report
 from kill import Findings, audit
 from serving_client import Server, percentile, server
 from shikisha.core.events import Event, RunFinished, RunResumed, RunStarted, RunStatus
 from shikisha.journal import open_journal
 from shikisha.journal.schema import EVENTS, SERVED
-
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
-from postgres import cluster
 
 IN_FLIGHT, BOOKS = 8, "books.jsonl"
 CONFIG = """

@@ -130,6 +130,7 @@ async def cut_again_and_again(proxies: list[CutProxy], seconds: float, lease: fl
 async def harness(seconds: float, lease: float, seed: int, folder: Path, database: Cluster) -> Outcome:
     """Serve, cut and audit."""
     begun, direct, rng = perf_counter(), database.url("served"), random.Random(seed)
+    (folder / BOOKS).touch()  # of a short trial that called nobody
     async with charging_endpoint(folder) as url, AsyncExitStack() as stack:
         proxies, running = list[CutProxy](), []
         for number in range(2):

@@ -122,8 +122,7 @@ class _SQLiteDriver:
                 raise JournalUnavailable(f"journal {self._where}: {error}") from error
 
     async def _run(self, where: tuple[_HeldConnection, FairExecutor], work: Callable[[Connection], T]) -> T:
-        held, thread = where
-        loop = asyncio.get_running_loop()
+        (held, thread), loop = where, asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
         def perform() -> None:  # `run_in_executor` takes as long to tell of it as a small commit does

@@ -331,24 +331,23 @@ class ServedRunRecorder:
         """Append events of one run as one row, and update the run's row in the same commit."""
         rows = self._journal.add_bundle(events)
         running = self._running.get(events[0].run)
-        if running is not None:
-            running.rows += rows
-            for event in events:
-                if isinstance(event, RunFinished | RunPaused | RunResumed):
-                    self._update_row(event, running)
+        if running is None:
+            return rows
+        running.rows += rows
+        for event in events:
+            match event:
+                case RunFinished():
+                    state, status = ServedState.ENDED, event.status
+                case RunPaused(status=RunStatus.SUSPENDED):
+                    state, status = ServedState.WAITING, event.status
+                case RunPaused():
+                    state, status = ServedState.STOPPED if running.stopped else ServedState.OPEN, event.status
+                case RunResumed():
+                    state, status = ServedState.OPEN, RunStatus.RUNNING
+                case _:
+                    continue
+            self._store.mark(event.run, state, status=status, used=running.used, uncertain=running.uncertain)
         return rows
-
-    def _update_row(self, event: RunFinished | RunPaused | RunResumed, running: ActiveRun) -> None:
-        match event:
-            case RunFinished():
-                state, status = ServedState.ENDED, event.status
-            case RunPaused(status=RunStatus.SUSPENDED):
-                state, status = ServedState.WAITING, event.status
-            case RunPaused():
-                state, status = ServedState.STOPPED if running.stopped else ServedState.OPEN, event.status
-            case RunResumed():
-                state, status = ServedState.OPEN, RunStatus.RUNNING
-        self._store.mark(event.run, state, status=status, used=running.used, uncertain=running.uncertain)
 
     async def flush(self) -> None:
         """Wait until every event added so far is durable."""

@@ -15,7 +15,6 @@ chance. Deliberately absent: fitting (`outcome_fit`), choosing plans (`conductor
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Self, TypeAlias
 from zlib import crc32
 
@@ -199,11 +198,6 @@ class OutcomeModel:
     price_middle: float = 0.0  # dollars a call
     version: str = ""
 
-    @cached_property
-    def columns(self) -> list[int]:
-        """Where a worker's own weights stand among the shared ones."""
-        return own_columns(len(self.shared))
-
     def weights(
         self, workers: Sequence[str], rng: np.random.Generator | None = None, dollars: Sequence[float] | None = None
     ) -> Floats:
@@ -212,7 +206,7 @@ class OutcomeModel:
         `dollars` a call, by default what calls did cost, are counted in the constant.
         """
         paid = [self.figures[name].dollars if name in self.figures else 0.0 for name in workers]
-        size = len(self.columns)
+        columns = own_columns(len(self.shared))
         moved = np.zeros(len(self.shared)) if rng is None else self._draw(self.root, rng)
         rows = np.tile(self.shared + moved, (len(workers), 1))
         rows[:, _BIAS] += rows[:, _PRICE] * price_scale(paid if dollars is None else dollars, self.price_middle)
@@ -224,8 +218,8 @@ class OutcomeModel:
                 mine = self.own[at] - self.slopes[at] @ moved
                 mine = mine if rng is None else mine + wide * self._draw(self.roots[at], rng)
             else:
-                mine = np.zeros(size) if rng is None else wide * spread * rng.standard_normal(size)
-            row[self.columns] += mine
+                mine = np.zeros(len(columns)) if rng is None else wide * spread * rng.standard_normal(len(columns))
+            row[columns] += mine
         return rows
 
     @staticmethod
@@ -313,7 +307,8 @@ def outcome_model_of(learned: LearnedFile, name: str, encode: EncodeTexts | None
         size = TOLD + len(phrases) + reader.size
         own = len(own_columns(size))
         root, roots = decode_array(content["root"], (size, size)), decode_array(content["roots"], (None, own, own))
-        if len(roots) != len(workers) or (_diagonals(root) <= 0).any() or (_diagonals(roots) <= 0).any():
+        diagonals = [np.diagonal(one, axis1=-2, axis2=-1) for one in (root, roots)]
+        if len(roots) != len(workers) or any((one <= 0).any() for one in diagonals):
             raise ValueError("a precision is not positive, or one is missing")
         keeps, finds, found, missed, alarm, catch = _numbers(content["checks"], 6)
         check_share, further_share, kind_precision, price_middle = _numbers(content["shares"], 4)
@@ -331,10 +326,6 @@ def outcome_model_of(learned: LearnedFile, name: str, encode: EncodeTexts | None
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise ConfigError(f"{name}: no outcome model: {error}; `shikisha learn` makes it again") from None
-
-
-def _diagonals(roots: Floats) -> Floats:
-    return np.asarray(np.diagonal(roots, axis1=-2, axis2=-1))
 
 
 def _plain(record: object) -> list[Json]:

@@ -40,7 +40,6 @@ from shikisha.core.fast_dataclass import dataclass, field, replace
 from shikisha.core.secrets import SecretStore
 from shikisha.core.text import one_line
 from shikisha.engine.worker import Card
-from shikisha.workers import local_model, model_files
 from shikisha.workers.endpoint import LOCAL_URL, key_headers
 from shikisha.workers.http_connections import HttpConnections
 from shikisha.workers.provider_profile import profile_named
@@ -161,6 +160,8 @@ def local_models() -> Discovery:
 
     They answer where nothing else is found: they are free and weak.
     """
+    from shikisha.workers import local_model, model_files  # only where nothing else is found
+
     if not local_model.has_runtime():
         return Discovery()
     return Discovery(

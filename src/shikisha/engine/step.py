@@ -20,7 +20,6 @@ from shikisha.engine.attempt import CallPurpose, call_worker, record_agreed_answ
 from shikisha.engine.output_checks import CheckResults, run_output_checks
 from shikisha.engine.pool import Member
 from shikisha.engine.run_context import StepCalls
-from shikisha.engine.turns import RoutedTurn, make_turn, route_turn
 from shikisha.engine.worker import GrantedStep, Reply, Request
 
 RUN_STOPPED = "a check stopped the run"
@@ -132,6 +131,8 @@ def _is_routed(calls: StepCalls, member: Member, request: Request) -> bool:
 
 async def _routed_reply(calls: StepCalls, progress: _StepProgress) -> Reply | None:
     """Return the answer of whoever makes the step's turns; None where a further turn is to follow."""
+    from shikisha.engine.turns import RoutedTurn, make_turn, route_turn  # what most steps do without
+
     turn = RoutedTurn(progress.member)  # a stand-in's
     if not progress.routed:
         turn = route_turn(calls, progress.member, progress.request)

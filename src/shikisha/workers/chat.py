@@ -55,11 +55,11 @@ from shikisha.workers.chat_usage import (
 from shikisha.workers.endpoint import redact_and_clip
 from shikisha.workers.endpoint_faults import model_fault, read_error_body, stated_error
 from shikisha.workers.http_connections import HttpConnections
-from shikisha.workers.local_model import LocalModel
 from shikisha.workers.provider_profile import profile_at, provider_profiles
 
 if TYPE_CHECKING:
     from shikisha.workers.http_client import HttpResponse
+    from shikisha.workers.local_model import LocalModel
 
 
 _LOG = logging.getLogger("shikisha.workers")
@@ -198,10 +198,12 @@ def build(settings: ChatSettings, card: Card, secret_store: SecretStore) -> "Cha
 KIND = WorkerKind(settings=ChatSettings, build=build, fit_card=fit_card, billed=True, max_output_tokens=4096)
 
 
-def _local_model(settings: ChatSettings, card: Card) -> LocalModel | None:
+def _local_model(settings: ChatSettings, card: Card) -> "LocalModel | None":
     """Return the model of this machine that the settings name; ConfigError where it is not here."""
     if settings.base_url != endpoint.LOCAL_URL:
         return None
+    from shikisha.workers.local_model import LocalModel
+
     return LocalModel(settings.model, card.context_tokens)
 
 

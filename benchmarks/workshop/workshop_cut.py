@@ -1,13 +1,15 @@
 """A learned cutter of unmarked tasks, and what it brings when workers get its parts instead of the true ones.
 
     python benchmarks/workshop/workshop_cut.py [--clones FOLDER] [--split choose|test] [--live MODELS] [--unseen-joins]
+        [--again FILE --minutes N] [--picture FILE]
 
 A conditional random field labels each token: around the parts, first of a part, or inside one. A second model puts
 the parts into the order in which answers are wanted. Both read words and punctuation near a token. They learn from true
 cuts of those of the 600 tasks whose parts somebody got right in replay; no cut is proposed first. `read_part` turns a
 part's words into what tools take: hand-written, it knows how a table, options or an expression look. A table after the
 nearest centroid of the shipped encoder chooses the worker. Parts that read as the true ones are replayed from the
-cache. Calls that are missing are made with `--live`, else counted.
+cache. Calls that are missing are made with `--live`, else counted. With `--again` calls are made anew, into another
+file, and their tasks are compared with replay. It goes on where it stopped.
 """
 
 import argparse
@@ -16,14 +18,16 @@ import sqlite3
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 
 import numpy as np
 import torch
-from workshop_controls import Outcome, Replay, interval, learned_table
+from workshop_controls import Outcome, Outcomes, Replay, best_of, by_parts, fixed_name, interval, learned_table
 from workshop_fill import FOLDER, AnswerCache, LocalWorker
 from workshop_items import Part, load_parts, repositories
+from workshop_picture import write_picture
 from workshop_tasks import HELD_FAMILIES, WorkshopTask, compose
-from workshop_treatments import right_part, tool_answer, treatments_of
+from workshop_treatments import LARGE, right_part, tool_answer, treatments_of
 
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha_train.head.part_cutter import (
@@ -159,8 +163,8 @@ class Workers:
     """Answers of the workers to parts as they were read: from the cache, else by the models where they are given."""
 
     def __init__(self, cache: AnswerCache, models: Path | None) -> None:
-        self._cache, self._folder = cache, models
-        self._models: dict[str, LocalWorker] = {}
+        self._cache, self.models = cache, models
+        self._loaded: dict[str, LocalWorker] = {}
         self.missing = self.made = 0
 
     def answer(self, name: str, part: Part) -> tuple[str, float]:
@@ -177,10 +181,10 @@ class Workers:
             return "", 0.0
         call = each.call(part)
         kept = self._cache.get(call)
-        if kept is None and self._folder is not None:
-            if call.worker not in self._models:
-                self._models[call.worker] = LocalWorker(call.worker, self._folder)
-            answer, seconds, count, finish = self._models[call.worker].ask(call)
+        if kept is None and self.models is not None:
+            if call.worker not in self._loaded:
+                self._loaded[call.worker] = LocalWorker(call.worker, self.models)
+            answer, seconds, count, finish = self._loaded[call.worker].ask(call)
             self._cache.put(call, answer, seconds, count, finish)
             self.made += 1
             kept = answer, seconds
@@ -212,6 +216,43 @@ def performed(
     return Outcome("", right, sum(seconds for _, seconds in answers))
 
 
+def compare_again(
+    pairs: Sequence[tuple[WorkshopTask, Outcome]],
+    perform: Callable[[WorkshopTask, Workers], Outcome],
+    files: tuple[Path, Path],
+    models: Path,
+    minutes: float,
+) -> None:
+    """Make the calls of these tasks anew, in order, until the time is over; print how they differ from replay."""
+    again, until = Workers(AnswerCache(files[1]), models), monotonic() + 60 * minutes
+    done: list[tuple[WorkshopTask, Outcome, Outcome]] = []
+    for task, kept in pairs:
+        if monotonic() > until:
+            again.models = None
+        outcome = perform(task, again)
+        if again.missing:
+            break
+        done.append((task, kept, outcome))
+    if len(done) < 2:
+        sys.exit(f"{len(done)} tasks were done in {minutes:g} minutes: too few to compare")
+    gains = [float(live.right) - float(kept.right) for _, kept, live in done]
+    error = float(np.std(gains, ddof=1)) / len(gains) ** 0.5
+    low, high = interval(gains, [task for task, _, _ in done])
+    sides = [kept for _, kept, _ in done], [live for _, _, live in done]
+    means = [sum(each.right for each in side) / len(done) for side in sides]
+    seconds = [sum(each.seconds for each in side) / len(done) for side in sides]
+    with_call = sum(kept.seconds > 0 for _, kept, _ in done)
+    print(f"{len(done)} tasks again, {with_call} with a model's call; {gains.count(0)} the same verdict")
+    print(
+        f"right {means[0]:.3f} in replay, {means[1]:.3f} live: {sum(gains) / len(gains):+.4f}, se {error:.4f},", end=" "
+    )
+    print(f"over parts [{low:+.3f}, {high:+.3f}]; {seconds[0]:.2f} and {seconds[1]:.2f} CPU s a task")
+    database = sqlite3.connect(files[1])
+    database.execute("ATTACH ? AS kept", [str(files[0])])
+    both = "SELECT count(*), sum(a.answer = b.answer) FROM answers a JOIN kept.answers b USING (key)"
+    print("calls made again {}, the same answer to the letter {}".format(*database.execute(both).fetchone()))
+
+
 def join_of(task: WorkshopTask) -> str:
     """Return how a task is joined: its words around the parts."""
     text = task.prompt
@@ -225,9 +266,10 @@ def exact(cutter: Cutter, tasks: Sequence[WorkshopTask]) -> list[bool]:
     return [cutter.cut(task.prompt) == [ask.strip() for ask in task.asks] for task in tasks]
 
 
-def _shares(right: Sequence[bool], tasks: Sequence[WorkshopTask], learned: Sequence[WorkshopTask]) -> None:
+def kinds_of(learned: Sequence[WorkshopTask]) -> Mapping[str, Callable[[WorkshopTask], bool]]:
+    """Return what tells kinds of held-out tasks by name; the learned ones say which families are seen."""
     seen = {frozenset(task.families) for task in learned}
-    kinds: Mapping[str, Callable[[WorkshopTask], bool]] = {
+    return {
         "all": lambda _: True,
         "one part": lambda task: len(task.parts) == 1,
         "two parts": lambda task: len(task.parts) == 2,
@@ -237,7 +279,10 @@ def _shares(right: Sequence[bool], tasks: Sequence[WorkshopTask], learned: Seque
             not task.families & set(HELD_FAMILIES) and task.families not in seen
         ),
     }
-    for name, kind in kinds.items():
+
+
+def _shares(right: Sequence[bool], tasks: Sequence[WorkshopTask], learned: Sequence[WorkshopTask]) -> None:
+    for name, kind in kinds_of(learned).items():
         row = [one for one, task in zip(right, tasks, strict=True) if kind(task)]
         if row:
             print(f"exactly right cuts, {name}: {sum(row)} of {len(row)} ({sum(row) / len(row):.3f})")
@@ -251,6 +296,9 @@ def main() -> None:
     parser.add_argument("--split", default="choose", choices=("choose", "test"))
     parser.add_argument("--live", type=Path, metavar="MODELS", help="make missing calls with the models of this folder")
     parser.add_argument("--unseen-joins", action="store_true", help="learn without a third of the joins, and cut these")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="with --live: make the calls anew, and compare")
+    parser.add_argument("--minutes", type=float, default=15.0, help="of --again")
+    parser.add_argument("--picture", type=Path, help="draw the ways, and gains by kinds of tasks, as SVG")
     chosen = parser.parse_args()
     replay = Replay(AnswerCache(chosen.cache))
     tasks = compose(load_parts(repositories(FOLDER / "data", chosen.clones)))
@@ -302,10 +350,53 @@ def main() -> None:
             sum(values) / len(row) for values in zip(*((each.right, each.seconds) for each in row), strict=True)
         )
         print(f"{name:<20} {mean:.3f} [{low:.3f}, {high:.3f}] right, {seconds:5.2f} CPU s a task, {len(row)} tasks")
+    if chosen.picture:
+        draw(chosen.picture, replay, (learned, held), rows, agents)
     for name in ("agent", "agent with Python") if agents else ():
         gains = [float(rows["learned cut"][at].right) - float(whole[name].right) for at, whole in agents]
         low, high = interval(gains, [held[at] for at, _ in agents])
         print(f"learned cut over {name}: {sum(gains) / len(gains):+.3f} [{low:+.3f}, {high:+.3f}], {len(gains)} tasks")
+    if chosen.again and chosen.live:
+        compare_again(
+            list(zip(held, rows["learned cut"], strict=True)),
+            lambda task, own: performed(
+                task, ways["learned cut"](task), lambda text: table[family(text)], own, intents
+            ),
+            (chosen.cache, chosen.again),
+            chosen.live,
+            chosen.minutes,
+        )
+
+
+def draw(
+    file: Path,
+    replay: Replay,
+    split: tuple[Sequence[WorkshopTask], Sequence[WorkshopTask]],
+    rows: Mapping[str, Sequence[Outcome]],
+    agents: Sequence[tuple[int, Outcomes]],
+) -> None:
+    """Draw what the tasks of the split, to learn from and held out, say; `agents` has places of the second kind."""
+    learned, held = split
+    one = [by_parts(replay, task, lambda part, of: of.get(fixed_name(LARGE, part)) or best_of(of)) for task in held]
+    best = [by_parts(replay, task, lambda _, of: best_of(of)) for task in held]
+    whole = [held[at] for at, _ in agents]
+    own = "learned cut, learned choice"
+    shown = {
+        "1.5B agent, whole task": (whole, rows["agent"]),
+        "1.5B agent with Python, whole task": (whole, rows["agent with Python"]),
+        "true cut, the 1.5B for every part": (held, one),
+        own: (held, rows["learned cut"]),
+        "true cut, learned choice": (held, rows["true cut"]),
+        "true cut, oracle over the treatments": (held, best),
+    }
+    gains = {
+        name: (
+            [task for task in held if kind(task)],
+            [each for task, each in zip(held, rows["learned cut"], strict=True) if kind(task)],
+        )
+        for name, kind in kinds_of(learned).items()
+    }
+    write_picture(file, shown, own, gains, shown["1.5B agent with Python, whole task"])
 
 
 def somebody_right(replay: Replay, part: Part) -> bool:

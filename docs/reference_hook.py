@@ -33,11 +33,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     examples = Path(__file__).parent.parent / "examples"
     for name in USE_CASES:
         text = (examples / name / "README.md").read_text(encoding="utf-8").replace("](../../docs/", "](../")
-        files.append(
-            File.generated(config, f"use-cases/{name}.md", content=text.replace("](money.svg", f"]({name}.svg"))
-        )
-        if (curve := examples / name / "money.svg").is_file():
-            files.append(File.generated(config, f"use-cases/{name}.svg", abs_src_path=str(curve)))
+        for curve in sorted((examples / name).glob("*.svg")):
+            text = text.replace(f"]({curve.name}", f"]({name}-{curve.name}")
+            files.append(File.generated(config, f"use-cases/{name}-{curve.name}", abs_src_path=str(curve)))
+        files.append(File.generated(config, f"use-cases/{name}.md", content=text))
     return files
 
 

@@ -1,12 +1,13 @@
 """A bounded margin: a vendor triples its price in the middle of the day, and the margin stays what it is to be.
 
     python examples/margin/margin.py                    # simulated models behind a simulated gateway, named so
-    python examples/margin/margin.py --real             # the endpoints of shikisha.toml: `shikisha margin` alone
+    python examples/margin/margin.py --real             # the endpoints of real.toml: two models of this machine
 
 A server with a rate plan (`[plans.pro]` of shikisha.toml) gets requests of two classes, several at once. At half time
-the gateway states three times the cost for the best model. `shikisha margin` shows what came of it by class. The same
-requests by other rules: the best model always, the cheap one, the mix that was right before the price rose, and a rule
-on keywords. `money.svg` has what each spent.
+the gateway states three times the cost for the best model; with `--real`, the server reads a new price from its file.
+`shikisha margin` shows what came of it by class. The same requests by other rules: the best model always, the cheap
+one, and, where models are simulated, the mix that was right before the price rose and a rule on keywords. `money.svg`
+has what each spent.
 """
 
 import argparse
@@ -14,8 +15,9 @@ import asyncio
 import json
 import random
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from hashlib import sha256
@@ -32,19 +34,29 @@ HERE = Path(__file__).parent
 REAL = "http://127.0.0.1:4000/v1"
 DOLLARS = {"best": 0.006, "cheap": 0.0004}  # of a chat request, on average; one about code costs twice that
 SKILL = {"best": 0.95, "cheap": 0.8}
+CONDUCTORS = {name: f'"fixed:single?worker={name}"' for name in DOLLARS}
 RISE = 3.0
 AT_ONCE = 4
+SLOW = 600.0  # seconds: a model of this machine answers one request after the other
 KEYWORDS = re.compile(r"\b(urgent|contract|race)\b")
 SUBJECTS = ("a delivery", "a contract", "an urgent refund", "a password", "an invoice", "a race condition", "a typo")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request: its text, its class (a task domain), and how many times the price of the beginning holds for it."""
+    """A request: its text, its class (a task domain), and how many times the price of the beginning holds for it.
+
+    `truth` is the word or number that a right answer of a real model holds.
+    """
 
     text: str
     domain: str
     rise: float
+    truth: str = "right"
+
+    def is_answered_by(self, text: str) -> bool:
+        """Whether an answer holds what it must, as a word."""
+        return re.search(rf"(?<!\w){re.escape(self.truth)}(?!\w)", text, re.IGNORECASE) is not None
 
     def dollars(self, worker: str) -> float:
         """Return what this worker's answer costs."""
@@ -70,6 +82,27 @@ def requests(count: int, seed: int) -> list[Asked]:
     return made
 
 
+def real_requests(count: int, seed: int) -> list[Asked]:
+    """Return different requests whose answers are known, one in four about code."""
+    drawn, made = random.Random(seed), dict[str, Asked]()  # noqa: S311  requests, no secrets
+    while len(made) < count:
+        domain = "code" if drawn.random() < 0.25 else "chat"
+        number, low, high = drawn.randint(10_000, 99_999), drawn.randint(2, 9), drawn.randint(11, 40)
+        text, truth = drawn.choice(
+            [
+                (f"Which number does this Python program print? print({low} * {high})", str(low * high)),
+                (f"Which number does this Python program print? print(len('{'ab' * low}'))", str(2 * low)),
+            ]
+            if domain == "code"
+            else [
+                (f"Give me the order number in this mail: 'Order {number} is late by {low} days.'", str(number)),
+                (f"A box holds {high} cups. {low} of them are broken. How many are whole?", str(high - low)),
+            ]
+        )
+        made.setdefault(text, Asked(text, domain, RISE if len(made) >= count // 2 else 1.0, truth))
+    return list(made.values())
+
+
 def playing(every: Sequence[Asked]) -> Callable[[ReceivedChatRequest], ScriptedAnswer]:
     """Return the simulated models and gateway."""
     known = {asked.text: asked for asked in every}
@@ -83,14 +116,18 @@ def playing(every: Sequence[Asked]) -> Callable[[ReceivedChatRequest], ScriptedA
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What came of a request: whether the answer is right, and its dollars."""
+    """What came of a request: whether the answer is right, its dollars, and whether there is an answer at all."""
 
     right: bool
     dollars: float
+    answered: bool = True
 
 
-async def serve(folder: Path, every: Sequence[Asked]) -> list[Served]:
-    """Send the requests to a server, a few at once, and return what came of each."""
+async def serve(folder: Path, every: Sequence[Asked], risen: str = "") -> list[Served]:
+    """Send the requests to a server, a few at once, and return what came of each; a failed one is a wrong answer.
+
+    With `risen`, the text of a configuration, the server reads that one before the second half.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "shikisha", "serve", "--json", "--port", "0", "--journal", "margin.db"),
         cwd=folder,
@@ -98,31 +135,48 @@ async def serve(folder: Path, every: Sequence[Asked]) -> list[Served]:
         stderr=asyncio.subprocess.DEVNULL,
     )
     came: dict[int, Served] = {}
-    order = iter(enumerate(every))
     try:
         assert process.stdout is not None  # noqa: S101  it is a pipe
         told = json.loads(await process.stdout.readline())
         headers = {"Authorization": f"Bearer {told['key']}"}
-        async with (
-            httpx2.AsyncClient(base_url=told["url"], headers=headers, timeout=60) as client,
-            asyncio.TaskGroup() as group,
-        ):
-
-            async def send() -> None:
-                for place, asked in order:
-                    body = {"model": "shikisha", "messages": [{"role": "user", "content": asked.text}]}
-                    answer = await client.post(
-                        "/v1/chat/completions", json=body, headers={"x-shikisha-domain": asked.domain}
-                    )
-                    said = answer.raise_for_status().json()["choices"][0]["message"]["content"]
-                    came[place] = Served(said == "right", float(answer.headers["x-shikisha-cost"]))
-
-            for _ in range(AT_ONCE):
-                group.create_task(send())
+        async with httpx2.AsyncClient(base_url=told["url"], headers=headers, timeout=SLOW) as client:
+            half = len(every) // 2
+            await _send(client, list(enumerate(every))[:half], came)
+            if risen:
+                pinned = await _models(client)
+                (folder / "shikisha.toml").write_text(risen)
+                process.send_signal(signal.SIGHUP)
+                async with asyncio.timeout(SLOW):
+                    while await _models(client) == pinned:  # noqa: ASYNC110  a pinned name tells the prices in force
+                        await asyncio.sleep(0.1)
+            await _send(client, list(enumerate(every))[half:], came)
     finally:
         process.terminate()
         await process.wait()
     return [came[place] for place in range(len(every))]
+
+
+async def _models(client: httpx2.AsyncClient) -> list[str]:
+    return [each["id"] for each in (await client.get("/v1/models")).raise_for_status().json()["data"]]
+
+
+async def _send(client: httpx2.AsyncClient, requests: Sequence[tuple[int, Asked]], came: dict[int, Served]) -> None:
+    order = iter(requests)
+
+    async def send() -> None:
+        for place, asked in order:
+            body = {"model": "shikisha", "messages": [{"role": "user", "content": asked.text}]}
+            answer = await client.post("/v1/chat/completions", json=body, headers={"x-shikisha-domain": asked.domain})
+            dollars = float(answer.headers.get("x-shikisha-cost", 0.0))
+            if answer.status_code >= httpx2.codes.INTERNAL_SERVER_ERROR:  # no model answered; a 4xx is a mistake here
+                came[place] = Served(right=False, dollars=dollars, answered=False)
+                continue
+            said = answer.raise_for_status().json()["choices"][0]["message"]["content"] or ""
+            came[place] = Served(asked.is_answered_by(said), dollars)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(send())
 
 
 async def show_margin(folder: Path) -> str:
@@ -145,36 +199,52 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=1200, help="Requests in all; the price rises at half of them.")
     parser.add_argument("--seed", type=int, default=1, help="The seed of the requests and of the random mix.")
-    parser.add_argument("--real", action="store_true", help="Call the endpoints of shikisha.toml.")
+    parser.add_argument("--real", action="store_true", help="Call the endpoints of real.toml.")
     parser.add_argument("--folder", type=Path, default=Path("margin-example"), help="Where to write.")
     given = parser.parse_args(arguments)
     given.folder.mkdir(parents=True, exist_ok=True)
+    if given.real:
+        every = real_requests(given.requests, given.seed)
+        show(given, every, await serve_real(given.folder, every))
+        return
     every = requests(given.requests, given.seed)
     async with AsyncExitStack() as stack:
-        text = (HERE / "shikisha.toml").read_text()
-        if not given.real:
-            url = await stack.enter_async_context(chat_server(playing(every)))
-            names = iter(DOLLARS)
-            text = re.sub(
-                r'^model = ".*"', lambda _: f'model = "simulated-{next(names)}"', text.replace(REAL, url), flags=re.M
-            )
+        url, names = await stack.enter_async_context(chat_server(playing(every))), iter(DOLLARS)
+        text = (HERE / "shikisha.toml").read_text().replace(REAL, url)
+        text = re.sub(r'^model = ".*"', lambda _: f'model = "simulated-{next(names)}"', text, flags=re.M)
         (given.folder / "shikisha.toml").write_text(text)
         served = await serve(given.folder, every)
     print(await show_margin(given.folder))
-    if not given.real:  # of real models nobody knows here what is right, or what another would have cost
-        compare(given, every, served)
+    show(given, every, {"the rate plan": served, **simulated_controls(given.seed, every, served)})
 
 
-def compare(given: argparse.Namespace, every: Sequence[Asked], served: Sequence[Served]) -> None:
-    """Print and draw margins before and after the rise, next to the controls."""
-    plan = RatePlanTable.model_validate(load_config(given.folder / "shikisha.toml").settings.plans["pro"])
-    drawn = random.Random(given.seed)  # noqa: S311  no secret
+async def serve_real(folder: Path, every: Sequence[Asked]) -> dict[str, list[Served]]:
+    """Serve the requests by the rate plan, by the best model and by the cheap one, each with a server of its own."""
+    both = CONDUCTORS["best"] + ", " + CONDUCTORS["cheap"]
+    ways = {"the rate plan": both, "always the best": CONDUCTORS["best"], "always the cheap one": CONDUCTORS["cheap"]}
+    found = {}
+    for name, conductors in ways.items():
+        own = folder / name.replace(" ", "-")
+        own.mkdir()
+        text = (HERE / "real.toml").read_text().replace(both, conductors)
+        prices = re.search(r"price = \{ input = (\S+), output = (\S+) \}", text)  # those of the best, the first one
+        assert prices is not None  # noqa: S101  real.toml has them
+        risen = f"price = {{ input = {RISE * float(prices[1])}, output = {RISE * float(prices[2])} }}"
+        (own / "shikisha.toml").write_text(text)
+        found[name] = await serve(own, every, text.replace(prices[0], risen, 1))
+        if name == "the rate plan":
+            print(await show_margin(own))
+    return found
+
+
+def simulated_controls(seed: int, every: Sequence[Asked], served: Sequence[Served]) -> dict[str, list[Served]]:
+    """Return what other rules come to by the simulated models."""
+    drawn = random.Random(seed)  # noqa: S311  no secret
     half = len(every) // 2
     old = by_rule(every[:half], lambda _: "best"), by_rule(every[:half], lambda _: "cheap")
     spent = [sum(each.dollars for each in one) for one in (served[:half], *old)]
     share = (spent[0] - spent[2]) / (spent[1] - spent[2])
-    ways = {
-        "the rate plan": list(served),
+    return {
         "always the best": by_rule(every, lambda _: "best"),
         "always the cheap one": by_rule(every, lambda _: "cheap"),
         "the mix that was right before": by_rule(every, lambda _: "best" if drawn.random() < share else "cheap"),
@@ -182,6 +252,13 @@ def compare(given: argparse.Namespace, every: Sequence[Asked], served: Sequence[
             every, lambda asked: "best" if KEYWORDS.search(asked.text) else "cheap"
         ),
     }
+
+
+def show(given: argparse.Namespace, every: Sequence[Asked], ways: Mapping[str, Sequence[Served]]) -> None:
+    """Print and draw margins before and after the rise, next to the controls."""
+    settings = HERE / ("real.toml" if given.real else "shikisha.toml")
+    plan = RatePlanTable.model_validate(load_config(settings).settings.plans["pro"])
+    half = len(every) // 2
     figures = {}
     for name, came in ways.items():
         figures[name] = {
@@ -193,19 +270,21 @@ def compare(given: argparse.Namespace, every: Sequence[Asked], served: Sequence[
             },
         }
         shown = ", ".join(f"{place} {share:.1%}" for place, share in figures[name].items())
-        print(f"{name:34} {shown}")
+        failed = sum(not each.answered for each in came)
+        print(f"{name:34} {shown}" + (f"; {failed} without an answer" if failed else ""))
     (given.folder / "margin.json").write_text(json.dumps(figures))
     lines = [
         Spending(name, [each.dollars for each in came], f"{figures[name]['right']:.1%} right")
         for name, came in ways.items()
     ]
-    drawing = money_curve(f"{len(every)} requests, simulated models", lines, [(half, "the price triples")])
+    kind = "two models of this machine" if given.real else "simulated models"
+    drawing = money_curve(f"{len(every)} requests, {kind}", lines, [(half, "the price triples")])
     (given.folder / "money.svg").write_text(drawing)
 
 
 def _margin(every: Sequence[Asked], came: Sequence[Served], domain: str, part: range, revenue: float) -> float:
     costs = [came[place].dollars for place in part if every[place].domain == domain]
-    return 1 - sum(costs) / (len(costs) * revenue)
+    return 1 - sum(costs) / (len(costs) * revenue) if costs else float("nan")
 
 
 if __name__ == "__main__":

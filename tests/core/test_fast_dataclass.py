@@ -1,11 +1,13 @@
 """Records whose methods are compiled late do what the standard library's do."""
 
+import abc
 import copy
 import dataclasses
 import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shikisha.core import fast_dataclass
@@ -134,3 +136,50 @@ def test_a_constructor_is_compiled_when_it_is_first_called() -> None:
     late = classes(LATE, LATE_BY_NAME)["Base"]
     before = late.__init__
     assert (before.__name__, late(1).first, late.__init__.__name__) == ("create", 1, "__init__")
+
+
+def refused(make: Make) -> list[str]:
+    """Return what is said of classes that cannot be, or differ from usual ones in how they are."""
+
+    class Base:
+        first: float
+
+    base, changed = make(Base), dataclasses.make_dataclass("Changed", ["first"])
+
+    def failed_heir() -> object:
+        with pytest.raises(ValueError, match="mutable default"):
+            make(type("Heir", (base,), {"__annotations__": {"names": list}, "names": []}))
+        return base.__dataclass_params__.frozen  # type: ignore[attr-defined]
+
+    class OutOfOrder:
+        first: int = 1
+        second: int
+
+    class OwnSetter:
+        first: int
+
+        def __setattr__(self, name: str, value: object) -> None: ...
+
+    class Itself:
+        self: int
+
+    class Abstract(abc.ABC):
+        @abc.abstractmethod
+        def __repr__(self) -> str: ...
+
+    no_number = float("nan")
+    works: tuple[Callable[[], object], ...] = (
+        failed_heir,
+        lambda: make(type("Heir", (changed,), {"__annotations__": {"last": int}})),
+        lambda: told(lambda: make(OutOfOrder))[:10],
+        lambda: make(OwnSetter),
+        lambda: make(Itself)(self=2).self,
+        lambda: make(type("Whole", (Abstract,), {"__annotations__": {"first": int}}))(1),
+        lambda: base(no_number) == base(no_number),
+        lambda: type(base(np.zeros(1)) == base(np.zeros(1))),
+    )
+    return [told(work) for work in works]
+
+
+def test_what_the_standard_library_refuses_is_refused_where_it_is_defined() -> None:
+    assert refused(LATE) == refused(USUAL)

@@ -121,6 +121,9 @@ async def test_graded_runs_as_evidence_cost_no_more_for_long_texts_or_for_a_run_
                 assert plain is not None
                 assert [run.id for run in plain.graded(9)] == ["c", "b"]
                 found += plain.graded(1)
+            with closing(sqlite3.connect(tmp_path / "k.db")) as connection, connection:
+                connection.execute("DELETE FROM events WHERE run = 'c'")  # and the index still has it
+            assert await other.query(partial(graded_runs, domain="x", tenant=None, limit=9)) == []
     assert [(run.id, run.started.domain, run.scope.labels, run.answer, run.grade) for run in found] == [
         ("c", "x", frozenset({"hr"}), "", grades[2])
     ] * 2

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import SupportsIndex
 
 import pytest
 from pydantic import ValidationError
@@ -16,6 +17,7 @@ from shikisha.core.budget import FREE, Price, Usage
 from shikisha.core.errors import ConfigError, Fault, FaultKind, WorkerError
 from shikisha.core.secrets import SecretStore
 from shikisha.core.task import Task
+from shikisha.core.text import repeated_end
 from shikisha.engine.worker import Card, ChatMessage, GrantedStep, Json, Reply, Request, Speaker
 from shikisha.testing import (
     AnswerChooser,
@@ -233,6 +235,18 @@ async def test_a_free_model_that_repeats_itself_is_stopped_and_the_fault_names_w
     assert 800 <= len(stopped.value.fault.partial or "") < 2_000
     counted = ScriptedAnswer(text="".join(f"{number}. Once more.\n" for number in range(200)))
     assert (await ask(counted, card)).text == counted.text
+
+
+def test_looking_for_loops_costs_the_same_however_long_pieces_are() -> None:
+    class Piece(str):
+        taken = 0
+
+        def __getitem__(self, place: SupportsIndex | slice) -> str:
+            Piece.taken += len(found := super().__getitem__(place))
+            return found
+
+    assert repeated_end([Piece("ab" * 10_000)] * 32) == "ab"
+    assert 0 < Piece.taken <= 32 * 800
 
 
 async def test_cancellation_ends_the_call_at_once_and_closes_the_connection() -> None:

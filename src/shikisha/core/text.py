@@ -81,6 +81,7 @@ def repeated_end(pieces: Sequence[str]) -> str:
     """Return what an answer has repeated over its last 800 characters, five times or more; looked at now and then."""
     if len(pieces) % _LOOP_PIECES or not pieces:
         return ""
-    tail = "".join(pieces[-_LOOP:])[-_LOOP:]
+    # Of each piece its end, since many that say nothing may follow long ones.
+    tail = "".join([piece[-_LOOP:] for piece in pieces[-_LOOP:]])[-_LOOP:]
     sizes = range(1, _LOOP // 5 + 1) if len(tail) == _LOOP else ()
-    return next((tail[-size:] for size in sizes if tail[size:] == tail[:-size]), "")
+    return next((tail[-size:] for size in sizes if tail.startswith(tail[size:])), "")

@@ -160,8 +160,8 @@ def few_enough(newest: Sequence[str], counts: Mapping[str, int]) -> list[str]:
     """Return the newest of these runs that have no more than MOST_EVENTS rows together; others are left out."""
     kept, left = list[str](), MOST_EVENTS
     for run in newest:
-        if counts[run] <= left:
-            kept, left = [*kept, run], left - counts[run]
+        if counts.get(run, 0) <= left:  # a run of the index whose rows are gone has none
+            kept, left = [*kept, run], left - counts.get(run, 0)
     return kept
 
 

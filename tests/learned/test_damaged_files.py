@@ -193,3 +193,20 @@ def test_content_of_another_form_under_a_right_hash_is_no_other_error(name: str,
             assert said is None or str(tmp_path) in said
             refused += said is not None
     assert refused > 3 * len(learned.content)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"figures": {"ann": ["x", None, [], ""]}},
+        {"figures": {"ann": [1, -1.0, 0.0, ""]}},
+        {"figures": {"ann": [1, 1.0, 0.0, 5]}},
+        {"learning": ["x", "y", [0, 0, 0], [0, 0, 0]]},
+        {"learning": [1, 1, [0], [0]]},
+        {"learning": [1, 1, [0, 0, 0], [0, 0, 0], 1e999]},
+    ],
+)
+def test_figures_that_are_no_numbers_are_refused_where_they_are_read(change: dict[str, Json], tmp_path: Path) -> None:
+    learned = some_model().to_file(["r1"], 0.0)
+    with pytest.raises(ConfigError, match="no outcome model"):
+        outcome_model_of(replace(learned, content={**learned.content, **change}), str(tmp_path), None)

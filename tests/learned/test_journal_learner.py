@@ -226,6 +226,7 @@ async def test_versions_can_be_pinned_and_switched_off_and_old_ones_go(tmp_path:
         "null",
         '{"format": "shikisha-learning/0"}',
         '{"format": "shikisha-learning/1", "off": "", "scopes": 5}',
+        '{"format":"shikisha-learning/1","off":"","scopes":[{"versions":[{"version":"a","made":0,"runs":1e999}]}]}',
     ],
 )
 def test_an_index_of_another_form_is_an_error_that_says_what_to_do(tmp_path: Path, text: str) -> None:

@@ -242,7 +242,7 @@ def _read_index(file: Path) -> LearningIndex:
         return LearningIndex(str(body["off"]), tuple(map(_read_models, body["scopes"])))
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise ConfigError(
             f"{file}: no index of what was learned: {error}; remove the folder, and `shikisha learn` makes it again"
         ) from None

@@ -15,6 +15,7 @@ chance. Deliberately absent: fitting (`outcome_fit`), choosing plans (`conductor
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import Any, Self, TypeAlias
 from zlib import crc32
 
@@ -315,17 +316,29 @@ def outcome_model_of(learned: LearnedFile, name: str, encode: EncodeTexts | None
         figures, learning = content["figures"], content["learning"]
         if not isinstance(figures, dict) or not isinstance(learning, list) or not 0 <= max(keeps, finds) <= 1:
             raise ValueError("figures: expected those of each worker")
-        told: list[Any] = [tuple(one) if isinstance(one, list) else one for one in learning]
+        arms: list[Any] = [tuple(one) if isinstance(one, list) else one for one in learning]
+        told = LearningFigures(*arms)
+        (n, total, squares), (m, other, others) = told.acted, told.stood_by
+        numbers = (n, total, squares, m, other, others, told.acts, told.credit, told.explored, told.paid)
+        if not all(map(isfinite, (told.runs, told.graded, *numbers))):
+            raise ValueError("learning: expected finite numbers")
         return OutcomeModel(
             reader, phrases, workers, decode_array(content["shared"], (size,)), root,
             decode_array(content["own"], (len(workers), own)), roots,
             decode_array(content["slopes"], (len(workers), own, size)),
-            {str(worker): WorkerFigures(*row) for worker, row in figures.items()}, LearningFigures(*told),
-            learned.scope, keeps, finds, (found, missed), (alarm, catch), check_share, further_share,
-            kind_precision, price_middle, learned.short_version,
+            {str(worker): _worker_figures(*row) for worker, row in figures.items()}, told, learned.scope, keeps, finds,
+            (found, missed), (alarm, catch), check_share, further_share, kind_precision, price_middle,
+            learned.short_version,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise ConfigError(f"{name}: no outcome model: {error}; `shikisha learn` makes it again") from None
+
+
+def _worker_figures(calls: int, dollars: float, seconds: float, since: str = "", joined: int = 0) -> WorkerFigures:
+    _numbers([calls, dollars, seconds, joined], 4)
+    if not isinstance(since, str):
+        raise TypeError("figures: expected the name of a run")
+    return WorkerFigures(calls, dollars, seconds, since, joined)
 
 
 def _plain(record: object) -> list[Json]:

@@ -104,3 +104,18 @@ def test_a_file_is_read_as_it_was_written_or_refused(head: PartHead, tmp_path: P
             load_head(place)
     save_head(other, replace(head, workers=head.workers[:-1], weights=head.weights[:, :-1], bias=head.bias[:-1]), {})
     assert load_head(other).workers == head.workers[:-1]
+
+
+async def test_a_text_without_words_has_no_part_and_no_weights_can_make_one_begin_inside(head: PartHead) -> None:
+    assert head.cutter.cut("\n" * 100) == []
+    situation = Situation(Task("\n" * 100 + "."), pool_of("join", *head.workers).cards)
+    steps = (await HeadConductor("head", head).propose(situation)).plan.steps
+    assert all(step.subtask for step in steps)
+    lenient = replace(head.cutter, labels=np.zeros_like(head.cutter.labels), moves=np.eye(3)[:, [0, 2, 1]] * 9)
+    assert replace(lenient, moves=np.array([[0, 0, 9.0], [0, 0, 0], [0, 0, 9]])).cut("one two three") == []
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no device that never ends")
+def test_a_file_that_never_ends_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has at most"):
+        load_head(Path("/dev/zero"))

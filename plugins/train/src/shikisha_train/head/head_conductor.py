@@ -8,6 +8,7 @@ give the same plan. Where it cannot plan, the fallback does, and the plan says s
 a second is worth was part of the reward, and is in the weights.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -100,7 +101,9 @@ class HeadConductor:
         places = {card.name: at for at, card in enumerate(situation.cards)}
         present = [at for at, worker in enumerate(self._head.workers) if worker in places]
         prompt = situation.task.prompt
-        parts = self._head.cutter.cut(prompt) if len(prompt) <= MAX_CHARACTERS else []
+        readable = len(prompt) <= MAX_CHARACTERS
+        # In a thread: signs alone take most of a second, in which other runs go on.
+        parts = await asyncio.to_thread(self._head.cutter.cut, prompt) if readable else []
         joined = len(parts) > 1
         problem = self.unreadable(situation.cards)
         if problem is None and not parts:

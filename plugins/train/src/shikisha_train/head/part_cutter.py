@@ -131,9 +131,9 @@ class Cutter:
         for label, (begin, end, _) in zip(reversed(labels), tokens(text), strict=True):
             if label == FIRST:
                 spans.append((begin, end))
-            elif label == INSIDE:
+            elif label == INSIDE and spans:
                 spans[-1] = (spans[-1][0], end)
-        return spans
+        return [span for span in spans if text[slice(*span)].strip()]
 
 
 def order_of(places: np.ndarray, text: str, spans: Sequence[Span]) -> list[int]:

@@ -116,9 +116,10 @@ def _pack(array: Floats32) -> tuple[np.ndarray, np.ndarray]:
 def open_weights(file: Path, what: str) -> WeightFile:
     """Open a file; ConfigError where there is none or where it is not `what`."""
     try:
-        if file.stat().st_size > MAX_FILE:
+        with file.open("rb") as opened:  # whatever size a device or a growing file states
+            held = opened.read(MAX_FILE + 1)
+        if len(held) > MAX_FILE:
             raise ConfigError(f"{file}: {what} has at most {MAX_FILE} bytes")
-        held = file.read_bytes()
         (size,) = struct.unpack("<Q", held[:8])
         if size > min(_MAX_HEADER, len(held) - 8):
             raise ConfigError(f"{file}: no {what}: its header is longer than the file")

@@ -1,12 +1,13 @@
 """A dispatcher's phone: decides on the device, keeps private tasks there, and sends a van only with a passkey.
 
     scripts/onnxruntime-web && python examples/mobile/mobile.py [--tasks 60] [--folder mobile-example]
+    python examples/mobile/mobile.py --real --tasks 16      # two models of this machine, which write the log too
 
 Everything is real but the models: a policy is learned from a log, exported as a page, and run by a headless Chromium as
 the phone; a server performs what the device cannot; the passkey is of the browser's virtual authenticator. The two
-models are simulated behind a local endpoint and named so. For real ones, change `base_url` and `model` of each in
-`shikisha.toml`. `money.svg` has the dollars spent, next to the large model for every task. A task is private where it
-names a person: its text must be in no request that the phone makes.
+models are simulated behind a local endpoint and named so; with `--real` they are two of this machine (`REAL`).
+`money.svg` has the dollars spent, next to the large model for every task. A task is private where it names a person:
+its text must be in no request that the phone makes.
 """
 
 import argparse
@@ -14,33 +15,37 @@ import asyncio
 import json
 import random
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from statistics import median
 from threading import Thread
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from playwright.async_api import Browser, Page, async_playwright
 
+from shikisha import RunFailed, Shikisha
 from shikisha.plots.money_curve import Spending, money_curve
 from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = Path("/usr/bin/chromium")
-PRICES = {"simulated-small": 0.4, "simulated-large": 20.0}  # dollars for a million tokens
+PRICES = {"small": 0.4, "large": 20.0}  # dollars for a million tokens
+REAL = {"small": "smollm2-135m", "large": "qwen2.5-coder-0.5b"}
+SLOW = 600  # seconds that an answer may take: a model of this machine performs one call after the other
 RIGHT = {  # the share of right answers by type of task, of the device's workers and the simulated models
     "calculator": {"sum": 1.0, "note": 0.0, "load": 0.0, "reply": 0.0},
     "notes": {"sum": 0.0, "note": 1.0, "load": 0.0, "reply": 0.0},
-    "simulated-small": {"sum": 0.9, "note": 0.0, "load": 0.45, "reply": 0.97},
-    "simulated-large": {"sum": 0.97, "note": 0.0, "load": 0.98, "reply": 0.98},
+    "small": {"sum": 0.9, "note": 0.0, "load": 0.45, "reply": 0.97},
+    "large": {"sum": 0.97, "note": 0.0, "load": 0.98, "reply": 0.98},
 }
 SETTINGS = """
-pool = ["calculator", "notes", "simulated-small", "simulated-large", "van"]
+pool = ["calculator", "notes", "small", "large", "van"]
 conductor = "fixed:single"
 [server]
 port = 0
@@ -50,17 +55,25 @@ description = "Sums, on the phone."
 [workers.notes]
 kind = "python"
 description = "Notes about customers, on the phone only."
-[workers.simulated-small]
+[workers.small]
 kind = "chat"
 description = "Quick and cheap."
 base_url = "{url}"
-model = "simulated-small"
+model = "{small}"
+max_output_tokens = 60
+temperature = 0.0
+timeout = 300
+concurrency = 1
 price = {{ input = 0.4, output = 0.4 }}
-[workers.simulated-large]
+[workers.large]
 kind = "chat"
 description = "Slow and careful."
 base_url = "{url}"
-model = "simulated-large"
+model = "{large}"
+max_output_tokens = 60
+temperature = 0.0
+timeout = 300
+concurrency = 1
 price = {{ input = 20.0, output = 20.0 }}
 [workers.van]
 kind = "scripted"
@@ -122,22 +135,53 @@ def reply(known: dict[str, Errand], asked: ReceivedChatRequest) -> ScriptedAnswe
     if errand is None:
         return ScriptedAnswer(text="simulated: this model knows the example's tasks only")
     text = errand.text
-    good = chance(asked.model, text) < RIGHT[asked.model][errand.type]
+    worker = asked.model.removeprefix("simulated-")
+    good = chance(worker, text) < RIGHT[worker][errand.type]
     return ScriptedAnswer(text=f"simulated: {errand.answer if good else 'not sure'}")
 
 
-def write_log(folder: Path, errands: Sequence[Errand]) -> None:
-    """Write last month's tasks as a log: each by each worker."""
+Answers = Mapping[str, tuple[str, float]]  # by worker: what it said, its dollars
+
+
+def simulated_answers(place: int, errand: Errand, workers: Sequence[str]) -> Answers:
+    """Return what workers said of a task of last month: right as often as RIGHT says."""
+    return {
+        worker: (
+            errand.answer if chance(worker, f"{place} {errand.text}") < RIGHT[worker][errand.type] else "not sure",
+            PRICES.get(worker, 0.0) * 40e-6,
+        )
+        for worker in workers
+    }
+
+
+def real_answers(errands: Sequence[Errand]) -> list[Answers]:
+    """Return what two models of this machine say of last month's tasks, but for notes, which stay on the phone."""
+    found: list[dict[str, tuple[str, float]]] = [{} for _ in errands]
+    for name, model in REAL.items():
+        price = {"input": PRICES[name], "output": PRICES[name]}
+        worker = {"spec": f"local:{model}", "price": price, "temperature": 0.0, "max_output_tokens": 60}
+        with Shikisha([{"name": name, "timeout": 300, **worker}]) as pool:
+            for said, errand in zip(found, errands, strict=True):
+                if errand.type != "note":
+                    try:
+                        result = pool.run(errand.text)
+                        said[name] = result.answer, result.dollars or 0.0
+                    except RunFailed as failed:  # no answer is a wrong one
+                        said[name] = f"no answer: {failed.why}", 0.0
+    return list(found)
+
+
+def write_log(folder: Path, errands: Sequence[Errand], answers: Sequence[Answers]) -> None:
+    """Write last month's tasks as a log: each by the workers that answered it."""
     folder.mkdir()
     tasks, rows = list[str](), list[str]()
-    for place, errand in enumerate(errands):
+    for place, (errand, said) in enumerate(zip(errands, answers, strict=True)):
         task = {"task_id": f"t{place}", "domain": errand.type, "prompt": errand.text, "answer": errand.answer}
         tasks.append(json.dumps({**task, "answer_kind": "text"}))
-        for worker, shares in RIGHT.items():
-            good = chance(worker, f"{place} {errand.text}") < shares[errand.type]
-            row = {"task_id": f"t{place}", "worker": worker, "score": float(good), "input_tokens": 30}
-            row |= {"output_tokens": 10, "cost_usd": PRICES.get(worker, 0.0) * 40e-6, "cost_kind": "recorded"}
-            rows.append(json.dumps({**row, "answer": errand.answer if good else "not sure"}))
+        for worker, (answer, dollars) in said.items():
+            row = {"task_id": f"t{place}", "worker": worker, "score": float(is_right(errand, answer))}
+            row |= {"input_tokens": 30, "output_tokens": 10, "cost_usd": dollars, "cost_kind": "recorded"}
+            rows.append(json.dumps({**row, "answer": answer}))
     (folder / "tasks.jsonl").write_text("\n".join(tasks) + "\n")
     (folder / "outcomes.jsonl").write_text("\n".join(rows) + "\n")
 
@@ -199,7 +243,7 @@ class PageHandler(SimpleHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         try:
             asked = Request(self.server_url + self.path, body, headers)  # noqa: S310 - our own server
-            answer = urlopen(asked, timeout=60)  # noqa: S310
+            answer = urlopen(asked, timeout=SLOW)  # noqa: S310
         except HTTPError as error:
             answer = error
         with answer:
@@ -219,15 +263,17 @@ PERFORM = """async ([tasks, key]) => {
   const { device, local } = window.shikisha, found = [];
   for (const task of tasks) {
     const decided = await device.decide(task);
-    const failed = error => ({ answer: error.message, dollars: 0 });
+    const failed = error => ({ answer: error.message, dollars: 0, failed: true });
     const done = await device.perform(task, decided, local, key).catch(failed);
-    found.push({ ...done, where: decided.where, worker: decided.plan.map(step => step.worker).join(), ms: decided.ms });
+    const worker = decided.plan.map(step => step.worker).join();
+    found.push({ failed: false, ...done, where: decided.where, worker, ms: decided.ms });
   }
   return found;
 }"""
 LARGE = """async ([tasks, key]) => {
   const { ask } = await import("./device.js"), found = [];
-  for (const task of tasks) found.push(await ask("", { text: task.text, type: task.type }, key, ["simulated-large"]));
+  for (const task of tasks) found.push(await ask("", { text: task.text, type: task.type }, key, ["large"])
+    .catch(error => ({ answer: error.message, dollars: 0 })));
   return found;
 }"""
 
@@ -311,10 +357,14 @@ def summary(errands: Sequence[Errand], day: Day) -> Iterator[str]:
     device, large = day.device, day.large
     good = [is_right(errand, str(each["answer"])) for errand, each in zip(errands, device, strict=True)]
     other = [is_right(errand, str(each["answer"])) for errand, each in zip(errands, large, strict=True)]
-    local = sum(each["where"] == "device" for each in device)
-    yield f"{len(errands)} tasks: {local} on the device, {len(errands) - local} on the server"
-    yield f"right: {sum(good)} this way, {sum(other)} with simulated-large for every task"
-    yield f"spent: ${spent(device):.4f} this way, ${spent(large):.4f} with simulated-large for every task"
+    answered = [each["where"] for each in device if not each["failed"]]
+    phone, server = answered.count("device"), answered.count("server")
+    none = len(errands) - len(answered)
+    yield f"{len(errands)} tasks: {phone} answered on the phone, {server} by the server, {none} by nobody"
+    on_phone = sum(right and each["where"] == "device" for right, each in zip(good, device, strict=True))
+    yield f"right: {sum(good)} this way ({on_phone} on the phone), {sum(other)} with the large model for every task"
+    yield f"spent: ${spent(device):.4f} this way, ${spent(large):.4f} with the large model for every task"
+    yield f"a decision on the phone: {median(float(str(each['ms'])) for each in device):.1f} ms (median)"
     private = sum(errand.private for errand in errands)
     yield f"private tasks: {private}; requests while they were done: {day.private_requests}; leaked: {day.leaked}"
 
@@ -324,13 +374,20 @@ def spent(results: Sequence[dict[str, object]]) -> float:
     return sum(float(str(each["dollars"])) for each in results)
 
 
-async def perform(folder: Path, runtime: Path, count: int, seed: int = 29) -> Day:
+async def perform(folder: Path, runtime: Path, count: int, seed: int = 29, *, real: bool = False) -> Day:
     """Run the whole example in a folder."""
-    errands = make_errands(count, seed)
-    write_log(folder / "log", make_errands(240, seed + 1))
+    errands, logged = make_errands(count, seed), make_errands(24 if real else 240, seed + 1)
+    asked = ("calculator", "notes") if real else tuple(RIGHT)
+    said = [simulated_answers(place, errand, asked) for place, errand in enumerate(logged)]
+    if real:  # in a thread of its own, since a facade runs a loop of its own
+        of_models = await asyncio.to_thread(real_answers, logged)
+        said = [{**own, **other} for own, other in zip(said, of_models, strict=True)]
+    write_log(folder / "log", logged, said)
     known = {errand.text: errand for errand in errands}
-    async with chat_server(partial(reply, known)) as url:
-        (folder / "shikisha.toml").write_text(SETTINGS.format(url=url))
+    async with AsyncExitStack() as stack:
+        url = "local:" if real else await stack.enter_async_context(chat_server(partial(reply, known)))
+        models = REAL if real else {name: f"simulated-{name}" for name in REAL}
+        (folder / "shikisha.toml").write_text(SETTINGS.format(url=url, **models))
         await command(folder, "learn", "log", "--out", "mobile.policy", "--rung", "table")
         devices = ("--device", "calculator", "--device", "notes")
         export = ("device-export", "mobile.policy", *devices, "--runtime", str(runtime))
@@ -349,10 +406,12 @@ async def perform(folder: Path, runtime: Path, count: int, seed: int = 29) -> Da
                 page_server.shutdown()
                 page_server.server_close()
     curves = []
-    for name, results in (("decided on the device", day.device), ("simulated-large for every task", day.large)):
+    for name, results in (("decided on the device", day.device), ("the large model for every task", day.large)):
         good = sum(is_right(errand, str(each["answer"])) for errand, each in zip(errands, results, strict=True))
         curves.append(Spending(name, [float(str(each["dollars"])) for each in results], f"{good} of {count} right"))
-    (folder / "money.svg").write_text(money_curve("A dispatcher's day, simulated models", curves))
+    (folder / "money.svg").write_text(
+        money_curve(f"A dispatcher's day, {'real' if real else 'simulated'} models", curves)
+    )
     print(f"\nwritten: {folder / 'money.svg'}")
     return day
 
@@ -361,6 +420,7 @@ def main() -> None:
     """Run the example from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=60)
+    parser.add_argument("--real", action="store_true", help="two models of this machine: " + ", ".join(REAL.values()))
     parser.add_argument("--folder", type=Path, default=Path("mobile-example"))
     parser.add_argument("--runtime", type=Path, help="the folder dist of onnxruntime-web; scripts/onnxruntime-web")
     given = parser.parse_args()
@@ -368,7 +428,7 @@ def main() -> None:
     if found is None or not CHROMIUM.exists():
         sys.exit("this needs onnxruntime-web (scripts/onnxruntime-web) and /usr/bin/chromium (scripts/system)")
     given.folder.mkdir(parents=True, exist_ok=True)
-    asyncio.run(perform(given.folder.resolve(), found.resolve(), given.tasks))
+    asyncio.run(perform(given.folder.resolve(), found.resolve(), given.tasks, real=given.real))
 
 
 if __name__ == "__main__":

@@ -53,3 +53,17 @@ def test_the_day_has_private_tasks_and_each_knows_its_answer() -> None:
     assert {errand.type for errand in errands} == {"sum", "note", "load", "reply"}
     assert all(errand.private for errand in errands if errand.type == "note")
     assert all(made.is_right(errand, f"It is {errand.answer}.") for errand in errands)  # type: ignore[attr-defined]
+
+
+def test_only_what_the_phone_answered_counts_as_answered_on_the_phone() -> None:
+    made = example()
+    errands = made.make_errands(4, 29)  # type: ignore[attr-defined]
+    ends = [("device", False), ("device", True), ("server", False), ("nowhere", True)]
+    device = [
+        {"where": where, "failed": failed, "answer": "not sure" if failed else errand.answer, "dollars": 0.0, "ms": 2.0}
+        for errand, (where, failed) in zip(errands, ends, strict=True)
+    ]
+    large = [{"answer": errand.answer, "dollars": 0.5} for errand in errands]
+    lines = list(made.summary(errands, made.Day(device, large, 0, 0)))  # type: ignore[attr-defined]
+    assert lines[0] == "4 tasks: 1 answered on the phone, 1 by the server, 2 by nobody"
+    assert lines[1] == "right: 2 this way (1 on the phone), 4 with the large model for every task"

@@ -17,7 +17,7 @@ import shikisha
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import GradeBasis
 from shikisha.core.messages import Json
-from shikisha.core.task import OPERATOR
+from shikisha.core.task import OPERATOR, Scope
 from shikisha.learned.learned_file import read_learned, write_learned
 from shikisha.learned.learning_files import LearningFiles
 from shikisha.learned.outcome_fit import LearningTerms, fit_outcomes
@@ -210,3 +210,15 @@ def test_figures_that_are_no_numbers_are_refused_where_they_are_read(change: dic
     learned = some_model().to_file(["r1"], 0.0)
     with pytest.raises(ConfigError, match="no outcome model"):
         outcome_model_of(replace(learned, content={**learned.content, **change}), str(tmp_path), None)
+
+
+def test_a_model_in_the_place_of_another_tenant_s_is_refused_and_made_again(tmp_path: Path) -> None:
+    files, scopes = LearningFiles(tmp_path), [Scope(tenant, frozenset()) for tenant in ("ann", "bob")]
+    for scope in scopes:
+        files.publish(replace(some_model(), scope=scope), ["r1"], 0.0, 1)
+    ann, bob = (files.file(one, one.live) for one in files.index().scopes)
+    shutil.copy(ann, bob)
+    fresh = LearningFiles(tmp_path)
+    assert [fresh.reads(scope) for scope in scopes] == [True, False]
+    with pytest.raises(ConfigError, match="made of other runs than this scope's"):
+        fresh.model(scopes[1])

@@ -223,10 +223,11 @@ def test_a_worker_that_fell_or_rose_is_another_one_since_then(rises: bool) -> No
     assert not any(fitted(before).figures[name].since for name in WORKERS)  # nobody changed here
 
 
-@pytest.mark.parametrize("comes_back", [False, True])
-def test_a_worker_whose_endpoint_names_another_model_is_a_new_one_unless_it_alternates(comes_back: bool) -> None:
+@pytest.mark.parametrize("how", ["for good", "alternates", "each time"])
+def test_a_worker_whose_endpoint_names_another_model_for_good_is_a_new_one(how: str) -> None:
     def run(at: int) -> RunEvidence:
-        model = "b" if at >= 200 and not (comes_back and at % 2) else "a"
+        model = "b" if at >= 200 and not (how == "alternates" and at % 2) else "a"
+        model = f"m-{at}" if how == "each time" else model
         units = [
             StepUnit("Do it .", "", (StepAnswer("one", (), planned=False, dollars=0.001, model=model),), 0),
             StepUnit("Do that .", "", (StepAnswer("other", (), planned=False, dollars=0.001),), 0),
@@ -234,9 +235,9 @@ def test_a_worker_whose_endpoint_names_another_model_is_a_new_one_unless_it_alte
         return RunEvidence(f"r{at:03}", at, tuple(units[:1] if at % 2 else units), at >= 200, None, OPERATOR)
 
     model = fit_outcomes([run(at) for at in range(203)], LearningTerms(), OPERATOR, None)
-    assert model.figures["one"].since == ("" if comes_back else "r200")
-    assert model.is_new("one", 2) is not comes_back  # with its part of the free runs
-    assert (chance(model, "one", "") > 0.3) is not comes_back
+    assert model.figures["one"].since == ("r200" if how == "for good" else "")
+    assert model.is_new("one", 2) is (how == "for good")  # with its part of the free runs
+    assert (chance(model, "one", "") > 0.3) is (how == "for good")
     assert not model.figures["other"].since
 
 

@@ -112,6 +112,10 @@ class LearningFiles:
         if key not in self._loaded:
             file = self.file(models, version)
             read = outcome_model_of(read_learned(file, OUTCOMES), str(file), self.encode)
+            if read.scope != models.scope:  # a file that was copied must show no tenant what others' runs taught
+                raise ConfigError(
+                    f"{file}: it is made of other runs than this scope's: `shikisha learn` makes it again"
+                )
             self._loaded[key] = replace(read, version=version)
             while len(self._loaded) > _MOST_LOADED:
                 self._loaded.popitem(last=False)

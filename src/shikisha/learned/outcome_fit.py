@@ -423,14 +423,20 @@ class _Fit:
 def _renamed_models(runs: Sequence[RunEvidence]) -> dict[str, int]:
     """Return for each worker whose model is another one by its name the run from which on: its order.
 
-    Where a model comes back, an endpoint chooses among several, and none of them is the worker's.
+    Where a model comes back, an endpoint chooses among several, and none of them is the worker's. Where names change
+    more often than every sixth answer, they say nothing of models: else such a worker would be new for ever.
     """
-    named = defaultdict[str, list[tuple[str, int]]](list)
+    named, answers = defaultdict[str, list[tuple[str, int, int]]](list), Counter[str]()
     for order, run in enumerate(runs):
         for one in (one for unit in run.units for one in unit.answers if one.model):
             if not named[one.worker] or named[one.worker][-1][0] != one.model:
-                named[one.worker].append((one.model, order))
-    return {worker: said[-1][1] for worker, said in named.items() if 1 < len(said) == len({one for one, _ in said})}
+                named[one.worker].append((one.model, order, answers[one.worker]))
+            answers[one.worker] += 1
+    return {
+        worker: said[-1][1]
+        for worker, said in named.items()
+        if 1 < len(said) == len({one for one, *_ in said}) and said[-1][2] >= _LEAST_SINCE * (len(said) - 1)
+    }
 
 
 def _figures(runs: Sequence[RunEvidence], since: Mapping[str, int]) -> tuple[dict[str, WorkerFigures], float, float]:

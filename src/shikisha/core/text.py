@@ -11,7 +11,8 @@ import json
 import re
 from collections.abc import Sequence
 
-_LOOP, _LOOP_PIECES = 800, 32  # characters that repeat, and after how many pieces each look is
+_LOOP, _LOOP_PIECES = 2_000, 32  # characters that repeat, and after how many pieces each look is
+_MOST_UNIT = 200  # characters of what repeats; a right answer may repeat, as a table of zeros of 1,250 does
 
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
@@ -78,10 +79,15 @@ def with_confidence(text: str, confidence: float | None) -> str:
 
 
 def repeated_end(pieces: Sequence[str]) -> str:
-    """Return what an answer has repeated over its last 800 characters, five times or more; looked at now and then."""
+    """Return what an answer has repeated over its last 2,000 characters, ten times or more; looked at now and then."""
     if len(pieces) % _LOOP_PIECES or not pieces:
         return ""
-    # Of each piece its end, since many that say nothing may follow long ones.
-    tail = "".join([piece[-_LOOP:] for piece in pieces[-_LOOP:]])[-_LOOP:]
-    sizes = range(1, _LOOP // 5 + 1) if len(tail) == _LOOP else ()
+    parts, held = list[str](), 0
+    for piece in reversed(pieces[-_LOOP:]):
+        parts.append(piece[-_LOOP:])
+        held += len(piece)
+        if held >= _LOOP:
+            break
+    tail = "".join(parts[::-1])[-_LOOP:]
+    sizes = range(1, _MOST_UNIT + 1) if len(tail) == _LOOP else ()
     return next((tail[-size:] for size in sizes if tail.startswith(tail[size:])), "")

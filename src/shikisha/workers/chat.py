@@ -408,13 +408,13 @@ class ChatWorker:
         return {**body, "tools": [wire.named(tool) for tool in tools], "tool_choice": wire.named(cast("Json", choice))}
 
     def _add_chunk(self, data: str | bytes, course: "_Course") -> None:
-        reply = course.reply
+        reply, before = course.reply, len(course.reply.pieces)
         error = reply.take(data)
         if error is not None:
             raise self._stated_error(error)
         if not course.first_at and (reply.pieces or reply.growing or reply.received):
             course.first_at = monotonic()
-        if self._free and (unit := repeated_end(reply.pieces)):
+        if self._free and len(reply.pieces) > before and (unit := repeated_end(reply.pieces)):
             raise _loop_error(redact_and_clip(unit.strip(), self._secret_store), _use_so_far(course, self._card))
 
     def _fault(self, error: BaseException) -> WorkerError:

@@ -143,8 +143,7 @@ def best_of(outcomes: Outcomes) -> Outcome:
     return ranked[0]
 
 
-def by_parts(replay: Replay, task: WorkshopTask, choose: Callable[[Part, Outcomes], Outcome]) -> Outcome:
-    """Return the outcome of a task of which each part is done as chosen, cut at the true places."""
+def _by_parts(replay: Replay, task: WorkshopTask, choose: Callable[[Part, Outcomes], Outcome]) -> Outcome:
     taken = [choose(part, replay.part(part) or {}) for part in task.parts]
     return Outcome("", all(each.right for each in taken), sum(each.seconds for each in taken))
 
@@ -176,7 +175,7 @@ def main() -> None:
     rows: dict[str, list[Outcome]] = {}
 
     def add(label: str, choose: Callable[[Part, Outcomes], Outcome]) -> None:
-        rows[label] = [by_parts(replay, task, choose) for task in whole]
+        rows[label] = [_by_parts(replay, task, choose) for task in whole]
 
     def named(choose: Callable[[Part, Outcomes], str]) -> Callable[[Part, Outcomes], Outcome]:
         return lambda part, outcomes: outcomes.get(choose(part, outcomes)) or best_cheap(outcomes)

@@ -1,7 +1,7 @@
 """A learned cutter of unmarked tasks, and what it brings when workers get its parts instead of the true ones.
 
     python benchmarks/workshop/workshop_cut.py [--clones FOLDER] [--split choose|test] [--live MODELS] [--unseen-joins]
-        [--again FILE --minutes N] [--picture FILE]
+        [--again FILE --minutes N]
 
 A conditional random field labels each token: around the parts, first of a part, or inside one. A second model puts
 the parts into the order in which answers are wanted. Both read words and punctuation near a token. They learn from true
@@ -22,12 +22,11 @@ from time import monotonic
 
 import numpy as np
 import torch
-from workshop_controls import Outcome, Outcomes, Replay, best_of, by_parts, fixed_name, interval, learned_table
+from workshop_controls import Outcome, Replay, interval, learned_table
 from workshop_fill import FOLDER, AnswerCache, LocalWorker
 from workshop_items import Part, load_parts, repositories
-from workshop_picture import write_picture
 from workshop_tasks import HELD_FAMILIES, WorkshopTask, compose
-from workshop_treatments import LARGE, right_part, tool_answer, treatments_of
+from workshop_treatments import right_part, tool_answer, treatments_of
 
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha_train.head.part_cutter import (
@@ -266,10 +265,9 @@ def exact(cutter: Cutter, tasks: Sequence[WorkshopTask]) -> list[bool]:
     return [cutter.cut(task.prompt) == [ask.strip() for ask in task.asks] for task in tasks]
 
 
-def kinds_of(learned: Sequence[WorkshopTask]) -> Mapping[str, Callable[[WorkshopTask], bool]]:
-    """Return what tells kinds of held-out tasks by name; the learned ones say which families are seen."""
+def _shares(right: Sequence[bool], tasks: Sequence[WorkshopTask], learned: Sequence[WorkshopTask]) -> None:
     seen = {frozenset(task.families) for task in learned}
-    return {
+    kinds: Mapping[str, Callable[[WorkshopTask], bool]] = {
         "all": lambda _: True,
         "one part": lambda task: len(task.parts) == 1,
         "two parts": lambda task: len(task.parts) == 2,
@@ -279,10 +277,7 @@ def kinds_of(learned: Sequence[WorkshopTask]) -> Mapping[str, Callable[[Workshop
             not task.families & set(HELD_FAMILIES) and task.families not in seen
         ),
     }
-
-
-def _shares(right: Sequence[bool], tasks: Sequence[WorkshopTask], learned: Sequence[WorkshopTask]) -> None:
-    for name, kind in kinds_of(learned).items():
+    for name, kind in kinds.items():
         row = [one for one, task in zip(right, tasks, strict=True) if kind(task)]
         if row:
             print(f"exactly right cuts, {name}: {sum(row)} of {len(row)} ({sum(row) / len(row):.3f})")
@@ -298,7 +293,6 @@ def main() -> None:
     parser.add_argument("--unseen-joins", action="store_true", help="learn without a third of the joins, and cut these")
     parser.add_argument("--again", type=Path, metavar="FILE", help="with --live: make the calls anew, and compare")
     parser.add_argument("--minutes", type=float, default=15.0, help="of --again")
-    parser.add_argument("--picture", type=Path, help="draw the ways, and gains by kinds of tasks, as SVG")
     chosen = parser.parse_args()
     replay = Replay(AnswerCache(chosen.cache))
     tasks = compose(load_parts(repositories(FOLDER / "data", chosen.clones)))
@@ -350,8 +344,6 @@ def main() -> None:
             sum(values) / len(row) for values in zip(*((each.right, each.seconds) for each in row), strict=True)
         )
         print(f"{name:<20} {mean:.3f} [{low:.3f}, {high:.3f}] right, {seconds:5.2f} CPU s a task, {len(row)} tasks")
-    if chosen.picture:
-        draw(chosen.picture, replay, (learned, held), rows, agents)
     for name in ("agent", "agent with Python") if agents else ():
         gains = [float(rows["learned cut"][at].right) - float(whole[name].right) for at, whole in agents]
         low, high = interval(gains, [held[at] for at, _ in agents])
@@ -366,37 +358,6 @@ def main() -> None:
             chosen.live,
             chosen.minutes,
         )
-
-
-def draw(
-    file: Path,
-    replay: Replay,
-    split: tuple[Sequence[WorkshopTask], Sequence[WorkshopTask]],
-    rows: Mapping[str, Sequence[Outcome]],
-    agents: Sequence[tuple[int, Outcomes]],
-) -> None:
-    """Draw what the tasks of the split, to learn from and held out, say; `agents` has places of the second kind."""
-    learned, held = split
-    one = [by_parts(replay, task, lambda part, of: of.get(fixed_name(LARGE, part)) or best_of(of)) for task in held]
-    best = [by_parts(replay, task, lambda _, of: best_of(of)) for task in held]
-    whole = [held[at] for at, _ in agents]
-    own = "learned cut, learned choice"
-    shown = {
-        "1.5B agent, whole task": (whole, rows["agent"]),
-        "1.5B agent with Python, whole task": (whole, rows["agent with Python"]),
-        "true cut, the 1.5B for every part": (held, one),
-        own: (held, rows["learned cut"]),
-        "true cut, learned choice": (held, rows["true cut"]),
-        "true cut, oracle over the treatments": (held, best),
-    }
-    gains = {
-        name: (
-            [task for task in held if kind(task)],
-            [each for task, each in zip(held, rows["learned cut"], strict=True) if kind(task)],
-        )
-        for name, kind in kinds_of(learned).items()
-    }
-    write_picture(file, shown, own, gains, shown["1.5B agent with Python, whole task"])
 
 
 def somebody_right(replay: Replay, part: Part) -> bool:

@@ -1,17 +1,44 @@
-"""The picture of the workshop: how often each way is right, for how many CPU seconds, and where conducting pays.
+"""Draw the workshop's figures: how often each way is right, for how many CPU seconds, and what cut and choice gain.
 
-`workshop_cut.py --picture FILE` draws it. Its colors follow the reader's: light or dark.
+    python benchmarks/workshop/workshop_picture.py [--out docs/images/where-conducting-pays.svg]
+
+It takes rows by name from the tables of docs/results/workshop.md, so that the picture says what the page says. Colors
+follow the reader's light or dark mode.
 """
 
-from collections.abc import Mapping, Sequence
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from workshop_controls import Outcome, interval
-from workshop_tasks import WorkshopTask
-
-Row = tuple[Sequence[WorkshopTask], Sequence[Outcome]]
-_LEFT, _RIGHT, _WIDTH, _STEP = 270.0, 610.0, 860, 24.0
+ROOT = Path(__file__).parents[2]
+_WAYS = {  # the name in the picture: section and name of the row
+    "one 1.5B agent, whole task": ("The cut", "1.5B agent, whole task"),
+    "one 1.5B agent with Python, whole task": ("The cut", "1.5B agent with Python, whole task"),
+    "true cut, the 1.5B for every part": ("Controls", "1.5B in one wording, cut"),
+    "learned cut, learned choice": ("The cut", "learned cut, learned choice"),
+    "true cut, learned choice": ("The cut", "true cut, learned choice"),
+    "true cut, oracle over the treatments": ("Controls", "oracle over the treatments, cut"),
+}
+_GAINS = {
+    "true cut alone, over the agent with Python": ("Controls", "the same over the 1.5B with Python and the whole task"),
+    "who does each part (table, told the family)": (
+        "Controls",
+        "who does each part: the second table over the 1.5B in one wording, both cut",
+    ),
+    "learned cut and choice, over that agent": (
+        "The cut",
+        "learned cut and choice over the 1.5B with Python and the whole task",
+    ),
+}
+_OWN = ("learned cut, learned choice", "learned cut and choice, over that agent")
+_ROW = re.compile(
+    r"\| (?P<name>[^|]+) \| (?P<mean>\S+) \[(?P<low>\S+), (?P<high>\S+)\] \|(?: (?P<s>\S+) \|)? (?P<n>\d+) \|"
+)
+_LEFT, _RIGHT, _WIDTH, _STEP = 290.0, 600.0, 860, 24.0
 _STYLE = (
     ".page{fill:#fff}text{fill:#1f2328}.dim{fill:#59636e}.grid{stroke:#d8dee4}.zero{stroke:#59636e}"
     ".other{stroke:#6e7781;fill:#6e7781}.own{stroke:#0072b2;fill:#0072b2}text.own{stroke:none;font-weight:bold}"
@@ -20,74 +47,78 @@ _STYLE = (
 )
 
 
-def write_picture(file: Path, rows: Mapping[str, Row], own: str, gains: Mapping[str, Row], over: Row) -> None:
-    """Draw shares of right answers by way, and below what `own` gains over one agent on the tasks of each kind."""
-    parts = ['<text x="14" y="24" font-size="15">Right on held-out tasks, CPU seconds a task at one thread</text>']
-    parts.append(
-        _text(14, 43, "real local models and tools, public items, replayed from recorded answers; 95 %", "dim")
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A row of a table: its name in the picture, a mean with its 95 % interval, and all its numbers in words."""
+
+    name: str
+    mean: float
+    low: float
+    high: float
+    note: str
+
+
+def figure(page: str, shown: str, section: str, name: str) -> Figure:
+    """Return a row by the section and the name that stand on the page."""
+    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0].replace("**", "")
+    for row in _ROW.finditer(text):
+        if row["name"] == name:
+            seconds = f", {row['s']} s" if row["s"] else ""
+            mean, low, high = (float(row[key].replace("−", "-")) for key in ("mean", "low", "high"))
+            spread = "" if row["s"] else f" [{row['low']}, {row['high']}]"
+            return Figure(shown, mean, low, high, f"{row['mean']}{spread}{seconds}, {row['n']} tasks")
+    sys.exit(f'docs/results/workshop.md, "{section}": no row "{name}" of the form | name | mean [low, high] | ... |')
+
+
+def _text(x: float, y: float, words: str, look: str = "", anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:g}" class="{look}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def _panel(title: str, more: str, rows: Sequence[Figure], top: float, ticks: Sequence[str]) -> list[str]:
+    ends = float(ticks[0]), float(ticks[-1])
+
+    def across(value: float) -> float:
+        return _LEFT + (_RIGHT - _LEFT) * (value - ends[0]) / (ends[1] - ends[0])
+
+    parts = [f'<text x="14" y="{top:g}" font-size="15">{title}</text>', _text(14, top + 19, more, "dim")]
+    top += 42
+    for tick in ticks:
+        x, look = across(float(tick)), "grid" if float(tick) else "zero"
+        parts.append(_text(x, top, tick, "dim", "middle"))
+        parts.append(f'<path class="{look}" d="M{x:.1f} {top + 6:g}V{top + 12 + _STEP * len(rows):g}"/>')
+    for place, row in enumerate(rows):
+        y, look = top + 22 + _STEP * place, "own" if row.name in _OWN else "other"
+        parts.append(_text(_LEFT - 14, y + 4, row.name, "own" if look == "own" else "", "end"))
+        parts.append(f'<path class="{look}" stroke-width="2" d="M{across(row.low):.1f} {y:g}H{across(row.high):.1f}"/>')
+        parts.append(f'<circle class="{look}" cx="{across(row.mean):.1f}" cy="{y:g}" r="4"/>')
+        parts.append(_text(_RIGHT + 18, y + 4, row.note, "dim"))
+    return parts
+
+
+def main() -> None:
+    """Write the picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/images/where-conducting-pays.svg")
+    chosen = parser.parse_args()
+    page = (ROOT / "docs/results/workshop.md").read_text(encoding="utf-8")
+    ways, gains = ([figure(page, name, *row) for name, row in kind.items()] for kind in (_WAYS, _GAINS))
+    more = "two local models and exact tools, held-out tasks of public items, real answers replayed; 95 % intervals"
+    parts = _panel("Share right, and CPU seconds a task", more, ways, 24, ("0", ".2", ".4", ".6", ".8"))
+    more, top = (
+        "difference of the share right on the same tasks, paired; 95 % intervals over parts",
+        66 + _STEP * len(ways) + 44,
     )
-    top, drawn = 66.0, []
-    for name, (tasks, outcomes) in rows.items():
-        values = [float(each.right) for each in outcomes]
-        seconds = sum(each.seconds for each in outcomes) / len(outcomes)
-        mean = sum(values) / len(values)
-        note = f"{mean:.3f}".lstrip("0") + f", {seconds:.1f} s, {len(tasks)} tasks"
-        drawn.append((name, mean, *interval(values, tasks), note, "own" if name == own else "other"))
-    parts += _panel(drawn, top, (0.0, 0.8), {0.0: "0", 0.2: ".2", 0.4: ".4", 0.6: ".6", 0.8: ".8"})
-    top += _STEP * len(drawn) + 62
-    parts.append(f'<text x="14" y="{top - 24:g}" font-size="15">Points that the learned cut and choice gain</text>')
-    parts.append(
-        _text(14, top - 5, "over the 1.5B agent with Python, on the same tasks; blue: the interval excludes 0", "dim")
-    )
-    single, drawn = dict(zip((task.name for task in over[0]), over[1], strict=True)), []
-    for name, (tasks, outcomes) in gains.items():
-        differences = [
-            100.0 * (each.right - single[task.name].right)
-            for task, each in zip(tasks, outcomes, strict=True)
-            if task.name in single
-        ]
-        shared = [task for task in tasks if task.name in single]
-        low, high = interval(differences, shared)
-        mean = sum(differences) / len(differences)
-        note = f"{mean:+.0f} [{low:+.0f}, {high:+.0f}], {len(shared)} tasks"
-        drawn.append((name, mean, low, high, note, "own" if low > 0 else "other"))
-    top += 18
     parts += _panel(
-        drawn, top, (-20.0, 80.0), {at: f"{at:+g}" if at else "0" for at in (-20.0, 0.0, 20.0, 40.0, 60.0, 80.0)}
+        "What the cut and the choice of workers gain", more, gains, top, ("-.1", "0", "+.1", "+.2", "+.3", "+.4", "+.5")
     )
-    height = top + _STEP * len(drawn) + 14
-    title = "Where conducting pays: real models on public tasks"
-    file.write_text(
+    height = top + 42 + _STEP * len(gains) + 24
+    chosen.out.write_text(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:g}" font-family="sans-serif" '
-        f'font-size="12" role="img"><title>{title}</title><style>{_STYLE}</style>'
-        f'<rect class="page" width="100%" height="100%"/>{"".join(parts)}</svg>\n',
+        f'font-size="12" role="img"><title>Where conducting pays: real models on public tasks</title>'
+        f'<style>{_STYLE}</style><rect class="page" width="100%" height="100%"/>{"".join(parts)}</svg>\n',
         encoding="utf-8",
     )
 
 
-def _panel(
-    rows: Sequence[tuple[str, float, float, float, str, str]],
-    top: float,
-    ends: tuple[float, float],
-    ticks: Mapping[float, str],
-) -> list[str]:
-    def across(value: float) -> float:
-        share = (min(max(value, ends[0]), ends[1]) - ends[0]) / (ends[1] - ends[0])
-        return _LEFT + (_RIGHT - _LEFT) * share
-
-    parts: list[str] = []
-    for value, words in ticks.items():
-        parts.append(_text(across(value), top + 4, words, "dim", "middle"))
-        bottom = top + 12 + _STEP * len(rows)
-        parts.append(f'<path class="{"grid" if value else "zero"}" d="M{across(value):.1f} {top + 10:g}V{bottom:g}"/>')
-    for place, (name, mean, low, high, note, look) in enumerate(rows):
-        y = top + 26 + _STEP * place
-        parts.append(_text(_LEFT - 14, y + 4, name, look if look == "own" else "", "end"))
-        parts.append(f'<path class="{look}" stroke-width="2" d="M{across(low):.1f} {y:g}H{across(high):.1f}"/>')
-        parts.append(f'<circle class="{look}" cx="{across(mean):.1f}" cy="{y:g}" r="4"/>')
-        parts.append(_text(_RIGHT + 18, y + 4, note, "dim"))
-    return parts
-
-
-def _text(x: float, y: float, words: str, look: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:g}" class="{look}" text-anchor="{anchor}">{escape(words)}</text>'
+if __name__ == "__main__":
+    main()

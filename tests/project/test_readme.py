@@ -64,6 +64,13 @@ def test_the_readme_stays_one_screen() -> None:
     assert len(README.encode()) <= 6_000, "what a person needs later stands in docs/"
 
 
+def test_the_picture_of_the_workshop_says_what_its_page_says(tmp_path: Path) -> None:
+    script = ROOT / "benchmarks" / "workshop" / "workshop_picture.py"
+    command = [sys.executable, str(script), "--out", str(tmp_path / "new.svg")]
+    subprocess.run(command, check=True)  # noqa: S603 - our own script
+    assert (tmp_path / "new.svg").read_text() == (ROOT / "docs/images/where-conducting-pays.svg").read_text()
+
+
 async def test_the_configuration_makes_a_pool_and_a_conductor(tmp_path: Path) -> None:
     file = tmp_path / "shikisha.toml"
     (written,) = re.findall(r"```toml\n(# shikisha.toml is sparse.*?)```", POOL_PAGE, re.DOTALL)

@@ -201,6 +201,7 @@ async def test_a_policy_that_did_not_act_is_asked_again_and_what_is_not_known_is
             text = " ".join(re.sub(r"<[^>]+>", "", shown.text).split())
             assert f"It would have done all that was done on {same}" in text
             assert "By inverse propensity: not known. No run has recorded chances" in text
+            assert "The runs themselves: 100 % [21 %, 100 %] of 1 task right" in text
         files = {"policy": str(tmp_path / "shelf" / f"{ann}.policy")}  # a file is no name
         assert "It would have done" not in (await client.get("/ui/compare/policy", params=files)).text
         assert len(await at.service.journal.runs()) == 2

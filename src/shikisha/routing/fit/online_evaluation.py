@@ -506,7 +506,7 @@ async def replay_traffic(
         evaluate_shadow(seen, name),
         refused,
         _choices(decided),
-        _estimate((one, one.score or 0.0) for one in graded),
+        _estimate(((one, one.score or 0.0) for one in graded), score_interval),
         reach,
         _estimate((one, weight * (one.score or 0.0)) for one, weight in weighed) if holds else None,
         _estimate((one, (one.weight or 0.0) * dollars) for one, dollars in priced)
@@ -566,9 +566,11 @@ def _choices(decided: Sequence[_Decided]) -> tuple[FirstChoice, ...]:
     return tuple(sorted(found, key=lambda each: (-each.tasks, each.worker)))
 
 
-def _estimate(values: Iterable[tuple[_Decided, float]]) -> MeanEstimate | None:
+def _estimate(
+    values: Iterable[tuple[_Decided, float]], interval: Callable[[Sequence[float]], Bounds] = mean_interval
+) -> MeanEstimate | None:
     by_task: dict[str, list[float]] = defaultdict(list)
     for one, value in values:
         by_task[one.run.task.content_hash].append(value)
     means = [mean(each) for each in by_task.values()]
-    return MeanEstimate(mean(means), *mean_interval(means), len(means)) if means else None
+    return MeanEstimate(mean(means), *interval(means), len(means)) if means else None

@@ -129,6 +129,16 @@ async def test_graded_runs_as_evidence_cost_no_more_for_long_texts_or_for_a_run_
     ] * 2
 
 
+async def test_grades_of_a_language_model_displace_none_of_a_person(tmp_path: Path) -> None:
+    def grade(run: str, *, judged: bool) -> AnswerGraded:
+        return AnswerGraded(run=run, at=99.0, checker="x", mark=GradeMark.RIGHT, score=1.0, judged=judged)
+
+    async with open_journal(str(tmp_path / "j.db")) as journal:
+        await keep(journal, [*whole("a"), *whole("b"), grade("a", judged=False), grade("b", judged=True)])
+        await journal.index()
+        assert [run.id for run in await journal.graded("", None, 9)] == ["a"]
+
+
 async def test_what_it_adds_is_in_the_one_chain_with_what_the_journal_adds(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     async with open_journal(str(path)) as journal:

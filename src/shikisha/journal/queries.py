@@ -206,14 +206,14 @@ def fold_named(connection: Connection, names: Sequence[str], only: frozenset[str
 
 
 def graded_runs(connection: Connection, domain: str, tenant: str | None, limit: int) -> list[Run]:
-    """Return the newest graded runs of a kind of task, of one tenant or of all, as far as the index has come.
+    """Return the newest runs of a kind of task that people or programs graded, of a tenant or of all.
 
     They are evidence of how right somebody was: without long texts, and bounded in runs looked at and events read.
     """
-    columns = (RUNS.c.run, RUNS.c.domain, RUNS.c.score, RUNS.c.parent, RUNS.c.began)
+    columns = (RUNS.c.run, RUNS.c.domain, RUNS.c.score, RUNS.c.judged, RUNS.c.parent, RUNS.c.began)
     recent = select(*columns).where(*([] if tenant is None else [RUNS.c.tenant == tenant]))
     of = recent.order_by(RUNS.c.began.desc()).limit(_RUNS_SEARCHED).subquery().c
-    graded = select(of.run).where(of.domain == domain, of.score.is_not(None), of.parent.is_(None))
+    graded = select(of.run).where(of.domain == domain, of.score.is_not(None), ~of.judged, of.parent.is_(None))
     names = connection.execute(graded.order_by(of.began.desc()).limit(limit)).scalars().all()
     counted = select(EVENTS.c.run, func.count()).where(EVENTS.c.run.in_(names)).group_by(EVENTS.c.run)
     counts = {row[0]: row[1] for row in connection.execute(counted)}

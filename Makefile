@@ -1,5 +1,5 @@
 # Each target does all of its own set-up in .venv and is quick the second time.
-.PHONY: demo learn train-demo test test-full test-slow docs check fix bench bench-learning mutation mutants night release clean
+.PHONY: demo learn test test-full test-slow docs check fix bench bench-learning mutation mutants night release clean
 
 demo: .venv/base
 	@.venv/bin/shikisha models pull smollm2-135m
@@ -7,9 +7,6 @@ demo: .venv/base
 
 learn: .venv/learn  # make learn LOG=outcomes/ [OUT=our.policy] [WORKERS=a,b,c]
 	@.venv/bin/shikisha learn "$(LOG)" --out "$(or $(OUT),our.policy)" --page "$(basename $(or $(OUT),our.policy)).html" $(if $(WORKERS),--workers "$(WORKERS)")
-
-train-demo: .venv/train  # make train-demo [OUT=training/train-demo] [TASKS=200] [SEED=1]: the office's pointer conductor
-	@TASKS="$(TASKS)" SEED="$(SEED)" scripts/train-demo "$(or $(OUT),training/train-demo)"
 
 test: .venv/dev  # about six minutes on two cores
 	@scripts/test

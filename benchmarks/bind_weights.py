@@ -1,9 +1,9 @@
-"""Write into shipped weights what today's code makes of fixed inputs, so that it loads them and other code does not.
+"""Write into the shipped encoder what today's code makes of fixed texts, so that it loads it and other code does not.
 
     python benchmarks/bind_weights.py
 
-Run it after a change of features or constants that was meant to change what shipped weights say, and measure them
-again: the command does not ask. Files are the pointer model and the text encoder.
+Run it after a change of units that was meant to change what the encoder says, and measure it again: the command does
+not ask. The shipped head is bound by `workshop/workshop_head.py --write`, which makes it again.
 """
 
 from pathlib import Path
@@ -13,14 +13,12 @@ import onnx
 import shikisha
 from shikisha.retrieval.code_probe import probe_code
 from shikisha.retrieval.text_encoder import TextEncoder
-from shikisha_train.pointer.pointer_conductor import bind_pointer, shipped_pointer
 
 FOLDER = Path(shikisha.__file__).parent / "retrieval"
 
 
 def main() -> None:
-    """Write both files."""
-    bind_pointer(shipped_pointer())
+    """Write the file."""
     encoder = FOLDER / "encoder.onnx"
     network = onnx.load(encoder)
     props = {each.key: each.value for each in network.metadata_props}

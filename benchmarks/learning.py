@@ -46,7 +46,6 @@ from shikisha.core.budget import Caps, Price
 from shikisha.core.call import Card, Reply, Request
 from shikisha.core.events import AnswerGraded, GradeMark
 from shikisha.core.plan import Plan, Step
-from shikisha.core.prompts import WORDINGS
 from shikisha.core.run import Run
 from shikisha.core.task import OPERATOR, Scope, Task
 from shikisha.engine.conductor import Conductor, Proposal, Situation
@@ -63,6 +62,7 @@ from shikisha.learned.step_evidence import RunEvidence, StepAnswer, StepUnit, ru
 from shikisha.plots.money_curve import Spending, money_curve
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.testing.chat_server import chat_server
+from shikisha_train.office.part_plans import WORDINGS
 from shikisha_train.office.seeded_random import hash_fraction
 
 AT = (50, 100, 200, 300, 600, 1000)

@@ -24,8 +24,8 @@ from shikisha_train.office import office_conductors as play
 from shikisha_train.office.best_plan import best_plan, best_single
 from shikisha_train.office.company import WorkKind
 from shikisha_train.office.office_tasks import OfficeTask, StaffEvidence, draw_evidence, office_tasks
+from shikisha_train.office.part_plans import DOLLAR_WEIGHT, PartPolicy, TreatmentKind
 from shikisha_train.office.questions import AuthorSplit
-from shikisha_train.pointer.part_plans import DOLLAR_WEIGHT, PartPolicy, TreatmentKind
 
 RESAMPLES = 2_000
 CHECKED = frozenset({WorkKind.ARITHMETIC, WorkKind.CALENDAR, WorkKind.INVOICES, WorkKind.PEOPLE})

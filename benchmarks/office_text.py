@@ -34,7 +34,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from common import machine
 from shikisha.core.plan import Plan, Step
-from shikisha.core.prompts import WORDINGS, render_plan_lists
+from shikisha.core.prompts import render_plan_lists
 from shikisha.evals.graders import Grade, grade_from_score
 from shikisha.evals.taskset import TaskItem
 from shikisha_train.environment import TaskCurriculum, TrainingEnvironment, TrainingOrigin
@@ -42,6 +42,7 @@ from shikisha_train.metrics import StepMetrics, ValidationResult
 from shikisha_train.metrics_log import STEPS_FILE, read_steps
 from shikisha_train.model_loader import CHAT_TEMPLATE, load_model
 from shikisha_train.office.office_tasks import OfficeDistribution, OfficeTask, office_task
+from shikisha_train.office.part_plans import WORDINGS
 from shikisha_train.office.questions import NO_NOISE, AuthorSplit
 from shikisha_train.office.simulated_staff import call_success
 from shikisha_train.office.staff import KINDS, CardHonesty, Crew, CrewDistribution, draw_crew

@@ -18,16 +18,15 @@ from functools import cache
 
 from shikisha.core.budget import Price, Usage
 from shikisha.core.plan import MAX_STEPS
-from shikisha.core.prompts import WORDINGS
 from shikisha.engine.pool import Member
 from shikisha.engine.worker import Card, Reply, Request
 from shikisha_train.office.cards import card_texts
 from shikisha_train.office.company import WorkKind
+from shikisha_train.office.part_plans import DOLLAR_WEIGHT, WORDINGS
 from shikisha_train.office.questions import OfficeQuestion
 from shikisha_train.office.seeded_random import hash_fraction
 from shikisha_train.office.simulated_staff import advised_features
 from shikisha_train.office.staff import KINDS
-from shikisha_train.pointer.part_plans import DOLLAR_WEIGHT
 
 PLANNER_NAME = "simulated planner"
 PLANNER_PRICE = Price(0.25, 2.0)  # dollars per million tokens: a small model of 2025

@@ -67,12 +67,6 @@ def test_every_row_answers_the_same_questions_and_the_pool_has_more_right_than_i
     assert conducted > max(alone)
 
 
-def test_the_office_is_a_command_of_the_training_plugin() -> None:
-    refused = CliRunner().invoke(app, ["demo", "--office"])
-    assert refused.exit_code == 3
-    assert "`shikisha demo office`" in refused.stderr
-
-
 def test_the_questions_ship_with_their_licenses() -> None:
     text = (files("shikisha.cli") / "demo_data" / "questions.toml").read_text()
     assert "MIT License" in text

@@ -152,6 +152,8 @@ def test_without_grades_it_says_what_would_tell_more(folder: Path) -> None:
         ('[notes]\nfile = "n"\n', "[learning] on = true"),
         ('[learned]\nprompt = "p"\n', "[learning] on = true"),
         ('[conductors.c]\nkind = "value"\nfile = "f"\nover = "fixed:single"\n', "value"),
+        ('[conductors.c]\nkind = "pointer"\nfile = "shipped"\n', "c: pointer conductors were removed: write"),
+        ('[conductors.c]\nkind = ["pointer"]\n', "conductors.c"),
         ("[learning]\non = 5\n", "learning.on"),
         ("[learning]\ndollars_share = 2\n", "dollars_share"),
         ("[learning]\nphrases = ['N/A']\n", "learning.phrases[0]"),
@@ -182,15 +184,23 @@ def test_commands_that_left_say_what_is_there_instead(folder: Path, words: tuple
     assert "[learning] on = true" in result.output + result.stderr
 
 
-def test_an_old_value_conductor_by_name_says_what_to_write(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"\[learning\] on = true"):
-        load_config(folder / "shikisha.toml").conductor("value:steps.json?over=fixed:single")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("value:steps.json?over=fixed:single", r"\[learning\] on = true, or learned:CONDUCTOR"),
+        ("pointer:shipped", r"pointer:shipped: .* \[learning\] on = true, learned:CONDUCTOR, or head:shipped"),
+        ("learned:pointer:own.safetensors?fallback=fixed:single", "head:shipped"),
+    ],
+)
+def test_an_old_conductor_by_name_says_what_to_write(folder: Path, name: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_config(folder / "shikisha.toml").conductor(name)
 
 
 def test_the_learner_stands_over_what_proposes_plans_and_names_no_workers(folder: Path) -> None:
     container = load_config(folder / "shikisha.toml")
     names = {
-        "fixed:single": True, "lm:ann": True, "pointer:shipped": True, "fixed:single?worker=ann": False,
+        "fixed:single": True, "lm:ann": True, "fixed:single?worker=ann": False,
         "rules:r.toml": False, "policy:p": False, "team:t": False, "chat:turns": False,
     }  # fmt: skip
     assert {name: learned_name(container, name).startswith("learned:") for name in names} == names

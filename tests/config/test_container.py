@@ -132,7 +132,7 @@ def test_caps_can_be_set_and_lifted(tmp_path: Path) -> None:
         ("conductor = 'fixed:single?worker=c'" + TWO, "shikisha.toml: conductor: unknown worker 'c'"),
         (
             "conductor = 'judge'" + TWO,
-            "unknown conductor 'judge': known are chat:..., fixed:NAME, learned:CONDUCTOR, lm:DIR, lm:ENDPOINT, ",
+            "unknown conductor 'judge': known are chat:..., fixed:NAME, ",
         ),
         ("conductor = 'lm:c'" + TWO, "shikisha.toml: conductor: unknown worker 'c'"),
         ("conductor = 'lm:a?fallbak=b'" + TWO, "lm:a?fallbak=b: fallbak: unknown key"),

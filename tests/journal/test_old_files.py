@@ -3,6 +3,7 @@
 They are in `tests/data/v0.1`. The journal holds runs of every end; the training stopped in its sixth step.
 """
 
+import asyncio
 import json
 import shutil
 from collections import Counter
@@ -12,9 +13,12 @@ import pytest
 from paths import ROOT
 from typer.testing import CliRunner
 
+from shikisha import Caps, Engine, Task
 from shikisha.cli import app
+from shikisha.conductors.fixed_conductors import fixed_conductor
 from shikisha.config.container import load_config
 from shikisha.core.errors import ConfigError
+from shikisha.journal import open_journal
 from shikisha.routing.policy_file import load_policy
 from shikisha_train.metrics_log import read_steps
 
@@ -75,3 +79,19 @@ def test_a_training_of_version_0_1_is_shown_and_its_checkpoint_names_what_left()
     for name in ("training/step-000004", "start"):
         with pytest.raises(ConfigError, match="no chat template; the compact prompt is no longer read"):
             load_config(Path("shikisha.toml")).conductor(f"lm:{name}")
+
+
+@pytest.mark.usefixtures("held")
+def test_a_run_that_a_pointer_conductor_began_is_shown_and_its_resumption_says_what_to_write() -> None:
+    container = load_config(Path("shikisha.toml"))
+
+    async def begin() -> str:
+        async with open_journal("journal.sqlite") as journal:
+            conductor = fixed_conductor("single", name="pointer:shipped")
+            return (await Engine(journal).run(Task("may it?"), container.pool(("asks",)), conductor, Caps())).id
+
+    run = asyncio.run(begin())
+    assert "pointer:shipped" in shikisha("explain", run)
+    assert "pointer:shipped" in shikisha("runs", "show", run, "--json")
+    refused = CliRunner().invoke(app, ["runs", "resume", run, "-c", "shikisha.toml", "--journal", "journal.sqlite"])
+    assert (refused.exit_code, "learned:CONDUCTOR, or head:shipped" in refused.stderr) == (3, True), refused.stderr

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from shelves import asking, shelf_of
-from test_pointer_conductor import random_model
 
 import shikisha
 from shikisha.core.errors import ConfigError
@@ -35,7 +34,6 @@ from shikisha_classes.task_classes import (
     load_confirmed_classes,
 )
 from shikisha_train.head.head_conductor import load_head, shipped_head
-from shikisha_train.pointer.pointer_conductor import load_pointer, save_pointer
 
 Load = Callable[[Path], object]
 ENCODER = Path(shikisha.__file__).parent / "retrieval" / "encoder.onnx"
@@ -56,10 +54,6 @@ def written(name: str, write: Callable[[Path], object]) -> Callable[[Path], Path
         return folder / name
 
     return make
-
-
-def write_pointer(file: Path) -> None:
-    save_pointer(file, random_model(), {})
 
 
 def some_model() -> OutcomeModel:
@@ -92,9 +86,6 @@ def write_ranker(file: Path) -> None:
 KINDS: Mapping[str, Kind] = {
     "head": Kind(
         written("a.safetensors", lambda file: file.write_bytes(shipped_head().read_bytes())), load_head, hashed=True
-    ),
-    "pointer": Kind(
-        written("a.safetensors", lambda file: save_pointer(file, random_model(), {})), load_pointer, hashed=True
     ),
     "outcome model": Kind(
         written("model.json", lambda file: write_learned(file, some_model().to_file(["r1"], 0.0))),

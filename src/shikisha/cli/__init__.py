@@ -127,7 +127,11 @@ DROPPED_FLAGS = frozenset({("tools", "--from-journal")})  # of which there is on
 LEARNED_ELSEWHERE = frozenset({"learned", "notes", "practise", "skills", "tune"})
 # Commands and options that people may still type, and what to use now.
 REMOVED: Mapping[tuple[str, str], str] = {
-    ("demo", "--office"): "`shikisha demo office`",
+    **dict.fromkeys(
+        (("demo", word) for word in ("--office", "office")),
+        "`shikisha demo`, with real models; the simulated office is a bench of the repository, benchmarks/office.py",
+    ),
+    ("train", "pointer"): "conductor head:shipped (docs/how-to/train.md), or [learning] on = true",
     **dict.fromkeys(((noun, "--seed") for noun in ("learn", "tools")), "the split into halves has the seed 0"),
     ("eval", "--data"): "SHIKISHA_DATA=FOLDER in the environment, or --taskset NAME:PATH",
     ("memory", "--count"): "`shikisha memory`, which prints all notes",
@@ -169,11 +173,10 @@ PLUGGED: Registry[object] = Registry(
     {},
     {
         "classes": "shikisha-classes",
-        "demo office": "shikisha-train",
         "device-export": "shikisha-device-export",
         "import repository": "shikisha-code",
         "margin": "shikisha-margin",
-        **dict.fromkeys(("train", "train page", "train pointer"), "shikisha-train"),
+        **dict.fromkeys(("train", "train page"), "shikisha-train"),
     },
 )
 

@@ -84,7 +84,6 @@ CONDUCTOR_KINDS: Registry[ConductorKind] = Registry(
     {
         "chat": "shikisha-group-chat",
         "head": "shikisha-train",
-        "pointer": "shikisha-train",
         "team": "shikisha-role-teams",
         "trained": "shikisha-train",
     },

@@ -10,6 +10,10 @@ from shikisha.config.config_table import ConfigTable, PluggedTable, own_or_plugg
 from shikisha.core.prompts import PlanFormat, RepeatedTask
 
 OWN_CONDUCTORS = ("lm", "fixed", "rules", "policy")
+REMOVED_KINDS = {  # kinds of conductors that left, and what to write
+    "value": "value conductors were removed: write [learning] on = true, or learned:CONDUCTOR",
+    "pointer": "pointer conductors were removed: write [learning] on = true, learned:CONDUCTOR, or head:shipped",
+}
 
 
 class LmTable(ConfigTable):

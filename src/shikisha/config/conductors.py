@@ -24,6 +24,7 @@ from shikisha.conductors.rules import load_rules
 from shikisha.conductors.topologies import TopologyOptions
 from shikisha.config.adapters import CONDUCTOR_KINDS, read_plugged, require_extra
 from shikisha.config.conductor_settings import (
+    REMOVED_KINDS,
     ConductorTable,
     FixedTable,
     LmTable,
@@ -38,10 +39,10 @@ from shikisha.core.prompts import PlanFormat, PromptStyle
 from shikisha.engine.conductor import Conductor, ConductorParts, Team
 from shikisha.engine.pool import Member, Pool
 
-SHIPPED, TRAINED, POINTER = "shipped", "trained", "pointer"
+SHIPPED, TRAINED = "shipped", "trained"
 _SHIPPED_LEFT = (
     "lm:shipped left the package: it planned for the first simulated world only. Write lm:WORKER with a chat worker "
-    "that plans, lm:DIR with a checkpoint that `shikisha train` wrote, or pointer:shipped, which knows an office"
+    "that plans, lm:DIR with a checkpoint that `shikisha train` wrote, or head:shipped"
 )
 _WORLD_LEFT = (
     "{}: the first simulated world left; name a conductor for your own tasks, such as "
@@ -122,10 +123,8 @@ class ConductorFactory:
                 return _policy_conductor(rest)
             case "learned", _, rest if rest and self.learned is not None:
                 return self.learned(name, self.make(rest, pool, depth + 1))
-            case "value", _, _:
-                raise ConfigError(
-                    f"{name}: value conductors were removed: write [learning] on = true, or learned:CONDUCTOR"
-                )
+            case ("value" | "pointer") as kind, _, _:
+                raise ConfigError(f"{name}: {REMOVED_KINDS[kind]}")
             case "random", _, rest:
                 return RandomPlanConductor(_parse_seed(rest), name=name)
             case kind, ":", rest if rest and CONDUCTOR_KINDS.knows(kind):

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from shikisha.conductors.fixed_conductors import AgreementConductor, CascadeConductor
 from shikisha.config import adapters
 from shikisha.config.conductor_settings import OWN_CONDUCTORS, FixedTable, LmTable
-from shikisha.config.conductors import POINTER, TRAINED, ConductorFactory, PlannerEndpoint
+from shikisha.config.conductors import TRAINED, ConductorFactory, PlannerEndpoint
 from shikisha.config.config_table import PluggedTable
 from shikisha.config.context_settings import OWN_SOURCES, PluggedSourceTable
 from shikisha.config.environment import CONFIG_FILE, SIMULATED, find_config, state_folder, with_dotenv
@@ -438,12 +438,8 @@ def learned_name(own: Container, name: str) -> str:
     table, (kind, _, rest) = own.settings.conductors.get(name), name.partition(":")
     free = isinstance(table, FixedTable) and not table.workers
     if table is None:
-        free = kind in ("lm", POINTER) or (kind == "fixed" and "?" not in rest)
-    return (
-        f"{LEARNED}{name}"
-        if free or isinstance(table, LmTable) or getattr(table, "kind", "") in (TRAINED, POINTER)
-        else name
-    )
+        free = kind == "lm" or (kind == "fixed" and "?" not in rest)
+    return f"{LEARNED}{name}" if free or isinstance(table, LmTable) or getattr(table, "kind", "") == TRAINED else name
 
 
 def _put_learner(own: Container, name: str, conductor: Conductor) -> Conductor:

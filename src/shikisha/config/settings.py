@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from shikisha.config.autonomy_settings import AutonomyTable
-from shikisha.config.conductor_settings import ConductorTable
+from shikisha.config.conductor_settings import REMOVED_KINDS, ConductorTable
 from shikisha.config.config_table import ConfigTable
 from shikisha.config.context_settings import AnswerTable, ContextTable
 from shikisha.config.environment import JOURNAL_FILE
@@ -584,10 +584,10 @@ class ShikishaSettings(ConfigTable):
 
     @field_validator("conductors", mode="before")
     @classmethod
-    def _no_values(cls, tables: object) -> object:
+    def _refuse_removed(cls, tables: object) -> object:
         for name, table in tables.items() if isinstance(tables, Mapping) else ():
-            if isinstance(table, Mapping) and table.get("kind") == "value":
-                raise ValueError(f"{name}: value conductors were removed: write [learning] on = true")
+            if isinstance(table, Mapping) and (instead := REMOVED_KINDS.get(str(table.get("kind")))):
+                raise ValueError(f"{name}: {instead}")
         return tables
 
     conductor: str = Field(

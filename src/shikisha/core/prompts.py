@@ -8,15 +8,12 @@ Invariants: text that others wrote (question, descriptions, answers, reasons of 
 own that begin with "| ", and none of our own lines do, so no such text can pass for an instruction, a heading or
 another model's answer. Deliberately absent: workers' names (a famous name biases a plan) and
 any care for a model's special tokens (its tokenizer must not read them out of text).
-
-How subtasks are put: what opens a check, what a worker may be told besides its work, what earlier rounds brought.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from types import MappingProxyType
 
 from shikisha.core.budget import Price
 from shikisha.core.call import Card
@@ -28,22 +25,6 @@ from shikisha.core.run import Result, RoundResult
 from shikisha.core.task import Task
 
 CHECK_OPENING = "Check this result, and correct it if it is wrong:"
-# What a worker may be told besides the work itself, by name. Workers differ in what helps them; outcomes tell it.
-WORDINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "format": "Reply with the result only.",
-        "unit": "Mind the units: whole numbers, dates as YYYY-MM-DD.",
-        "example": "For example: 1234.",
-        "check": "Go over your result twice.",
-    }
-)
-
-
-def write_known(sentence: str, value: str) -> str:
-    """Return how a later round's subtask states what an earlier round brought."""
-    return f'Known: "{sentence}" gave {value}.'
-
-
 QUOTE = "| "
 PLAN_CHARACTERS = 600  # of reasoning, and of each subtask, where an endpoint can be held to a plan's schema
 SHOWN_CHARACTERS = 8_000  # of one answer, to the conductor only: workers are shown granted answers whole

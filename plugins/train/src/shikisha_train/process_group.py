@@ -159,11 +159,6 @@ def use_all_cores() -> None:
         torch.set_num_threads(len(os.sched_getaffinity(0)))
 
 
-def use_one_core() -> None:
-    """Compute on one core: token by token, the threads of a small model mostly wait for each other."""
-    torch.set_num_threads(1)
-
-
 @contextmanager
 def freeze_garbage_collection() -> Iterator[None]:
     """Exclude the objects that exist now, models and libraries, from garbage collection.

@@ -40,7 +40,7 @@ class TrainOptions:
 def train(file: SettingsFile, options: TrainOptions, config: ConfigOption = None, json: JsonOption = False) -> ExitCode:
     """Train a conductor by reinforcement learning.
 
-    FILE.toml trains a language model; `shikisha train pointer` trains a pointer conductor, and needs no file.
+    FILE.toml names the language model, its tasks and workers.
     The engine performs every sampled plan, and the plan is rewarded by its outcome. The run's folder holds checkpoints,
     steps.jsonl, and at the end the conductor in `final`. Exit codes: 1 the loss is not a number (the last good
     checkpoint stays), 3 the settings are refused before anything is paid for, 4 the dollars are spent (continue with

@@ -29,7 +29,7 @@ from shikisha.retrieval.code_probe import check_probe, probe_code
 from shikisha.retrieval.text_encoder import shipped_encoder
 from shikisha.routing.arrays import Floats32, Ints
 from shikisha_train.head.part_cutter import BUCKETS, MAX_CHARACTERS, PLACES, Cutter, token_features
-from shikisha_train.pointer.weight_file import open_weights, write_weights
+from shikisha_train.head.weight_file import open_weights, write_weights
 
 FORMAT, JOIN = "shikisha-head/1", "Put the answers together, each on a line, in this order."
 SHAPES = 4  # numbers that say what a text looks like

@@ -6,6 +6,6 @@ says what each simulated worker can do, what it wants to be told, and what its c
 `simulated_staff` performs subtasks. `office_tasks` draws tasks with their pools. `best_plan` computes the optimum.
 `office_conductors` turns choices into plans, and has the policies that a learned one is compared with.
 
-What a worker can do is in `staff` alone. Nothing that teaches a conductor may import it: a test walks the imports.
+What a worker can do is in `staff` alone. Nothing of the plug-in that teaches a conductor may import it: a test looks.
 Everything is a function of seeds and texts. What is simulated says so in its name.
 """

@@ -24,10 +24,10 @@ from typing import TypeVar
 
 from shikisha_train.office.company import WorkKind, wrong_value
 from shikisha_train.office.office_tasks import OfficeTask
+from shikisha_train.office.part_plans import DOLLAR_WEIGHT, TreatmentKind
 from shikisha_train.office.questions import EarlierPart, OfficeQuestion
 from shikisha_train.office.simulated_staff import call_success
 from shikisha_train.office.staff import CHECK_COST, CHECK_KEEPS, CHECK_POWER, Crew, StaffMember
-from shikisha_train.pointer.part_plans import DOLLAR_WEIGHT, TreatmentKind
 
 _VOTERS = 5  # workers of a kind that votes are tried with: the most likely to be right
 _WRONG_DRAWS = 400

@@ -1,6 +1,6 @@
 """Policies of the office that a learned one is compared with: by the truth, the cards, outcomes, or nothing.
 
-Each is a `PartPolicy`; `conductors.part_plans` turns its choices into plans.
+Each is a `PartPolicy`; `part_plans` turns its choices into plans.
 
 Invariants: a plan grants a step only what it needs; only `truth_policy` sees levels, and `believed_policy` the world's
 constants. Deliberately absent: reading. Every baseline is given which sentence is which part, and of which kind.
@@ -13,9 +13,7 @@ from dataclasses import replace
 from shikisha_train.office.best_plan import BestOfficePlan, best_plan
 from shikisha_train.office.company import WorkKind
 from shikisha_train.office.office_tasks import OfficeTask, StaffEvidence
-from shikisha_train.office.questions import OfficeQuestion
-from shikisha_train.office.staff import FEATURES, KINDS, RANDOM_WORDING_FACTOR, Crew, WordingFeature
-from shikisha_train.pointer.part_plans import (
+from shikisha_train.office.part_plans import (
     DOLLAR_WEIGHT,
     NOTHING_TOLD,
     PartChoice,
@@ -25,6 +23,8 @@ from shikisha_train.pointer.part_plans import (
     PartsConductor,
     TreatmentKind,
 )
+from shikisha_train.office.questions import OfficeQuestion
+from shikisha_train.office.staff import FEATURES, KINDS, RANDOM_WORDING_FACTOR, Crew, WordingFeature
 
 
 def office_parts(question: OfficeQuestion) -> PartedTask:

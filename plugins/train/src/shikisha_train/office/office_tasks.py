@@ -76,12 +76,12 @@ class OfficeTask:
         return replace(self, crew=crew, luck=self.luck if luck is None else luck)
 
 
-def office_pool(crew: Crew, question: OfficeQuestion, task_id: str, luck: int, pace: float = 0.0) -> Pool:
+def office_pool(crew: Crew, question: OfficeQuestion, task_id: str, luck: int) -> Pool:
     """Return a crew at work on one question as a pool."""
     members = [
         Member(
             Card(member.name, card, "simulated", Price(call=member.price), max_output_tokens=32),
-            SimulatedStaff(member, question, task_id, luck, pace),
+            SimulatedStaff(member, question, task_id, luck),
         )
         for member, card in zip(crew.members, crew.cards, strict=True)
     ]

@@ -9,7 +9,6 @@ code. What a worker does not know depends on its family and the part, not on the
 `call_success` is the exact chance that a call is right, given right inputs. Deliberately absent: opinions of cards.
 """
 
-import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -94,17 +93,13 @@ class SeenResults:
 
 
 class SimulatedStaff:
-    """A worker of the office; `luck` seeds what it knows and where it slips, `pace` scales its seconds (0: none)."""
+    """A worker of the office; `luck` seeds what it knows and where it slips."""
 
-    def __init__(
-        self, member: StaffMember, question: OfficeQuestion, task_id: str, luck: int, pace: float = 0.0
-    ) -> None:
-        self.member, self.question, self.task_id, self.luck, self.pace = member, question, task_id, luck, pace
+    def __init__(self, member: StaffMember, question: OfficeQuestion, task_id: str, luck: int) -> None:
+        self.member, self.question, self.task_id, self.luck = member, question, task_id, luck
 
     async def perform(self, request: Request) -> Reply:
         """Answer the subtask, or say what is missing."""
-        if self.pace:
-            await asyncio.sleep(self.pace * self.member.seconds)
         text, cost = self.answer(request)
         prompt = sum(len(_TOKEN.findall(turn.text)) for turn in request_messages(request))
         usage = Usage(prompt, len(_TOKEN.findall(text)))

@@ -5,7 +5,7 @@ its choices into rounds: it grants each step the results that the step is to see
 ends a round where something must be known before it can go on (a condition, two results that may differ), and ships.
 
 Invariants: the same task, policy and outcomes give the same plans, so that a resumed run goes on; a step's subtask
-quotes the task's own sentences. Deliberately absent: reading a task (`task_reader`), and who is best (policies).
+quotes the task's own sentences. Deliberately absent: reading a task, and who is best (policies).
 """
 
 from collections import Counter
@@ -15,10 +15,19 @@ from types import MappingProxyType
 
 from shikisha.core.fast_dataclass import dataclass, field
 from shikisha.core.plan import MAX_STEPS, Plan, Step
-from shikisha.core.prompts import CHECK_OPENING, WORDINGS, write_known
+from shikisha.core.prompts import CHECK_OPENING
 from shikisha.engine.conductor import Proposal, Situation
 
 DOLLAR_WEIGHT = 20.0  # what a dollar is worth against a right answer of value 1
+# What a worker may be told besides the work itself, by name. Workers differ in what helps them; outcomes tell it.
+WORDINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "format": "Reply with the result only.",
+        "unit": "Mind the units: whole numbers, dates as YYYY-MM-DD.",
+        "example": "For example: 1234.",
+        "check": "Go over your result twice.",
+    }
+)
 NOTHING_TOLD: frozenset[str] = frozenset()
 _NO_RESULT = "no result"
 _MOST_DIGITS = 12
@@ -85,15 +94,13 @@ class PartedTask:
 class PartChoice:
     """The next block of parts, how it is done, by whom (places in the pool), and how each of them is told.
 
-    `told` holds the names of wordings for each worker; `shown` the earlier parts whose results the block is to see
-    (None: those that it needs).
+    `told` holds the names of wordings for each worker. A block sees the results of the earlier parts that it needs.
     """
 
     block: tuple[int, ...]
     kind: TreatmentKind
     workers: tuple[int, ...]
     told: tuple[frozenset[str], ...]
-    shown: frozenset[int] | None = None
 
 
 # Given the parts still to do on the path as far as it is known: what comes next.
@@ -194,10 +201,7 @@ class PartsConductor:
     def _add_call(
         self, draft: _RoundDraft, choice: PartChoice, at: int, known: Mapping[int, str], checks: int | None = None
     ) -> int:
-        needs = choice.shown
-        if needs is None:
-            needs = frozenset[int]().union(*(self._task.needs(part) for part in choice.block))
-        needs -= set(choice.block)
+        needs = frozenset[int]().union(*(self._task.needs(part) for part in choice.block)) - set(choice.block)
         access = {draft.gives[part] for part in needs if part in draft.gives}
         stated = {part: known[part] for part in sorted(needs) if part in known}
         if checks is not None:
@@ -270,6 +274,6 @@ def write_subtask(
 ) -> str:
     """Return a subtask that quotes the sentences of these parts, states what is known, and tells what it should."""
     opening = [CHECK_OPENING] if check else []
-    stated = [write_known(task.sentences[part], value) for part, value in known.items()]
+    stated = [f'Known: "{task.sentences[part]}" gave {value}.' for part, value in known.items()]
     said = [task.sentences[part] for part in parts]
     return " ".join([*opening, *stated, *said, *(WORDINGS[name] for name in sorted(told))])

@@ -27,7 +27,6 @@ _HASH = "sha256"  # in a file's metadata: of everything else in it
 class WeightFile:
     """A file's metadata, and its arrays on request; `version` is the hash of its bytes."""
 
-    file: Path
     header: Mapping[str, object]
     body: bytes
     version: str
@@ -82,18 +81,9 @@ def write_weights(
         entries[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [at, at + len(raw)]}
         at += len(raw)
         held.append(raw)
-    _write(file, entries, metadata, b"".join(held))
-
-
-def state_metadata(held: WeightFile, metadata: Mapping[str, str]) -> None:
-    """Write a file once more with other metadata, and the same arrays to the bit."""
-    _write(held.file, held.header, metadata, held.body)
-
-
-def _write(file: Path, arrays: Mapping[str, object], metadata: Mapping[str, str], body: bytes) -> None:
-    told = {name: text for name, text in metadata.items() if name != _HASH}
-    hashed = _hash_of({**arrays, "__metadata__": told}, body)
-    whole = {**arrays, "__metadata__": {**told, _HASH: hashed}}
+    body = b"".join(held)
+    hashed = _hash_of({**entries, "__metadata__": dict(metadata)}, body)
+    whole = {**entries, "__metadata__": {**metadata, _HASH: hashed}}
     header = json.dumps(whole, separators=(",", ":")).encode()
     file.write_bytes(struct.pack("<Q", len(header)) + header + body)
 
@@ -134,4 +124,4 @@ def open_weights(file: Path, what: str) -> WeightFile:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, struct.error, RecursionError, OverflowError) as error:
         raise ConfigError(f"{file}: no {what}: {type(error).__name__}: {error}") from None
-    return WeightFile(file, header, held[8 + size :], sha256(held).hexdigest()[:12])
+    return WeightFile(header, held[8 + size :], sha256(held).hexdigest()[:12])

@@ -120,26 +120,26 @@ def test_a_margin_of_real_endpoints_is_compared_and_a_failed_answer_counts_as_wr
 ) -> None:
     """The endpoints of real.toml are doubles: the better one knows all answers, and both refuse one request."""
     margin = example("margin/margin.py")
-    known = {asked.text: asked.truth for asked in margin.real_requests(16, 1)}
+    known = {asked.text: asked.truth for asked in margin.real_requests(32, 1)}
     refused = next(iter(known))
 
     def answer(asked: ReceivedChatRequest) -> ScriptedAnswer:
         if refused in asked.last:
             return ScriptedAnswer(mishap=InjectedFault.HTML)
         best = asked.model == "qwen2.5-coder-0.5b"
-        return ScriptedAnswer(text=f"It is {known[asked.last]}." if best else "It is 0.")
+        return ScriptedAnswer(text=f"It is {known[asked.last]}{', surely' * 15}." if best else "It is 0.")
 
     async def perform() -> None:
         async with chat_server(answer) as url:
             text = (EXAMPLES / "margin" / "real.toml").read_text().replace('"local:"', f'"{url}"')
             (tmp_path / "real.toml").write_text(text)
             monkeypatch.setattr(margin, "HERE", tmp_path)
-            await margin.main(["--folder", str(tmp_path / "made"), "--requests", "16", "--real"])
+            await margin.main(["--folder", str(tmp_path / "made"), "--requests", "32", "--real"])
 
     asyncio.run(perform())
     found = json.loads((tmp_path / "made" / "margin.json").read_text())
     plan, best, cheap = (found[name] for name in ("the rate plan", "always the best", "always the cheap one"))
-    assert best["right"] == 15 / 16
+    assert best["right"] == 31 / 32
     assert cheap["right"] == 0.0
     assert plan["chat after"] > best["chat after"] < best["chat before"]  # the price rose, and the plan noticed
     assert "1 without an answer" in capsys.readouterr().out

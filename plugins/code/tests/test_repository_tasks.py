@@ -197,17 +197,7 @@ def test_an_evaluation_grades_predictions_by_running_tests(made: Path, tmp_path:
     good = {"instance_id": row["instance_id"], "model_name_or_path": "good", "model_patch": row["patch"]}
     idle = good | {"model_name_or_path": "idle", "model_patch": patch_of("", "x = 1", "notes.txt")}
     (folder / "all_preds.jsonl").write_text(f"{json.dumps(good)}\n{json.dumps(idle)}\n")
-    line = [
-        "eval",
-        "--taskset",
-        f"repository:{folder}",
-        "--keep",
-        str(tmp_path / "kept"),
-        "--controls",
-        "none",
-        "--json",
-        "-",
-    ]
+    line = ["eval", "--taskset", f"repository:{folder}", "--keep", str(tmp_path / "kept"), "--json", "-"]
     result = CliRunner().invoke(app, line)
     assert result.exit_code == 0, result.stderr
     found = {entry["name"]: entry["accuracy"] for entry in json.loads(result.stdout)["entries"]}

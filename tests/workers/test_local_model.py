@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,7 +29,7 @@ from shikisha.core.task import Task
 from shikisha.engine.worker import Card, ChatMessage, Request, Speaker
 from shikisha.testing import ReceivedChatRequest, ScriptedAnswer, chat_server
 from shikisha.workers import local_model, model_files
-from shikisha.workers.chat import ChatSettings, build
+from shikisha.workers.chat import ChatSettings, build, fit_card
 from shikisha.workers.local_model import LlamaServer, exit_problem, has_runtime, processor_problem
 from shikisha.workers.model_files import KnownModel, known_models, model_file, models_folder, pull_model
 
@@ -230,6 +231,13 @@ class TestStart:
         pool = Shikisha([{"name": name, **table} for name, table in workers.items()])
         with pool, pytest.raises(RunFailed, match=r"own\.gguf: llama\.cpp cannot load it"):
             pool.run("Hello")
+
+
+def test_a_model_of_this_machine_is_given_one_call_at_a_time_unless_a_person_says_more() -> None:
+    local, far = (ChatSettings(model="m", base_url=url) for url in ("local:", "http://127.0.0.1:1/v1"))
+    card = Card("w")
+    assert [fit_card(each, card).concurrency for each in (local, far)] == [1, None]
+    assert fit_card(local, replace(card, concurrency=3)).concurrency == 3
 
 
 class TestFirstRun:

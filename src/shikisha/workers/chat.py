@@ -181,6 +181,8 @@ Settings = ChatSettings  # the name that `config.kinds` looks up
 def fit_card(settings: ChatSettings, card: Card) -> Card:
     """Return the card with the endpoint's capabilities from the settings."""
     able = replace(card, tools=settings.tools, takes=settings.takes, schemas=settings.structured_output)
+    if settings.base_url == endpoint.LOCAL_URL and card.concurrency is None:
+        able = replace(able, concurrency=1)  # its process performs one call at a time and resets some of several
     profile = profile_at(settings.base_url, settings.provider)
     seconds = profile.cache_seconds if settings.cache_seconds is None else settings.cache_seconds
     able = replace(able, cache_seconds=seconds, foreign_calls=profile.reasoning.back != "required")

@@ -30,7 +30,7 @@ from shikisha.core.task import OPERATOR, Task
 from shikisha.engine.pool import Member, Pool
 from shikisha.learned.learned_file import read_learned, write_learned
 from shikisha.learned.outcome_fit import LearningTerms, answer_states, choose_evidence, fit_outcomes
-from shikisha.learned.outcome_model import OUTCOMES, TOLD, OutcomeModel, outcome_model_of, prior_model
+from shikisha.learned.outcome_model import KIND_PRECISION, OUTCOMES, TOLD, OutcomeModel, outcome_model_of, prior_model
 from shikisha.learned.step_evidence import (
     RunEvidence,
     StepAnswer,
@@ -161,7 +161,7 @@ def test_how_far_workers_differ_by_subtask_is_learned() -> None:
         return found
 
     alike, apart = (fit_outcomes(runs(specialists), LearningTerms(), OPERATOR, None) for specialists in (False, True))
-    assert alike.kind_precision > 2 * apart.kind_precision
+    assert alike.kind_precision > 2 * max(KIND_PRECISION, apart.kind_precision)  # the runs move it from the prior
     assert chance(apart, "w0", "kind 0") > 0.8 > 0.4 > chance(apart, "w0", "kind 1")
 
 

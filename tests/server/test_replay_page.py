@@ -1,8 +1,10 @@
 """A run, or a call of it, once more with another prompt, worker or plan: what holds, and what is asked first."""
 
+import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 
 import httpx2
 import pytest
@@ -18,6 +20,8 @@ from shikisha.core.task import EVERYBODY
 from shikisha.server.http.api_errors import ApiError
 from shikisha.server.keys import KeySpec
 from shikisha.server.keys.key import KeyScope
+from shikisha.server.lifecycle.service import RunService
+from shikisha.server.pages import runs_page
 from shikisha.server.pages.replay_page import StepForm, may_change_something, parse_place, plan_of_forms
 
 CONFIG = """
@@ -184,7 +188,9 @@ async def test_an_admin_does_not_take_another_tenants_run_into_its_own(tmp_path:
             assert (await client.get(f"/ui/runs/{run}/replay")).status_code == 200
 
 
-async def test_a_policy_that_did_not_act_is_asked_again_and_what_is_not_known_is_named(tmp_path: Path) -> None:
+async def test_a_policy_that_did_not_act_is_asked_again_and_what_is_not_known_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policies = [replace(made, about=replace(made.about, scope=EVERYBODY)) for made in (asking("ann"), asking("bob"))]
     ann, bob = shelf_of(tmp_path / "shelf", *policies)
     workers = "".join(f'[workers.{name}]\nkind = "scripted"\nanswers = "{name}"\n' for name in ("ann", "bob", "cyd"))
@@ -204,6 +210,23 @@ async def test_a_policy_that_did_not_act_is_asked_again_and_what_is_not_known_is
             assert "The runs themselves: 100 % [21 %, 100 %] of 1 task right" in text
         files = {"policy": str(tmp_path / "shelf" / f"{ann}.policy")}  # a file is no name
         assert "It would have done" not in (await client.get("/ui/compare/policy", params=files)).text
+        busy, most, replay = 0, 0, runs_page._replay
+
+        def counted(service: RunService, runs: list[Run], spec: str, name: str) -> object:
+            nonlocal busy, most
+            busy += 1
+            most = max(most, busy)
+            sleep(0.05)  # long enough for others to begin, if they may
+            try:
+                return replay(service, runs, spec, name)
+            finally:
+                busy -= 1
+
+        monkeypatch.setattr(runs_page, "_replay", counted)
+        asked = {"policy": f"shelf: policy-0 {ann}"}
+        answers = await asyncio.gather(*(client.get("/ui/compare/policy", params=asked) for _ in range(4)))
+        assert all("It would have done" in each.text for each in answers)
+        assert most == 1
         assert len(await at.service.journal.runs()) == 2
 
 

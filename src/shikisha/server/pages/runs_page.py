@@ -29,6 +29,7 @@ from shikisha.config.conductor_settings import PolicyTable
 from shikisha.core.budget import wilson
 from shikisha.core.errors import ConfigError
 from shikisha.core.events import RunStatus
+from shikisha.core.fair_work import FairSemaphore
 from shikisha.core.fast_dataclass import dataclass, fields, replace
 from shikisha.core.plan import Plan
 from shikisha.core.run import Run
@@ -542,6 +543,7 @@ def _view_of_step(view: RunView, place: str) -> RunView:
 
 
 _MOST_REPLAYED = 500  # runs, the newest
+_REPLAYS = FairSemaphore(1)  # a reader may ask as often as it likes, and others need the threads
 
 
 def replayable_policies(service: RunService, session: PageSession) -> dict[str, str]:
@@ -584,8 +586,10 @@ async def show_past_traffic(request: Request, session: ReaderLogin, service: Ser
             await service.journal.index(INDEX_PAGES)
             since = int(time() // _DAY) - days + 1
             ended = partial(ended_runs, tenant=session.tenant, since=since, limit=_MOST_REPLAYED)
-            runs = await service.journal.query(ended)
-            shown |= {"runs": len(runs), "traffic": await asyncio.to_thread(_replay, service, runs, found[name], name)}
+            async with _REPLAYS:
+                runs = await service.journal.query(ended)
+                traffic = await asyncio.to_thread(_replay, service, runs, found[name], name)
+            shown |= {"runs": len(runs), "traffic": traffic}
     except ConfigError:  # its words name files of the server
         shown["wrong"] = True
     return render_page(request, "compare_policy.html.jinja", shown)
